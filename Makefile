@@ -1,0 +1,58 @@
+# Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench lint clean distclean
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.stamp-setup
+BENCH := $(VENV)/.stamp-bench
+EXTRAS := server,torch,examples,dev
+DETCLOUD := $(BIN)/python -m detcloud.cli.main
+
+help:
+	@echo "make setup      create $(VENV) and install everything the demo and the tests need"
+	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
+	@echo "make test       run the tests; what is skipped is listed with its reason"
+	@echo "make lint       ruff, mypy and the import contracts"
+	@echo "make bench      measure; installs the peers it compares with first"
+	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
+
+setup: $(SETUP)
+
+$(BIN)/python:
+	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)
+
+$(SETUP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(BENCH): $(SETUP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS),bench]'
+	@touch $@
+
+demo: $(SETUP)
+	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
+	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
+	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
+
+test: $(SETUP)
+	$(BIN)/python -m pytest -ra
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(BENCH)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf build dist .detcloud/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""The control plane: decides and remembers, and never touches a cloud."""

@@ -1,0 +1,1 @@
+"""The actors: pure state machines that fold messages into state and effects."""

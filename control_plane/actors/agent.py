@@ -1,0 +1,121 @@
+"""The agent as the cluster sees it: its session's epoch and the allocations that belong on it."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from control_plane.actors import addresses
+from control_plane.actors.messages import (
+    AgentDeclaredLost,
+    AgentEnrolled,
+    AgentJoined,
+    AgentMessage,
+    AllocationPlaced,
+    AllocationRemoved,
+)
+from control_plane.actors.step import Turn
+
+AGENTS = "agents"
+SESSIONS = "sessions"
+
+
+def leases_of(pool: str) -> str:
+    """The partition of a pool's leases, one row per agent."""
+    return f"leases#{pool}"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """An allocation that belongs on the agent."""
+
+    trial_id: int
+    epoch: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """The head. `revision` grows with every change of `desired`; `slots` as in AgentEnrolled."""
+
+    agent: str
+    pool: str
+    epoch: int
+    slots: tuple[tuple[int, str, str, str], ...]
+    enrolled_ms: int
+    version: str = ""
+    lost: bool = False
+    revision: int = 1
+    desired: tuple[Desired, ...] = ()
+
+
+def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentState | None:
+    """Folds one message."""
+    if isinstance(message, AgentEnrolled):
+        return _enrolled(state, message, turn)
+    if state is None:
+        return None
+    match message:
+        case AllocationPlaced(trial_id, epoch, slots):
+            placed = Desired(trial_id, epoch, slots)
+            return _desiring(state, (*_without(state, trial_id, epoch), placed))
+        case AllocationRemoved(trial_id, epoch):
+            return _desiring(state, _without(state, trial_id, epoch))
+        case AgentDeclaredLost(epoch):
+            if epoch != state.epoch:
+                return state
+            return _desiring(replace(state, lost=True), ())
+        case _:
+            assert_never(message)
+
+
+def fallback(state: AgentState | None, message: object, turn: Turn) -> AgentState | None:
+    """An agent forgets what it cannot take; the pool's audit finds what is missing."""
+    turn.because(f"{type(message).__name__} could not be processed")
+    return state
+
+
+def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> AgentState:
+    """A new session. What ran in the session before is still wanted, unless the agent was given
+    up.
+    """
+    epoch = 1 if state is None else state.epoch + 1
+    turn.reply = epoch
+    slots = tuple(slot[0] for slot in message.slots)
+    turn.send(addresses.pool(message.pool), AgentJoined(message.agent, epoch, slots))
+    turn.write_row(AGENTS, message.agent, message.pool.encode())
+    _fence(SESSIONS, message.agent, {"epoch": epoch}, turn)
+    lease = {"epoch": epoch, "renewed_ms": turn.now_ms}
+    _fence(leases_of(message.pool), message.agent, lease, turn)
+    return AgentState(
+        agent=message.agent,
+        pool=message.pool,
+        epoch=epoch,
+        slots=message.slots,
+        enrolled_ms=turn.now_ms,
+        version=message.version,
+        revision=1 if state is None else state.revision + 1,
+        desired=() if state is None else state.desired,
+    )
+
+
+def _fence(partition: str, agent: str, fields: dict[str, int], turn: Turn) -> None:
+    """Raises the epoch in a row of the agent's, so that a write of an older session finds it
+    changed.
+    """
+    seen = turn.row(partition, agent)
+    known = json.loads(seen.body or b"{}")
+    turn.write_row(partition, agent, json.dumps({**known, **fields}).encode(), seen=seen)
+
+
+def _desiring(state: AgentState, desired: tuple[Desired, ...]) -> AgentState:
+    if desired == state.desired:
+        return state
+    return replace(state, desired=desired, revision=state.revision + 1)
+
+
+def _without(state: AgentState, trial_id: int, epoch: int) -> tuple[Desired, ...]:
+    return tuple(
+        desired
+        for desired in state.desired
+        if (desired.trial_id, desired.epoch) != (trial_id, epoch)
+    )

@@ -1,0 +1,52 @@
+"""Lengths of training in the configuration's unit, and the batches they come to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["steps", "batches", "records", "epochs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How one experiment counts. A step is `batches_per_step` batches; an epoch is
+    `records_per_epoch` records.
+
+    The divisions truncate; records and epochs come to at least one batch.
+    """
+
+    unit: Unit
+    batches_per_step: int = 100
+    records_per_epoch: int = 0
+
+    def batches(self, length: int, hparams: Mapping[str, object]) -> int:
+        """Batches in `length` units for a trial with these hyperparameters."""
+        match self.unit:
+            case "steps":
+                return length * self.batches_per_step
+            case "batches":
+                return length
+            case "records":
+                return max(1, length // global_batch_size(hparams))
+            case "epochs":
+                return max(1, length * self.records_per_epoch // global_batch_size(hparams))
+
+    def units(self, batches: int, hparams: Mapping[str, object]) -> float:
+        """The way back: units that `batches` batches have covered."""
+        match self.unit:
+            case "steps":
+                return batches / self.batches_per_step
+            case "batches":
+                return float(batches)
+            case "records":
+                return float(batches * global_batch_size(hparams))
+            case "epochs":
+                return batches * global_batch_size(hparams) / max(1, self.records_per_epoch)
+
+
+def global_batch_size(hparams: Mapping[str, object]) -> int:
+    """The trial's global batch size, 1 where it is missing or no positive number."""
+    found = hparams.get("global_batch_size")
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return 1
+    return max(1, int(found))

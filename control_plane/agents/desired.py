@@ -1,0 +1,92 @@
+"""The desired state of an agent, put together from its head, its trials' heads and their
+experiments.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from control_plane.actors.agent import AgentState
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.trial import TrialState, Wish
+from control_plane.agents.sessions import Session
+
+GRACE_MS = 15_000
+
+SpecOf = Callable[[ExperimentState, Definition, TrialState], dict[str, Any]]
+"""Builds `in/spec.json` but for what the agent adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Access to what the desired state is made of, each None if there is none."""
+
+    trial: Callable[[int], TrialState | None]
+    experiment: Callable[[int], tuple[ExperimentState, Definition] | None]
+    spec: SpecOf
+
+
+def desired_of(
+    agent: AgentState, session: Session, known: Iterable[str], trials: Trials
+) -> list[dict[str, Any]]:
+    """One entry per allocation that belongs on the agent or is still there."""
+    entries = []
+    wanted = set[str]()
+    have = set(known)
+    for desired in agent.desired:
+        allocation = f"{desired.trial_id}.{desired.epoch}"
+        wanted.add(allocation)
+        trial = trials.trial(desired.trial_id)
+        if trial is None or trial.epoch != desired.epoch or trial.status.final:
+            if allocation in have:
+                entries.append(_unwanted(allocation, session))
+            continue
+        entry = _entry(allocation, trial)
+        found = None if allocation in have else trials.experiment(trial.experiment_id)
+        if found is not None:
+            experiment, definition = found
+            entry["spec"] = trials.spec(experiment, definition, trial) | {
+                "allocation_id": allocation,
+                "epoch": desired.epoch,
+                "slots": list(desired.slots),
+            }
+            entry["code"] = {
+                "sha256": definition.code_sha256,
+                "path": f"/api/v1/model-code/{definition.code_sha256}",
+            }
+        entries.append(entry)
+    entries += [_unwanted(name, session) for name in sorted(have - wanted)]
+    return entries
+
+
+def directives_of(trial: TrialState) -> dict[str, Any]:
+    """`in/directives.json` of the trial's current allocation, but for the best validation."""
+    allocation = trial.allocation
+    preempting = allocation is not None and allocation.wish is Wish.PREEMPT
+    reason = allocation.wish_reason if allocation else ""
+    return {
+        "revision": trial.revision,
+        "length": trial.length,
+        "closed": trial.closed,
+        "answered": trial.answered,
+        "preempt": {"deadline_ms": None, "reason": reason} if preempting else None,
+    }
+
+
+def _entry(allocation: str, trial: TrialState) -> dict[str, Any]:
+    held = trial.allocation
+    killed = held is not None and held.wish is Wish.KILL
+    entry: dict[str, Any] = {
+        "allocation": allocation,
+        "state": "kill" if killed else "run",
+        "directives": directives_of(trial),
+    }
+    if killed:
+        entry["grace_ms"] = GRACE_MS
+    return entry
+
+
+def _unwanted(allocation: str, session: Session) -> dict[str, Any]:
+    """What has no place here any more is stopped, and once its exit was taken, deleted."""
+    state = "forget" if allocation in session.exited else "kill"
+    return {"allocation": allocation, "state": state, "directives": None, "grace_ms": GRACE_MS}

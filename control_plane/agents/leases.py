@@ -1,0 +1,143 @@
+"""Leases: an agent that has not been heard of for LEASE_MS is lost, unless it is we who were
+away.
+
+"Cannot see" is not "dead". After a gap in our own passes, or when more than a third of a pool's
+leases lapse together, marking pauses for one lease length: an outage of ours never kills healthy
+work. An agent is marked in one commit: its lease's epoch is raised if the row is still as read,
+and the pool is told.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from pydantic import TypeAdapter
+
+from control_plane.actors import addresses
+from control_plane.actors.agent import leases_of
+from control_plane.actors.messages import AgentLost
+from control_plane.actors.step import Refused
+from control_plane.dispatch import mailbox
+from control_plane.dispatch.kinds import encode_for
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, StateTable
+
+LEASE_MS = 30_000
+RENEW_AFTER_MS = LEASE_MS // 3
+PASS_GAP_MS_MAX = LEASE_MS
+BRAKE = "~brake"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The row of one agent. `lost`: it was marked and must enrol again."""
+
+    epoch: int
+    renewed_ms: int
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """When the pool's leases were last looked at, and until when nobody is marked."""
+
+    passed_ms: int = 0
+    paused_until_ms: int = 0
+
+
+_LEASE: TypeAdapter[Lease] = TypeAdapter(Lease)
+_BRAKE: TypeAdapter[Brake] = TypeAdapter(Brake)
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """Whom a pass marks as lost, and the brake after it."""
+
+    brake: Brake
+    lost: tuple[str, ...] = field(default=())
+
+
+def renew(table: StateTable, partition: str, agent: str, epoch: int, now_ms: int) -> None:
+    """Renews the lease of this epoch once a third of it is used. Raises Refused if it was lost."""
+    row = table.get(Key(partition, agent))
+    lease = _LEASE.validate_json(row.body) if row else None
+    if row is None or lease is None or lease.epoch != epoch or lease.lost:
+        raise Refused("conflict", f"the session {epoch} of agent {agent} has ended; enrol again")
+    if now_ms - lease.renewed_ms < RENEW_AFTER_MS:
+        return
+    body = _LEASE.dump_json(replace(lease, renewed_ms=now_ms))
+    try:
+        table.commit((Put(row.key, row.revision + 1, body, row.revision),))
+    except Conflict:
+        renew(table, partition, agent, epoch, now_ms)
+
+
+def mark(leases: dict[str, Lease], brake: Brake, now_ms: int) -> Marking:
+    """Decides whom to mark."""
+    live = {agent: lease for agent, lease in leases.items() if not lease.lost}
+    lapsed = sorted(agent for agent, lease in live.items() if now_ms - lease.renewed_ms > LEASE_MS)
+    away = brake.passed_ms > 0 and now_ms - brake.passed_ms > PASS_GAP_MS_MAX
+    passed = replace(brake, passed_ms=now_ms)
+    if now_ms < brake.paused_until_ms:
+        return Marking(passed)
+    together = 3 * len(lapsed) > len(live)
+    paused_before = brake.paused_until_ms > 0
+    if away or (together and not paused_before):
+        return Marking(replace(passed, paused_until_ms=now_ms + LEASE_MS))
+    return Marking(replace(passed, paused_until_ms=0), tuple(lapsed))
+
+
+def mark_lost(
+    table: StateTable, pool: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
+) -> tuple[str, ...]:
+    """One pass over a pool's leases; returns the agents marked."""
+    partition = leases_of(pool)
+    rows = _all(table, partition)
+    kept = rows.pop(BRAKE, None)
+    brake = _BRAKE.validate_json(kept.body) if kept else Brake()
+    leases = {agent: _LEASE.validate_json(row.body) for agent, row in rows.items()}
+    marking = mark(leases, brake, now_ms)
+    lost = tuple(
+        agent
+        for agent in marking.lost
+        if _mark_one(table, pool, rows[agent], leases[agent], now_ms)
+    )
+    revision = kept.revision if kept else 0
+    body = _BRAKE.dump_json(marking.brake)
+    if marking.brake.paused_until_ms or brake != Brake() or not kept:
+        expect = revision or Expect.ABSENT
+        table.commit((Put(Key(partition, BRAKE), revision + 1, body, expect),))
+    if lost:
+        follow((addresses.pool(pool),))
+    return lost
+
+
+def _mark_one(table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int) -> bool:
+    agent = row.key.sort
+    silent = (now_ms - lease.renewed_ms) // 1000
+    message = AgentLost(agent, lease.epoch, f"it has not been heard of for {silent} s")
+    to = addresses.pool(pool)
+    sender = f"lease#{agent}"
+    clock = mailbox.next_clock(0, now_ms)
+    mail = mailbox.put_mail(
+        mailbox.mail_key(to, clock, sender),
+        sender,
+        mailbox.FIRST,
+        clock,
+        [encode_for(to, message)],
+        now_ms + mailbox.BACKSTOP_MS,
+    )
+    body = _LEASE.dump_json(replace(lease, lost=True))
+    try:
+        table.commit((Put(row.key, row.revision + 1, body, row.revision), mail))
+    except Conflict:
+        return False
+    return True
+
+
+def _all(table: StateTable, partition: str) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    first: str | None = " "
+    while first is not None:
+        page = table.query(partition, first, "\x7f")
+        found |= {row.key.sort: row for row in page.rows}
+        first = page.next_sort
+    return found

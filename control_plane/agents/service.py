@@ -1,0 +1,181 @@
+"""The agent's two calls: enrol, and sync."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from control_plane.actors import addresses
+from control_plane.actors.agent import SESSIONS, AgentState, leases_of
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.messages import AgentEnrolled
+from control_plane.actors.step import Refused
+from control_plane.actors.trial import TrialState
+from control_plane.agents.desired import SpecOf, Trials, desired_of
+from control_plane.agents.leases import LEASE_MS, renew
+from control_plane.agents.reports import Report
+from control_plane.agents.sessions import (
+    LogChunk,
+    Session,
+    forget,
+    put_session,
+    session_of,
+    take_logs,
+    take_reports,
+)
+from control_plane.dispatch.engine import Engine
+from control_plane.state.table import OPERATIONS_MAX, Conflict, Key, Put, Write
+
+SYNC_TRIES_MAX = 20
+
+StoreLog = Callable[[int, LogChunk], Put]
+"""Stores a chunk of a trial's log and returns the write of its index row."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """What an agent says; see docs/agent-protocol.md."""
+
+    epoch: int
+    known: tuple[str, ...] = ()
+    reports: tuple[Report, ...] = ()
+    logs: tuple[LogChunk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    """What the cluster answers; `changed` tells whether the call brought anything new."""
+
+    acked: Mapping[str, Mapping[str, int]]
+    logs_acked: Mapping[str, int]
+    revision: int
+    desired: list[dict[str, Any]] = field(default_factory=list)
+    lease_ms: int = LEASE_MS
+
+
+class AgentService:
+    """Serves agents on an engine. `spec_of` builds a trial's spec, `store_log` keeps log text."""
+
+    def __init__(self, engine: Engine, spec_of: SpecOf, store_log: StoreLog) -> None:
+        self._engine = engine
+        self._spec_of = spec_of
+        self._store_log = store_log
+
+    def enrol(
+        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
+    ) -> int:
+        """Begins a new session of the agent and returns its epoch."""
+        message = AgentEnrolled(agent=agent, pool=pool, slots=slots, version=version)
+        epoch = self._engine.command(addresses.agent(agent), message)
+        assert isinstance(epoch, int)
+        return epoch
+
+    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
+        """Takes what the agent reports, advances whom it concerns, and says what should run.
+
+        Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch.
+        """
+        session = self._take_all(agent, request)
+        state = self._agent(agent, request.epoch)
+        trials = Trials(self.trial, self.experiment, self._spec_of)
+        return SyncAnswer(
+            acked={name: dict(session.acked.get(name, {})) for name in request.known},
+            logs_acked={name: session.logs.get(name, 0) for name in request.known},
+            revision=state.revision,
+            desired=desired_of(state, session, request.known, trials),
+        )
+
+    def trial(self, trial_id: int) -> TrialState | None:
+        """A trial's head."""
+        found = self._engine.state(addresses.trial(trial_id))
+        assert found is None or isinstance(found, TrialState)
+        return found
+
+    def experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
+        """An experiment's head and its definition."""
+        address = addresses.experiment(experiment_id)
+        state = self._engine.state(address)
+        definition = self._engine.part(address, "definition")
+        if not isinstance(state, ExperimentState) or not isinstance(definition, Definition):
+            return None
+        return state, definition
+
+    def _take_all(self, agent: str, request: SyncRequest) -> Session:
+        """Takes a request in one commit, or in halves where one cannot hold it."""
+        for _ in range(SYNC_TRIES_MAX):
+            state = self._agent(agent, request.epoch)
+            try:
+                taken = self._take(agent, state, request)
+            except Conflict:
+                # Another call of this agent was first: what it took counts as taken.
+                continue
+            if taken is not None:
+                session, mailed = taken
+                self._engine.follow(mailed)
+                return session
+            half = len(request.reports) // 2
+            first = replace(request, reports=request.reports[:half], logs=())
+            self._take_all(agent, first)
+            return self._take_all(agent, replace(request, reports=request.reports[half:]))
+        raise Refused("unavailable", f"agent {agent} reports from two places at once")
+
+    def _take(
+        self, agent: str, state: AgentState, request: SyncRequest
+    ) -> tuple[Session, tuple[str, ...]] | None:
+        now_ms = self._engine.clock()
+        renew(self._engine.table, leases_of(state.pool), agent, request.epoch, now_ms)
+        row = self._engine.table.get(Key(SESSIONS, agent))
+        before = session_of(row)
+        reports = (*request.reports, *_lost(state, before, request))
+        metrics = self._metrics(state, reports)
+        session, writes, mailed = take_reports(agent, before, reports, metrics, now_ms)
+        session, chunks = take_logs(session, request.logs)
+        ours = _allocations(state)
+        session = forget(session, {*request.known, *ours})
+        if len(writes) + len(chunks) >= OPERATIONS_MAX and len(reports) > 1:
+            return None
+        writes += [self._logged(chunk) for chunk in chunks if chunk.allocation in ours]
+        if session != before:
+            self._engine.table.commit([put_session(agent, session, row), *writes])
+        return session, mailed
+
+    def _logged(self, chunk: LogChunk) -> Write:
+        return self._store_log(int(chunk.allocation.partition(".")[0]), chunk)
+
+    def _agent(self, agent: str, epoch: int) -> AgentState:
+        state = self._engine.state(addresses.agent(agent))
+        if not isinstance(state, AgentState):
+            raise Refused("not_found", f"there is no agent {agent}; enrol first")
+        if epoch != state.epoch:
+            raise Refused("conflict", f"agent {agent} has enrolled again: session {epoch} is over")
+        return state
+
+    def _metrics(self, state: AgentState, reports: Iterable[Report]) -> dict[int, str]:
+        """The searcher's metric of each trial that reports and belongs on the agent."""
+        ours = _allocations(state)
+        found: dict[int, str] = {}
+        for trial_id in {r.trial_id for r in reports if f"{r.trial_id}.{r.epoch}" in ours}:
+            trial = self.trial(trial_id)
+            known = self._engine.state(addresses.experiment(trial.experiment_id)) if trial else None
+            if isinstance(known, ExperimentState):
+                found[trial_id] = known.metric
+        return found
+
+
+def _allocations(state: AgentState) -> set[str]:
+    return {f"{desired.trial_id}.{desired.epoch}" for desired in state.desired}
+
+
+def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Report]:
+    """Exits of allocations that reported from here once and that the agent no longer knows."""
+    return [
+        Report(
+            desired.trial_id,
+            desired.epoch,
+            "agent",
+            session.acked[allocation].get("agent", 0) + 1,
+            {"kind": "exited", "reason": "lost", "message": "the machine lost the allocation"},
+        )
+        for desired in state.desired
+        if (allocation := f"{desired.trial_id}.{desired.epoch}") in session.acked
+        and allocation not in request.known
+    ]

@@ -1,0 +1,31 @@
+"""The application: the routers of all nouns behind one boundary."""
+
+from fastapi import FastAPI
+
+from control_plane.api import errors
+from control_plane.api.boundary import Boundary
+from control_plane.api.routes import ROUTERS
+from control_plane.api.services import Services
+
+
+def create_app(services: Services) -> FastAPI:
+    """The ASGI application over `services`.
+
+    It starts no threads and needs no lifespan events, so that a function host that freezes between
+    two requests can run it as well as a server.
+    """
+    app = FastAPI(
+        title="detcloud",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    # Not include_router: it would wrap or copy the routes, and tests walk these very objects.
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
+    errors.install(app)
+    app.add_middleware(Boundary, hosts=services.hosts)
+    return app

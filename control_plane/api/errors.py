@@ -1,0 +1,125 @@
+"""Errors as the API answers them: one type, a code with its status, and the mapping of others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+
+class Code(StrEnum):
+    """The codes of docs/api.md."""
+
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    TOO_LARGE = "too_large"
+    INVALID = "invalid"
+    RATE_LIMITED = "rate_limited"
+    INTERNAL = "internal"
+    UNAVAILABLE = "unavailable"
+
+    @property
+    def status(self) -> int:
+        return _STATUS[self]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One thing that is wrong: where (a path like `searcher.name`), what, and what to do."""
+
+    path: str
+    message: str
+    line: int | None = None
+    hint: str | None = None
+
+
+class ApiError(HTTPException):
+    """Ends a request with a code of the contract.
+
+    An HTTPException, since that is what FastAPI lets through unchanged from every layer.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        details: Sequence[Detail] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if code is Code.UNAUTHENTICATED:
+            headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
+        super().__init__(code.status, message, headers)
+        self.code = code
+        self.message = message
+        self.details = tuple(details)
+
+    def response(self) -> JSONResponse:
+        details = [
+            {name: value for name, value in vars(detail).items() if value is not None}
+            for detail in self.details
+        ]
+        error = {"code": self.code.value, "message": self.message, "details": details}
+        return JSONResponse({"error": error}, self.status_code, self.headers)
+
+
+def invalid(path: str, message: str, hint: str | None = None) -> ApiError:
+    """The error for one wrong field, named by its path in the body or by its parameter."""
+    where = f"{path}: " if path else ""
+    return ApiError(Code.INVALID, f"{where}{message}", [Detail(path, message, hint=hint)])
+
+
+def install(app: FastAPI) -> None:
+    """Makes `app` answer every error it knows in the form of the contract."""
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return (error if isinstance(error, ApiError) else _translated(request, error)).response()
+
+
+async def _answer_validation(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    details = [_detail(fault) for fault in error.errors()]
+    listed = "; ".join(f"{d.path}: {d.message}" if d.path else d.message for d in details)
+    return ApiError(Code.INVALID, f"the request is not valid: {listed}", details).response()
+
+
+def _translated(request: Request, error: HTTPException) -> ApiError:
+    """What the framework raises itself: an unknown route or method, a body it cannot read."""
+    if error.status_code in (404, 405):
+        route = f"{request.method} {request.url.path}"
+        return ApiError(Code.NOT_FOUND, f"there is no route {route}", headers=error.headers)
+    return ApiError(Code.INVALID, "the request's body could not be read; send JSON in UTF-8")
+
+
+def _detail(fault: Mapping[str, Any]) -> Detail:
+    """The first element of a location says where the value was sent; the rest is its path.
+
+    The value itself is never repeated: it may be a secret.
+    """
+    place, *rest = fault["loc"]
+    if fault["type"] == "json_invalid":
+        return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")
+    path = ".".join(str(part) for part in rest)
+    return Detail(path or ("" if place == "body" else str(place)), str(fault["msg"]))
+
+
+_STATUS = {
+    Code.UNAUTHENTICATED: 401,
+    Code.FORBIDDEN: 403,
+    Code.NOT_FOUND: 404,
+    Code.CONFLICT: 409,
+    Code.TOO_LARGE: 413,
+    Code.INVALID: 422,
+    Code.RATE_LIMITED: 429,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+}

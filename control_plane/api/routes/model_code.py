@@ -1,0 +1,88 @@
+"""Model code, content-addressed: asked for by digest, uploaded once through a signed request."""
+
+from typing import Annotated
+
+from fastapi import Path
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from control_plane.api.auth import Role
+from control_plane.api.errors import ApiError, Code
+from control_plane.api.guarded import PEOPLE, guarded_router, needs
+from control_plane.api.services import Given
+from control_plane.api.signing import LIFE_MS_MAX
+from control_plane.api.stored import stored
+from control_plane.objects.store import Key
+
+MODEL_CODE = "model-code"
+# 95 MiB of file bytes that do not compress at all, with the headers of a hundred thousand files.
+ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
+
+SHA256 = r"^[0-9a-f]{64}$"
+
+router = guarded_router(MODEL_CODE)
+
+
+class Offer(BaseModel):
+    """An archive that the caller has: its digest and its size in bytes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sha256: Annotated[str, Field(pattern=SHA256)]
+    size: Annotated[int, Field(ge=1)]
+
+
+class Upload(BaseModel):
+    """The request that uploads the archive, to be sent as it is."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    expires_ms: int
+
+
+class Answer(BaseModel):
+    needed: bool
+    upload: Upload | None = None
+
+
+def model_code_key(sha256: str) -> Key:
+    """Where an archive lies: its digest is its name."""
+    return Key(MODEL_CODE) / sha256
+
+
+@router.post("/model-code")
+@needs(*PEOPLE)
+def offer_model_code(offer: Offer, services: Given) -> Answer:
+    if offer.size > ARCHIVE_BYTES_MAX:
+        raise ApiError(
+            Code.TOO_LARGE,
+            f"the archive has {offer.size} bytes, the limit is {ARCHIVE_BYTES_MAX}; "
+            "leave data and outputs out with a .detignore file",
+        )
+    key = model_code_key(offer.sha256)
+    if services.objects.size(key) is not None:
+        return Answer(needed=False)
+    signed = services.objects.signed_url(
+        "PUT",
+        key,
+        size=offer.size,
+        sha256=offer.sha256,
+        expires_ms=services.now_ms() + LIFE_MS_MAX,
+    )
+    upload = Upload(
+        method=signed.method,
+        path=signed.url,
+        headers=dict(signed.headers),
+        expires_ms=signed.expires_ms,
+    )
+    return Answer(needed=True, upload=upload)
+
+
+@router.get("/model-code/{sha256}", response_class=StreamingResponse)
+@needs(*PEOPLE, Role.AGENT)
+def get_model_code(
+    sha256: Annotated[str, Path(pattern=SHA256)], services: Given
+) -> StreamingResponse:
+    """The archive. An agent learns a digest only from an allocation it was given."""
+    return stored(services.objects, model_code_key(sha256), "application/gzip")

@@ -1,0 +1,107 @@
+"""`python -m control_plane.config FILE`: checks an experiment configuration, or migrates it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from control_plane.config.check import check
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.migration import migrate
+from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.yaml_document import BYTES_MAX
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if the configuration is valid, else 1 with its problems, one a line."""
+    options = _parser().parse_args(arguments)
+    report: dict[str, Any] = {"ok": True, "era": None, "problems": [], "config": None}
+    text = ""
+    try:
+        source = _read(options.file)
+        config = check(source, overrides=options.config)
+        report |= {"era": config.era.value, "config": config.public()}
+        text = _summary(config)
+        if options.migrate:
+            text = migrate(source, overrides=options.config).rstrip("\n")
+            report["migrated"] = text + "\n"
+    except ConfigInvalid as error:
+        text = "\n".join(problem.text(options.file) for problem in error.problems)
+        report |= {"ok": False, "problems": [_described(it) for it in error.problems]}
+    _print(json.dumps(report, indent=2) if options.json else text)
+    return 0 if report["ok"] else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m control_plane.config", description="Check an experiment configuration."
+    )
+    parser.add_argument("file", metavar="FILE", help="the YAML file")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--migrate", action="store_true", help="print the configuration with lengths for steps"
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="set a field, like searcher.max_trials=5 (may be repeated)",
+    )
+    return parser
+
+
+def _read(file: str) -> str:
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(BYTES_MAX + 1).decode()
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 text (byte {error.start})"
+    except ValueError as error:
+        reason = f"cannot be read: {error}"
+    raise ConfigInvalid([Problem("", None, None, reason)])
+
+
+def _summary(config: ExperimentConfig) -> str:
+    trials = config.trials
+    lengths = list(config.searcher.lengths().values())
+    rows = [
+        ("name", config.name or config.description or ""),
+        ("era", config.era.value),
+        ("searcher", f"{config.searcher.name} ({_direction(config)} {config.searcher.metric})"),
+        ("trials", "as the search goes" if trials is None else str(trials)),
+        ("slots per trial", str(config.resources.slots_per_trial)),
+    ]
+    if trials is not None and len(lengths) == 1:
+        most = "" if config.searcher.name in ("single", "random", "grid") else "at most "
+        rows.append(("total", f"{most}{trials * lengths[0].count} {config.unit}"))
+    width = max(len(label) for label, _ in rows) + 1
+    return "\n".join(f"{label + ':':{width}} {value}" for label, value in rows)
+
+
+def _direction(config: ExperimentConfig) -> str:
+    return "minimizes" if config.searcher.smaller_is_better else "maximizes"
+
+
+def _described(problem: Problem) -> dict[str, Any]:
+    return {
+        "path": problem.path,
+        "line": problem.line,
+        "value": problem.value,
+        "message": problem.message,
+        "hint": problem.hint or None,
+    }
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Rules between the sections of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from control_plane.config.eras import EraRules
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
+from control_plane.config.lengths import is_count
+from control_plane.config.problems import Finding, path_text
+from control_plane.config.searcher import NO_SEARCHER
+from control_plane.config.section import COUNT_MAX
+
+Rule = Callable[[ExperimentConfig, EraRules], Iterator[Finding]]
+
+BATCH_SIZE: Final = "global_batch_size"
+
+
+def inconsistencies(
+    config: ExperimentConfig, rules: EraRules, refused: frozenset[str]
+) -> Iterator[Finding]:
+    """What is wrong between the sections; those in `refused` are not judged again."""
+    for needed, rule in _RULES:
+        if not needed & refused:
+            yield from rule(config, rules)
+
+
+def _entrypoint(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    native = (config.internal or {}).get("native")
+    if config.entrypoint is None and not native:
+        hint = "like model_def:MyTrial"
+        yield Finding(("entrypoint",), "is required", hint)
+
+
+def _searcher(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    if config.searcher == NO_SEARCHER:
+        hint = "like {name: single, metric: loss, max_length: {batches: 1000}}"
+        yield Finding(("searcher",), "is required", hint)
+
+
+def _records_per_epoch(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    if users and not config.scale.records_per_epoch:
+        message = f"is required, since {users[0]} counts epochs"
+        yield Finding(("records_per_epoch",), message, "how many records one epoch has")
+
+
+def _batch_size(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    lengths = config.lengths().items()
+    users = [path_text(loc) for loc, it in lengths if it.unit in ("records", "epochs")]
+    if not users and not rules.global_batch_size_required:
+        return
+    loc = ("hyperparameters", BATCH_SIZE)
+    if BATCH_SIZE not in config.hyperparameters:
+        reason = f", to count {users[0]} in batches" if users else ""
+        yield Finding(loc, f"is required{reason}", "the records in one batch over all slots")
+        return
+    least = _least_integer(config.hyperparameters[BATCH_SIZE])
+    slots = config.resources.slots_per_trial
+    if least is None:
+        yield Finding(loc, "must be an integer of at least 1, or choose among such")
+    elif rules.global_batch_size_required and least < slots and not _is_native(config):
+        message = f"must be at least slots_per_trial ({slots}), but can be {least}"
+        yield Finding(loc, message, "each slot needs at least one record of a batch", least)
+
+
+def _grid(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    if config.searcher.name != "grid":
+        return
+    points = grid_points(config.hyperparameters, rules.grid_integers_extra)
+    loc = ("hyperparameters",)
+    if not config.hyperparameters:
+        yield Finding(loc, "is required by the grid searcher, which has no point without any")
+    elif points > rules.grid_points_max:
+        message = f"make a grid of {_shown(points)} points, at most {rules.grid_points_max} are"
+        yield Finding(loc, f"{message} allowed", "lower a count or use the random searcher")
+
+
+def _constants(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    if config.searcher.name != "single" or not rules.single_constants:
+        return
+    for loc, parameter in leaves(config.hyperparameters):
+        if not isinstance(parameter, Const):
+            hint = "use the random searcher with max_trials: 1 to draw a value"
+            yield Finding(loc, "must be constant for the single searcher", hint)
+
+
+def _countable(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+    worth = {
+        "steps": config.scale.batches_per_step,
+        "epochs": config.scale.records_per_epoch,
+    }
+    for loc, length in config.lengths().items():
+        if length.count * worth.get(length.unit, 1) > COUNT_MAX:
+            yield Finding(loc, f"is more than {COUNT_MAX} batches or records", "", length.count)
+
+
+_RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
+    (frozenset({"entrypoint", "internal"}), _entrypoint),
+    (frozenset({"searcher"}), _searcher),
+    (frozenset({"records_per_epoch"}), _records_per_epoch),
+    (frozenset({"records_per_epoch", "batches_per_step"}), _countable),
+    (frozenset({"hyperparameters", "resources"}), _batch_size),
+    (frozenset({"searcher", "hyperparameters"}), _grid),
+    (frozenset({"searcher", "hyperparameters"}), _constants),
+)
+
+
+def _least_integer(parameter: object) -> int | None:
+    match parameter:
+        case Const(val=value):
+            values: tuple[object, ...] = (value,)
+        case Int(minval=minval):
+            values = (minval,)
+        case Categorical(vals=vals):
+            values = vals
+        case _:
+            return None
+    counts = [value for value in values if isinstance(value, int) and is_count(value, 1)]
+    return min(counts) if counts and len(counts) == len(values) else None
+
+
+def _is_native(config: ExperimentConfig) -> bool:
+    return config.resources.native_parallel
+
+
+def _shown(points: int) -> str:
+    return str(points) if points < 10**18 else "more than 10**18"

@@ -1,0 +1,150 @@
+"""The two eras of experiment configurations, told apart by their fields; their rules as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from control_plane.config.problems import ConfigInvalid, Finding, Loc, path_text
+
+Tree = Mapping[str, Any]
+
+
+class Era(StrEnum):
+    """Whether lengths are counted in steps, or in batches, records or epochs."""
+
+    STEP = "step"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class EraRules:
+    """What differs between the eras where both share a shape."""
+
+    era: Era
+    # The least value of resources.slots_per_trial.
+    slots_per_trial_min: int
+    # An entrypoint may be a command line or a list instead of module:Class.
+    entrypoint_commands: bool
+    # A map without a type among the hyperparameters is a group of them.
+    nested_hyperparameters: bool
+    # The single searcher refuses hyperparameters that are not constant.
+    single_constants: bool
+    global_batch_size_required: bool
+    grid_points_max: int
+    # Integer values that a grid counts beyond maxval - minval.
+    grid_integers_extra: int
+    # A null hides the value of a template instead of asking for it.
+    null_hides: bool
+    # Lists that a template and the cluster extend, with the key that tells entries apart.
+    appended: Mapping[Loc, str]
+    # The field that gets a generated name.
+    generated_name: str
+    # Defaults that the other era does not share.
+    defaults: Tree
+
+
+STEP_ERA: Final = EraRules(
+    era=Era.STEP,
+    slots_per_trial_min=1,
+    entrypoint_commands=False,
+    nested_hyperparameters=False,
+    single_constants=True,
+    global_batch_size_required=True,
+    grid_points_max=2_000,
+    grid_integers_extra=0,
+    null_hides=True,
+    appended=MappingProxyType({}),
+    generated_name="description",
+    defaults=MappingProxyType(
+        {
+            "optimizations": {"average_training_metrics": False, "tensor_fusion_cycle_time": 5},
+            "environment": {
+                "image": {
+                    "cpu": "determinedai/environments:py-3.6.9-pytorch-1.4-tf-1.15-cpu-0.5.0",
+                    "cuda": "determinedai/environments:cuda-10.0-pytorch-1.4-tf-1.15-gpu-0.5.0",
+                }
+            },
+        }
+    ),
+)
+LENGTH_ERA: Final = EraRules(
+    era=Era.LENGTH,
+    slots_per_trial_min=0,
+    entrypoint_commands=True,
+    nested_hyperparameters=True,
+    single_constants=False,
+    global_batch_size_required=False,
+    grid_points_max=100_000,
+    grid_integers_extra=1,
+    null_hides=False,
+    appended=MappingProxyType(
+        {("bind_mounts",): "container_path", ("resources", "devices"): "container_path"}
+    ),
+    generated_name="name",
+    defaults=MappingProxyType({}),
+)
+RULES: Final = MappingProxyType({Era.STEP: STEP_ERA, Era.LENGTH: LENGTH_ERA})
+
+PERIODS: Final = ("min_validation_period", "min_checkpoint_period")
+STEP_SEARCHER_FIELDS: Final = ("max_steps", "target_trial_steps", "step_budget", "steps_per_round")
+LENGTH_SEARCHER_FIELDS: Final = ("max_length", "max_time")
+LENGTH_FIELDS: Final = ("records_per_epoch", "scheduling_unit")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the check of a single value may know of the rest of the configuration."""
+
+    rules: EraRules
+    searcher: str
+
+
+def era_of(trees: Sequence[Tree]) -> Era:
+    """The era of a configuration whose parts are `trees`, the user's first.
+
+    Raises:
+        EraMixed: there are fields of both eras.
+    """
+    step = next((loc for tree in trees for loc in _step_fields(tree)), None)
+    length = next((loc for tree in trees for loc in _length_fields(tree)), None)
+    if step and length:
+        raise EraMixed(step, length)
+    return Era.STEP if step else Era.LENGTH
+
+
+class EraMixed(ConfigInvalid):
+    """A configuration has fields of both eras; `finding` names the first of each."""
+
+    def __init__(self, step: Loc, length: Loc) -> None:
+        self.finding = Finding(
+            length,
+            f"belongs to the length era, but {path_text(step)} belongs to the step era",
+            "use one era's fields alone; config check --migrate rewrites steps as lengths",
+        )
+        super().__init__([])
+
+
+def _step_fields(tree: Tree) -> Iterator[Loc]:
+    yield from _given(tree, ("searcher",), STEP_SEARCHER_FIELDS)
+    yield from _given(tree, (), ("batches_per_step",))
+    for name in PERIODS:
+        if isinstance(tree.get(name), int) and not isinstance(tree[name], bool):
+            yield (name,)
+
+
+def _length_fields(tree: Tree) -> Iterator[Loc]:
+    yield from _given(tree, ("searcher",), LENGTH_SEARCHER_FIELDS)
+    yield from _given(tree, (), LENGTH_FIELDS)
+    yield from ((name,) for name in PERIODS if isinstance(tree.get(name), dict))
+
+
+def _given(tree: Tree, parent: tuple[str, ...], names: Sequence[str]) -> Iterator[Loc]:
+    section: Any = tree
+    for key in parent:
+        section = section.get(key)
+    if isinstance(section, Mapping):
+        yield from ((*parent, name) for name in names if section.get(name) is not None)

@@ -1,0 +1,259 @@
+"""The experiment configuration: every section, its era and its unit."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field, PlainValidator, ValidationInfo
+
+from control_plane.config.environment import Environment
+from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree
+from control_plane.config.hyperparameters import Hyperparameters
+from control_plane.config.lengths import Length, Period, Scale, Steps, Unit
+from control_plane.config.plan import search_plan, trial_count
+from control_plane.config.problems import Loc, value_text
+from control_plane.config.resources import BindMounts, Labels, Resources
+from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Custom
+from control_plane.config.section import (
+    REVEAL,
+    Count,
+    CountOrZero,
+    Section,
+    Text,
+    refuse,
+    scope_of,
+)
+from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
+from control_plane.config.training import Optimizations, Profiling, Reproducibility
+from control_plane.searchers.search import SearchPlan
+
+JSON_VERSION: Final = 1
+
+_CLASS_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What the scheduler needs to know of an experiment."""
+
+    resource_pool: str
+    priority: int | None
+    weight: float
+    max_slots: int | None
+    slots_per_trial: int
+
+
+def _entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
+    commands = scope_of(info).rules.entrypoint_commands
+    if isinstance(value, str) and value.strip():
+        if not commands and not _CLASS_PATH.match(value):
+            hint = "a command line needs the length era: max_length instead of max_steps"
+            refuse(f"must be module:Class, not {value_text(value)}", hint)
+        return value
+    words = value if isinstance(value, list | tuple) and commands else ()
+    if not words or not all(isinstance(word, str) and word for word in words):
+        kinds = "a string or a list of strings" if commands else "module:Class"
+        refuse(f"must be {kinds}, and not empty")
+    return tuple(words)
+
+
+Entrypoint = Annotated[str | tuple[str, ...], PlainValidator(_entrypoint)]
+FreeMap = dict[str, Any]
+
+
+class ExperimentConfig(Section):
+    """A checked, fully defaulted configuration; `check` makes them.
+
+    `StepConfig` and `LengthConfig` add what only their era has. Sections that no era gives a
+    meaning of its own are the same in both.
+    """
+
+    era: ClassVar[Era]
+
+    name: Text | None = None
+    description: str | None = None
+    labels: Labels = ()
+    workspace: Text | None = None
+    project: Text | None = None
+    entrypoint: Entrypoint | None = None
+    searcher: AnySearcher = NO_SEARCHER
+    hyperparameters: Hyperparameters = Field(default_factory=dict)
+    data: FreeMap = Field(default_factory=dict)
+    resources: Resources = Resources()
+    environment: Environment = Environment()
+    bind_mounts: BindMounts = ()
+    checkpoint_storage: Storage = CheckpointStorage()
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    max_restarts: CountOrZero = 5
+    reproducibility: Reproducibility = Reproducibility(experiment_seed=0)
+    optimizations: Optimizations = Optimizations()
+    profiling: Profiling = Profiling()
+    perform_initial_validation: bool = False
+    preemption_timeout: Count | None = None
+    data_layer: Layer = SharedFsLayer()
+    tensorboard_storage: FreeMap | None = None
+    security: FreeMap | None = None
+    internal: FreeMap | None = None
+    integrations: FreeMap | None = None
+    retention_policy: FreeMap | None = None
+    log_policies: Annotated[tuple[Any, ...], Field(strict=False)] = ()
+    slurm: FreeMap | None = None
+    pbs: FreeMap | None = None
+    debug: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        """What the searcher's lengths count."""
+        for length in self.searcher.lengths().values():
+            return length.unit
+        custom = self.searcher.unit if isinstance(self.searcher, Custom) else None
+        return custom or "batches"
+
+    @property
+    def experiment_seed(self) -> int:
+        """The seed of the search, in [0, 2^31)."""
+        return self.reproducibility.experiment_seed
+
+    @property
+    def job(self) -> JobSettings:
+        """What the scheduler needs to know."""
+        resources = self.resources
+        return JobSettings(
+            resources.resource_pool,
+            resources.priority,
+            resources.weight,
+            resources.max_slots,
+            resources.slots_per_trial,
+        )
+
+    @property
+    def trials(self) -> int | None:
+        """How many trials the search creates, None where their results decide that."""
+        return trial_count(self.searcher, self.hyperparameters)
+
+    @property
+    @abstractmethod
+    def scale(self) -> Scale:
+        """What the units are worth."""
+
+    @property
+    @abstractmethod
+    def workload_batches(self) -> int:
+        """Batches in one training workload."""
+
+    def lengths(self) -> dict[Loc, Length]:
+        """Every length of the configuration by its place, the searcher's first."""
+        found: dict[Loc, Length] = {
+            ("searcher", name): length for name, length in self.searcher.lengths().items()
+        }
+        periods = {(name,): getattr(self, name) for name in PERIODS}
+        return found | {loc: period for loc, period in periods.items() if period is not None}
+
+    def batches(self, length: int, hparams: Mapping[str, object]) -> int:
+        """`length` of the searcher's unit in batches, rounded down; records and epochs at least 1.
+
+        Raises:
+            ValueError: records or epochs, and hparams has no integer global_batch_size.
+        """
+        return self.scale.batches(Length(self.unit, length), hparams)
+
+    def units(self, batches: int, hparams: Mapping[str, object]) -> float:
+        """How much of the searcher's unit is done after `batches`; ValueError as above."""
+        return self.scale.units(self.unit, batches, hparams)
+
+    def min_validation_batches(self, hparams: Mapping[str, object]) -> int:
+        """Batches after which a validation is due, 0 = off; ValueError as above."""
+        return self._period_batches("min_validation_period", hparams)
+
+    def min_checkpoint_batches(self, hparams: Mapping[str, object]) -> int:
+        """Batches after which a checkpoint is due, 0 = off; ValueError as above."""
+        return self._period_batches("min_checkpoint_period", hparams)
+
+    def search_plan(self) -> SearchPlan:
+        """The search, with lengths in `unit`.
+
+        Raises:
+            SearcherNotAvailable: the searcher cannot run yet.
+        """
+        return search_plan(self.searcher, self.hyperparameters, self.experiment_seed, self.era)
+
+    def public(self) -> dict[str, Any]:
+        """Everything with defaults, as JSON values, secrets masked; it checks to equal meaning."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> bytes:
+        """Everything with defaults and secrets, for the state table."""
+        config = self.model_dump(mode="json", context=REVEAL)
+        envelope = {"version": JSON_VERSION, "era": self.era.value, "config": config}
+        return json.dumps(envelope, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ExperimentConfig:
+        """What `to_json` wrote; ValueError for anything else."""
+        envelope = json.loads(data)
+        if not isinstance(envelope, dict) or envelope.get("version") != JSON_VERSION:
+            raise ValueError(f"a stored configuration must have version {JSON_VERSION}")
+        return validated(envelope["config"], Era(envelope["era"]))
+
+    def _period_batches(self, name: str, hparams: Mapping[str, object]) -> int:
+        period = self.lengths().get((name,))
+        return self.scale.batches(period, hparams) if period else 0
+
+
+class StepConfig(ExperimentConfig):
+    """A configuration that counts in steps of `batches_per_step` batches."""
+
+    era: ClassVar[Era] = Era.STEP
+
+    batches_per_step: Count = 100
+    min_validation_period: Steps | None = None
+    min_checkpoint_period: Steps | None = None
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(batches_per_step=self.batches_per_step)
+
+    @property
+    def workload_batches(self) -> int:
+        return self.batches_per_step
+
+
+class LengthConfig(ExperimentConfig):
+    """A configuration that counts in batches, records or epochs."""
+
+    era: ClassVar[Era] = Era.LENGTH
+
+    records_per_epoch: CountOrZero = 0
+    scheduling_unit: Count = 100
+    min_validation_period: Period = Length("batches", 0)
+    min_checkpoint_period: Period = Length("batches", 0)
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(records_per_epoch=self.records_per_epoch)
+
+    @property
+    def workload_batches(self) -> int:
+        return self.scheduling_unit
+
+
+def validated(tree: Tree, era: Era) -> ExperimentConfig:
+    """The sections in `tree`, each checked alone.
+
+    Raises:
+        pydantic.ValidationError: with every section that is wrong.
+    """
+    model = StepConfig if era is Era.STEP else LengthConfig
+    return model.model_validate(tree, context=scope(tree, era))
+
+
+def scope(tree: Tree, era: Era) -> Scope:
+    """What the check of a single value may know."""
+    searcher = tree.get("searcher")
+    name = searcher.get("name") if isinstance(searcher, Mapping) else None
+    return Scope(RULES[era], name if isinstance(name, str) else "")

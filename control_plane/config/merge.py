@@ -1,0 +1,95 @@
+"""Lays configurations over one another, and single values over a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from control_plane.config.environment import FORMER_KINDS, PER_DEVICE
+from control_plane.config.eras import EraRules, Tree
+from control_plane.config.problems import ConfigInvalid, Finding, Loc
+from control_plane.config.yaml_document import DEPTH_MAX, parse
+
+_TAGS: Final[Mapping[Loc, str]] = {
+    ("searcher",): "name",
+    ("checkpoint_storage",): "type",
+    ("data_layer",): "type",
+    ("tensorboard_storage",): "type",
+}
+
+
+def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
+    """`upper` over `lower`: maps merge, other values replace.
+
+    A map that chooses another kind of searcher, storage or hyperparameter replaces the lower one.
+    The arguments are not changed; the result may share values with them.
+    """
+    if upper is None and not rules.null_hides:
+        return lower
+    if isinstance(upper, list) and isinstance(lower, list) and loc in rules.appended:
+        return _appended(upper, lower, rules.appended[loc])
+    if not isinstance(upper, Mapping) or not isinstance(lower, Mapping):
+        return upper
+    if _chooses_another(upper, lower, loc):
+        return upper
+    result = {**lower, **upper}
+    if loc in PER_DEVICE:
+        for former, kind in FORMER_KINDS.items():
+            result = _without_synonym(result, upper, former, kind)
+    for key in upper.keys() & lower.keys():
+        result[key] = merged(upper[key], lower[key], rules, (*loc, key))
+    return result
+
+
+def overridden(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None]:
+    """`tree` after `a.b.c=VALUE`, VALUE being YAML; the place, and what was wrong with it."""
+    path, equals, text = override.partition("=")
+    loc: Loc = tuple(path.strip().split("."))
+    if not equals or not all(loc) or len(loc) > DEPTH_MAX:
+        return tree, (), Finding(loc, "is not of the form path.to.field=value", value=override)
+    try:
+        document = parse(text)
+    except ConfigInvalid as error:
+        return tree, loc, Finding(loc, error.problems[0].message)
+    if document.findings:
+        first = document.findings[0]
+        return tree, loc, Finding((*loc, *first.loc), first.message, first.hint)
+    return _set(tree, loc, document.tree, loc)
+
+
+def _chooses_another(upper: Tree, lower: Tree, loc: Loc) -> bool:
+    nested = loc[:1] == ("hyperparameters",) and len(loc) > 1
+    tag = "type" if nested else _TAGS.get(loc)
+    if tag is None or tag not in upper:
+        return False
+    return bool(upper[tag] != (lower.get(tag) if nested else lower.get(tag, upper[tag])))
+
+
+def _appended(upper: list[Any], lower: list[Any], key: str) -> list[Any]:
+    taken = [entry.get(key) for entry in upper if isinstance(entry, Mapping)]
+    return upper + [
+        entry for entry in lower if not isinstance(entry, Mapping) or entry.get(key) not in taken
+    ]
+
+
+def _without_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -> dict[str, Any]:
+    """The lower layer's name of a kind of device gives way to the upper layer's other one."""
+    if former in upper and kind not in upper:
+        result.pop(kind, None)
+    if kind in upper and former not in upper:
+        result.pop(former, None)
+    return result
+
+
+def _set(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Loc, Finding | None]:
+    key, *below = rest
+    if not below:
+        return {**tree, str(key): value}, loc, None
+    child = tree.get(str(key))
+    if child is None:
+        child = {}
+    if not isinstance(child, Mapping):
+        place = loc[: len(loc) - len(below)]
+        return tree, loc, Finding(place, "is not a map, so nothing in it can be set")
+    changed, _, finding = _set(child, tuple(below), value, loc)
+    return {**tree, str(key): changed}, loc, finding

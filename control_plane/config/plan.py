@@ -1,0 +1,66 @@
+"""From a checked configuration to what the searchers run."""
+
+from __future__ import annotations
+
+from control_plane.config.eras import Era
+from control_plane.config.hyperparameters import Group, grid_points, space_of
+from control_plane.config.searcher import (
+    LengthGrid,
+    LengthRandom,
+    LengthSingle,
+    RandomTrials,
+    Searcher,
+    StepGrid,
+    StepRandom,
+    StepSingle,
+)
+from control_plane.searchers import rules as searchers_rules
+from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.search import MethodPlan, SearchPlan
+from control_plane.searchers.single import SinglePlan
+
+AVAILABLE = ("single", "random", "grid")
+
+
+class SearcherNotAvailable(ValueError):
+    """A configuration is valid, but its searcher cannot run yet."""
+
+    def __init__(self, name: str) -> None:
+        available = ", ".join(AVAILABLE)
+        super().__init__(f"searcher {name} is not available yet; available: {available}")
+
+
+def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> SearchPlan:
+    """The search in the configuration's unit; SearcherNotAvailable for those still to come."""
+    return SearchPlan(_method_plan(searcher, era), space_of(space), seed)
+
+
+def trial_count(searcher: Searcher, space: Group) -> int | None:
+    """How many trials the search creates, None where their results decide that."""
+    match searcher:
+        case StepSingle() | LengthSingle():
+            return 1
+        case StepGrid() | LengthGrid():
+            return grid_points(space, integers_extra=1)
+        case RandomTrials(max_trials=trials):
+            return trials
+        case _:
+            return None
+
+
+def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
+    rules = searchers_rules.STEP_ERA if era is Era.STEP else searchers_rules.LENGTH_ERA
+    match searcher:
+        case StepSingle(max_steps=length) | LengthSingle(max_length=length):
+            return SinglePlan(length.count, rules)
+        case StepRandom(max_steps=length, max_trials=trials):
+            return RandomPlan(length.count, trials, 0, rules)
+        case LengthRandom(max_length=length, max_trials=trials, max_concurrent_trials=concurrent):
+            return RandomPlan(length.count, trials, concurrent, rules)
+        case StepGrid(max_steps=length):
+            return GridPlan(length.count, 0, rules)
+        case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
+            return GridPlan(length.count, concurrent, rules)
+        case _:
+            raise SearcherNotAvailable(searcher.name)

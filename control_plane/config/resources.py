@@ -1,0 +1,127 @@
+"""Slots, queueing, mounts and devices of a trial's container."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from control_plane.config.problems import value_text
+from control_plane.config.section import (
+    COUNT_MAX,
+    AbsolutePath,
+    CountOrZero,
+    Section,
+    Text,
+    refuse,
+    scope_of,
+)
+
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtp]?)(?:i?b)?\Z", re.IGNORECASE)
+_POWERS: Final = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
+
+
+def _bytes(value: object) -> object:
+    """A size like "1.5 gb" in bytes, 1 kb being 1024 of them; other values stay as they are."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.match(value.strip())
+    if match is None:
+        refuse(f"must be bytes or a size like '1.5 gb', not {value_text(value)}")
+    return int(float(match[1]) * _POWERS[match[2].lower()])
+
+
+def _device(value: object) -> object:
+    """A device written host_path:container_path[:mode] as its map."""
+    if not isinstance(value, str):
+        return value
+    parts = value.split(":")
+    if not 2 <= len(parts) <= 3:
+        refuse(f"must be a map or HOST_PATH:CONTAINER_PATH[:MODE], not {value_text(value)}")
+    return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
+
+
+class Device(Section):
+    """A device of the host that containers may use."""
+
+    host_path: AbsolutePath
+    container_path: AbsolutePath
+    mode: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+
+
+class Resources(Section):
+    """What the trials of an experiment may use."""
+
+    slots_per_trial: CountOrZero = 1
+    max_slots: CountOrZero | None = None
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    priority: Annotated[int, Field(ge=1, le=99)] | None = None
+    resource_pool: str = ""
+    shm_size: Annotated[
+        Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
+    ] = None
+    agent_label: str = ""
+    native_parallel: bool = False
+    devices: Annotated[
+        tuple[Annotated[Device, BeforeValidator(_device)], ...], Field(strict=False)
+    ] = ()
+    is_single_node: bool | None = None
+
+    @field_validator("slots_per_trial")
+    @classmethod
+    def _check_slots(cls, slots: int, info: ValidationInfo) -> int:
+        least = scope_of(info).rules.slots_per_trial_min
+        if slots < least:
+            refuse(f"must be at least {least}, not {slots}")
+        return slots
+
+    @field_validator("max_slots")
+    @classmethod
+    def _check_max_slots(cls, max_slots: int | None, info: ValidationInfo) -> int | None:
+        slots = info.data.get("slots_per_trial", 0)
+        if max_slots is not None and max_slots < slots:
+            hint = "no trial could ever start"
+            refuse(f"must be at least slots_per_trial ({slots}), not {max_slots}", hint)
+        return max_slots
+
+
+Propagation = Literal["rprivate", "private", "rshared", "shared", "rslave", "slave"]
+
+
+class BindMount(Section):
+    """A directory of the host inside the container."""
+
+    host_path: AbsolutePath
+    container_path: Text
+    read_only: bool = False
+    propagation: Propagation = "rprivate"
+
+    @field_validator("container_path")
+    @classmethod
+    def _check_container_path(cls, path: str) -> str:
+        if posixpath.normpath(path) == ".":
+            refuse("must not be the working directory itself", "mount a folder below it")
+        return path
+
+
+BindMounts = Annotated[tuple[BindMount, ...], Field(strict=False)]
+
+
+def _labels(value: Any) -> Any:
+    """A list of names, also written as a map of name: true."""
+    if isinstance(value, Mapping):
+        for name, kept in value.items():
+            if not isinstance(kept, bool):
+                refuse(f"must map each name to true, but {name!r} has {value_text(kept)}")
+        value = [name for name, kept in value.items() if kept]
+    return list(dict.fromkeys(value)) if _are_strings(value) else value
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+Labels = Annotated[Annotated[tuple[Text, ...], Field(strict=False)], BeforeValidator(_labels)]

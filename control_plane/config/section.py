@@ -1,0 +1,220 @@
+"""What every section of a configuration shares: strict fields, clear refusals, secrets, unions.
+
+Validators receive the `Scope` as context. Whatever pydantic finds wrong is put into our words at
+the innermost section, because there the known field names are at hand.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    SerializationInfo,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+
+from control_plane.config.eras import Scope
+from control_plane.config.problems import Finding, Loc, nearest, value_text
+
+MASK: Final = "********"
+COUNT_MAX: Final = (1 << 53) - 1
+REVEAL: Final = "reveal"
+"""Serialization context of the state table: secrets are written out."""
+
+_FINDING: Final = "finding"
+
+
+class Section(BaseModel):
+    """A map with known fields; null means that a field is absent."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_fields(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(value, Mapping):
+            value = {key: item for key, item in value.items() if item is not None}
+        try:
+            return handler(value)
+        except ValidationError as error:
+            lines = [_line(_finding(cls, details)) for details in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, lines) from None
+
+
+class Secret:
+    """A string that is shown as a mask everywhere but in the state table and by `reveal`."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The secret itself."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return MASK
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._parsed,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                cls._written, info_arg=True
+            ),
+        )
+
+    @classmethod
+    def _parsed(cls, value: object) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, str) or not value:
+            refuse("must be a non-empty string", "quote it", shown=False)
+        return cls(value)
+
+    @staticmethod
+    def _written(secret: Secret, info: SerializationInfo) -> str:
+        return secret._value if info.context == REVEAL else MASK
+
+
+def scope_of(info: ValidationInfo) -> Scope:
+    """The scope a validator runs in."""
+    scope = info.context
+    assert isinstance(scope, Scope)
+    return scope
+
+
+def refuse(message: str, hint: str = "", *, shown: bool = True) -> NoReturn:
+    """Refuse the value under validation; its place is added later, and its value if `shown`."""
+    context = {"message": message, "hint": hint} | ({} if shown else {"value": None})
+    raise PydanticCustomError(_FINDING, "{message}", context)
+
+
+def refuse_at(loc: Loc, message: str, hint: str = "", value: object = None) -> NoReturn:
+    """Refuse something at `loc` below the value under validation."""
+    finding = Finding(loc, message, hint, _scalar(value))
+    raise ValidationError.from_exception_data("configuration", [_line(finding)])
+
+
+S = TypeVar("S", bound=Section)
+
+
+def choose(value: object, tag: str, variants: Mapping[str, type[S]], info: ValidationInfo) -> S:
+    """Validate `value` as the variant that its field `tag` names."""
+    if not isinstance(value, Mapping):
+        refuse("must be a map", shown=False)
+    name = value.get(tag)
+    if name is None:
+        refuse_at((tag,), "is required", "one of " + ", ".join(sorted(variants)))
+    if not isinstance(name, str) or name not in variants:
+        names = ", ".join(sorted(variants))
+        hint = nearest(name, variants) if isinstance(name, str) else ""
+        refuse_at(
+            (tag,),
+            f"must be one of {names}, not {value_text(name)}",
+            hint if hint.startswith("did") else "",
+            name,
+        )
+    return variants[name].model_validate(value, context=info.context)
+
+
+def findings_of(error: ValidationError) -> list[Finding]:
+    """Everything that pydantic found, in our words."""
+    return [_finding(None, details) for details in error.errors(include_url=False)]
+
+
+def _absolute(path: str) -> str:
+    if not posixpath.isabs(path):
+        refuse(f"must be an absolute path, not {value_text(path)}")
+    return path
+
+
+def _without_parents(path: str) -> str:
+    if ".." in path.split("/"):
+        refuse(f"must not contain '..', as {value_text(path)} does")
+    return path
+
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+CountOrZero = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
+Prefix = Annotated[str, AfterValidator(_without_parents)]
+Loose = Field(strict=False)
+"""For tuples, which YAML and JSON give as lists."""
+
+
+_MESSAGES: Final = {
+    "missing": "is required",
+    "model_type": "must be a map",
+    "dict_type": "must be a map",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "string_type": "must be a string",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+}
+_VALUELESS: Final = frozenset(
+    {"missing", "string_too_short", "too_short", "model_type", "dict_type"}
+)
+"""Kinds whose value says nothing, or may hold a secret out of its place."""
+
+
+def _finding(cls: type[BaseModel] | None, details: Any) -> Finding:
+    kind, loc, context = details["type"], details["loc"], details.get("ctx", {})
+    if kind == _FINDING:
+        value = context.get("value", _scalar(details["input"]))
+        return Finding(loc, context["message"], context["hint"], value)
+    if kind == "extra_forbidden":
+        known = cls.model_fields if cls else ()
+        return Finding(loc, "is not a known field", nearest(str(loc[-1]), known))
+    if kind == "missing" and cls and len(loc) == 1:
+        return Finding(loc, "is required", cls.model_fields[loc[0]].description or "")
+    message = _MESSAGES.get(kind, details["msg"].replace("Input should", "must"))
+    message = message.format_map(context) if kind in _MESSAGES else message
+    if kind in _VALUELESS:
+        return Finding(loc, message)
+    value = details["input"]
+    return Finding(loc, f"{message}, not {value_text(value)}", "", _scalar(value))
+
+
+def _scalar(value: object) -> object:
+    return value if isinstance(value, str | int | float) else None
+
+
+def _line(finding: Finding) -> InitErrorDetails:
+    context = {"message": finding.message, "hint": finding.hint, "value": finding.value}
+    error = PydanticCustomError(_FINDING, "{message}", context)
+    return InitErrorDetails(type=error, loc=finding.loc, input=None)

@@ -1,0 +1,219 @@
+"""Where checkpoints and cached data are kept."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+)
+
+from control_plane.config.problems import value_text
+from control_plane.config.resources import Propagation
+from control_plane.config.section import (
+    AbsolutePath,
+    CountOrZero,
+    Prefix,
+    Secret,
+    Section,
+    Text,
+    choose,
+    refuse,
+)
+
+
+def _url(text: str) -> str:
+    for part in text.split(";"):
+        try:
+            parts = urlsplit(part.strip())
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or not parts.scheme:
+            refuse(f"must be a URL like http://host:port, not {value_text(text)}")
+    return text
+
+
+Url = Annotated[Text, AfterValidator(_url)]
+
+
+class CheckpointStorage(Section):
+    """How many checkpoints are kept; without a type the cluster says where."""
+
+    type: str | None = None
+    save_experiment_best: CountOrZero = 0
+    save_trial_best: CountOrZero = 1
+    save_trial_latest: CountOrZero = 1
+
+
+class SharedFs(CheckpointStorage):
+    """A directory that every host mounts."""
+
+    type: Literal["shared_fs"]
+    host_path: AbsolutePath
+    storage_path: Text | None = None
+    propagation: Propagation = "rprivate"
+
+    @field_validator("storage_path")
+    @classmethod
+    def _check_inside(cls, path: str | None, info: ValidationInfo) -> str | None:
+        host = posixpath.normpath(info.data.get("host_path", "/"))
+        whole = posixpath.normpath(posixpath.join(host, path or ""))
+        if posixpath.commonpath((host, whole)) != host:
+            refuse(f"must be relative or inside host_path, not {value_text(path)}")
+        return path
+
+
+class Directory(CheckpointStorage):
+    """A directory that already exists in the container."""
+
+    type: Literal["directory"]
+    container_path: AbsolutePath
+
+
+class Hdfs(CheckpointStorage):
+    """HDFS through WebHDFS; several namenodes are separated by semicolons."""
+
+    type: Literal["hdfs"]
+    hdfs_url: Url
+    hdfs_path: AbsolutePath
+    user: str | None = None
+
+
+class S3(CheckpointStorage):
+    """Amazon S3, or a store that speaks its protocol at `endpoint_url`."""
+
+    type: Literal["s3"]
+    bucket: Text
+    access_key: Secret | None = None
+    secret_key: Secret | None = None
+    endpoint_url: Url | None = None
+    prefix: Prefix | None = None
+
+
+class Gcs(CheckpointStorage):
+    """Google Cloud Storage, with the credentials of the environment."""
+
+    type: Literal["gcs"]
+    bucket: Text
+    prefix: Prefix | None = None
+
+
+class Azure(CheckpointStorage):
+    """Azure Blob Storage, reached by a connection string or by an account's URL."""
+
+    type: Literal["azure"]
+    container: Text
+    connection_string: Secret | None = None
+    account_url: Url | None = Field(default=None, validate_default=True)
+    credential: Secret | None = None
+
+    @field_validator("account_url", "credential")
+    @classmethod
+    def _check_alone(cls, value: Any, info: ValidationInfo) -> Any:
+        connected = info.data.get("connection_string", "refused") is not None
+        if value is not None and connected:
+            refuse("must not be given beside connection_string", "keep one of them", shown=False)
+        if value is None and not connected and info.field_name == "account_url":
+            refuse("is required unless connection_string is given")
+        return value
+
+
+STORAGES: Final[Mapping[str, type[CheckpointStorage]]] = MappingProxyType(
+    {
+        "shared_fs": SharedFs,
+        "directory": Directory,
+        "hdfs": Hdfs,
+        "s3": S3,
+        "gcs": Gcs,
+        "azure": Azure,
+    }
+)
+
+
+def _storage(value: object, info: ValidationInfo) -> CheckpointStorage:
+    if isinstance(value, Mapping):
+        given = {key for key, item in value.items() if item is not None}
+        if given <= CheckpointStorage.model_fields.keys() - {"type"}:
+            return CheckpointStorage.model_validate(value, context=info.context)
+    return choose(value, "type", STORAGES, info)
+
+
+Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_storage)]
+
+
+class DataLayer(Section):
+    """Where the data layer caches."""
+
+    type: str = "shared_fs"
+
+
+class SharedFsLayer(DataLayer):
+    """A directory of the agent's host."""
+
+    type: Literal["shared_fs"] = "shared_fs"
+    host_storage_path: AbsolutePath | None = None
+    container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
+
+    @field_validator("container_storage_path")
+    @classmethod
+    def _check_pair(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return _check_mount_point(path, info, "host_storage_path")
+
+
+class BucketLayer(DataLayer):
+    """A folder in a bucket, with a copy on the agent's host if local paths are given."""
+
+    bucket: Text
+    bucket_directory_path: Text
+    local_cache_host_path: AbsolutePath | None = None
+    local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
+
+    @field_validator("local_cache_container_path")
+    @classmethod
+    def _check_pair(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return _check_mount_point(path, info, "local_cache_host_path")
+
+
+class GcsLayer(BucketLayer):
+    """A folder in Google Cloud Storage."""
+
+    type: Literal["gcs"]
+
+
+class S3Layer(BucketLayer):
+    """A folder in Amazon S3 or a store that speaks its protocol."""
+
+    type: Literal["s3"]
+    access_key: Secret | None = None
+    secret_key: Secret | None = None
+    endpoint_url: Url | None = None
+
+
+LAYERS: Final[Mapping[str, type[DataLayer]]] = MappingProxyType(
+    {"shared_fs": SharedFsLayer, "gcs": GcsLayer, "s3": S3Layer}
+)
+
+
+def _layer(value: object, info: ValidationInfo) -> DataLayer:
+    if isinstance(value, Mapping) and value.get("type") is None:
+        value = {**value, "type": "shared_fs"}
+    return choose(value, "type", LAYERS, info)
+
+
+Layer = Annotated[SerializeAsAny[DataLayer], PlainValidator(_layer)]
+
+
+def _check_mount_point(path: str | None, info: ValidationInfo, host_field: str) -> str | None:
+    if path is None and info.data.get(host_field) is not None:
+        refuse(f"is required when {host_field} is given")
+    return path

@@ -1,0 +1,280 @@
+"""Reads hostile YAML into plain values, and remembers the line of each.
+
+The text is consumed as a stream of events, so that limits hold before anything is built. Keys are
+the text as written (`on:` is "on"), numbers may be written `1e-3`, dates stay strings, and `<<`
+merges maps.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
+
+BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 64
+VALUES_MAX: Final = 200_000
+INTEGER_MIN: Final = -(1 << 63)
+INTEGER_MAX: Final = (1 << 64) - 1
+
+INTEGER: Final = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z")
+FLOAT: Final = re.compile(
+    r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?\Z"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+\Z"
+    r"|[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z"
+)
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS: Final = {
+    spelling: value
+    for words, value in (("yes true on", True), ("no false off", False))
+    for word in words.split()
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The line of a value (of its key, inside a map), and the places of what it holds."""
+
+    line: int
+    children: Mapping[str | int, Place] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document: plain values, their places, and what was wrong with single values."""
+
+    tree: object
+    place: Place
+    findings: tuple[Finding, ...] = ()
+
+
+def parse(text: str) -> Document:
+    """The one document in `text`; an empty one holds None. No copy is made of what aliases repeat.
+
+    Raises:
+        ConfigInvalid: the text is not one YAML document within the limits.
+    """
+    _check_text(text)
+    builder = _Builder(yaml.parse(text, Loader=_LOADER))
+    try:
+        return builder.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _unreadable(error.problem or "", None if mark is None else mark.line + 1) from None
+    except yaml.YAMLError as error:
+        raise _unreadable(getattr(error, "reason", "") or "the text", None) from None
+
+
+def line_of(place: Place, loc: Loc) -> tuple[int | None, bool]:
+    """The line of the deepest known part of `loc` (None: the root); whether that is all of it."""
+    line: int | None = None
+    for key in loc:
+        child = place.children.get(key)
+        if child is None:
+            return line, False
+        place, line = child, child.line
+    return line, True
+
+
+def scalar(text: str) -> object:
+    """The value of an unquoted scalar; a number beyond every limit reads as infinity."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if len(text) > 400:
+        return math.inf if INTEGER.match(text) or FLOAT.match(text) else text
+    try:
+        if INTEGER.match(text):
+            return _integer(text.replace("_", ""))
+        if FLOAT.match(text):
+            return float(text.replace(".", "") if text[-1].isalpha() else text.replace("_", ""))
+    except ValueError:  # only underscores after a prefix
+        return text
+    return text
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
+    value = int(digits, 8) if octal else int(digits, 0)
+    return -value if text[0] == "-" else value
+
+
+def _check_text(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise _unreadable("the text is not valid Unicode", None) from None
+    if size > BYTES_MAX:
+        message = f"the file has {size} bytes, more than the {BYTES_MAX} allowed"
+        raise ConfigInvalid([Problem("", None, None, message)])
+
+
+def _unreadable(reason: str, line: int | None) -> ConfigInvalid:
+    hint = "indent with spaces, not tabs" if "\\t" in reason or "any token" in reason else ""
+    return ConfigInvalid([Problem("", line, None, f"is not valid YAML: {reason}", hint)])
+
+
+_Event = Any
+"""An event of yaml, whose stubs leave most of it untyped."""
+
+
+@dataclass(slots=True)
+class _Node:
+    value: object
+    place: Place
+    size: int = 1
+    height: int = 0
+
+
+class _Builder:
+    """Turns the events of one document into nodes, depth first."""
+
+    def __init__(self, events: Iterator[_Event]) -> None:
+        self.events = events
+        self.anchors: dict[str, _Node | None] = {}
+        self.values = 0
+        self.findings: list[Finding] = []
+
+    def document(self) -> Document:
+        root = _Node(None, Place(1))
+        documents = 0
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._refused(event, (), "holds more than one YAML document")
+                root = self._node(next(self.events), ())
+        return Document(root.value, root.place, tuple(self.findings))
+
+    def _node(self, event: _Event, loc: Loc) -> _Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._counted(event, loc, self._aliased(event, loc))
+        if event.tag is not None:
+            line = event.start_mark.line + 1
+            hint = f"on line {line}; quote a value to make it a string"
+            self.findings.append(Finding(loc, f"has the tag {event.tag}; tags are refused", hint))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        node = self._counted(event, loc, self._built(event, loc))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def _aliased(self, event: _Event, loc: Loc) -> _Node:
+        if event.anchor not in self.anchors:
+            raise self._refused(event, loc, f"the alias *{event.anchor} names no anchor")
+        node = self.anchors[event.anchor]
+        if node is None:
+            raise self._refused(event, loc, f"the alias *{event.anchor} contains itself")
+        self.values += node.size - 1
+        return node
+
+    def _counted(self, event: _Event, loc: Loc, node: _Node) -> _Node:
+        self.values += 1
+        if self.values > VALUES_MAX:
+            message = f"holds more than {VALUES_MAX} values, counting what aliases repeat"
+            raise self._refused(event, (), message)
+        if len(loc) + node.height > DEPTH_MAX:
+            raise self._refused(event, (), f"is nested deeper than {DEPTH_MAX} levels")
+        return node
+
+    def _built(self, event: _Event, loc: Loc) -> _Node:
+        if len(loc) > DEPTH_MAX:
+            raise self._refused(event, (), f"is nested deeper than {DEPTH_MAX} levels")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._list(event, loc)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._map(event, loc)
+        plain = event.style in (None, "")
+        value = scalar(event.value) if plain else event.value
+        self._check_scalar(value, loc)
+        return _Node(value, Place(event.start_mark.line + 1))
+
+    def _list(self, start: _Event, loc: Loc) -> _Node:
+        nodes: list[_Node] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            nodes.append(self._node(event, (*loc, len(nodes))))
+        places = dict[str | int, Place](enumerate(node.place for node in nodes))
+        place = Place(start.start_mark.line + 1, places)
+        return _holding(nodes, [node.value for node in nodes], place)
+
+    def _map(self, start: _Event, loc: Loc) -> _Node:
+        nodes: dict[str, _Node] = {}
+        merges: list[_Node] = []
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            key = self._key(event, loc)
+            node = self._node(next(self.events), (*loc, key))
+            if key == "<<" and event.style in (None, ""):
+                merges.append(node)
+            elif key in nodes:
+                first = nodes[key].place.line
+                hint = f"keep one of lines {first} and {line}"
+                self.findings.append(Finding((*loc, key), "is given twice", hint))
+            else:
+                nodes[key] = _Node(
+                    node.value, Place(line, node.place.children), node.size, node.height
+                )
+        for merge in merges:
+            self._fill(nodes, merge, loc)
+        places: dict[str | int, Place] = {key: node.place for key, node in nodes.items()}
+        tree = {key: node.value for key, node in nodes.items()}
+        return _holding([*nodes.values()], tree, Place(start.start_mark.line + 1, places))
+
+    def _key(self, event: _Event, loc: Loc) -> str:
+        if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
+            raise self._refused(event, loc, "has a key that is not a plain string")
+        self._check_scalar(event.value, (*loc, "?"))
+        return str(event.value)
+
+    def _fill(self, nodes: dict[str, _Node], merge: _Node, loc: Loc) -> None:
+        sources = merge.value if isinstance(merge.value, list) else [merge.value]
+        places = [merge.place.children.get(n) for n in range(len(sources))]
+        for source, place in zip(sources, places, strict=True):
+            holder = (place or merge.place) if isinstance(merge.value, list) else merge.place
+            if not isinstance(source, dict):
+                self.findings.append(Finding((*loc, "<<"), "must be a map or a list of maps"))
+                continue
+            size = max(1, merge.size // max(1, len(source)))
+            for key, value in source.items():
+                child = _Node(value, holder.children[key], size, max(0, merge.height - 1))
+                nodes.setdefault(key, child)
+
+    def _check_scalar(self, value: object, loc: Loc) -> None:
+        message = _scalar_refusal(value)
+        if message:
+            self.findings.append(Finding(loc, message))
+
+    def _refused(self, event: _Event, loc: Loc, message: str) -> ConfigInvalid:
+        line = event.start_mark.line + 1
+        return ConfigInvalid([Problem(path_text(loc), line, None, message)])
+
+
+def _holding(nodes: list[_Node], value: object, place: Place) -> _Node:
+    size = 1 + sum(node.size for node in nodes)
+    height = 1 + max((node.height for node in nodes), default=-1)
+    return _Node(value, place, size, height)
+
+
+def _scalar_refusal(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        return "is an integer beyond 64 bits"
+    if isinstance(value, str) and ("\0" in value or _has_surrogate(value)):
+        return "holds a NUL character or half of a surrogate pair"
+    return ""
+
+
+def _has_surrogate(value: str) -> bool:
+    return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)

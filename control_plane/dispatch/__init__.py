@@ -1,0 +1,1 @@
+"""The engine that advances actors on a state table."""

@@ -1,0 +1,269 @@
+"""The engine: loads an actor, folds its mail, commits the outcome once, and goes on with whom it
+wrote to.
+
+Whoever commits first has won; a loser leaves, because the winner looks at the mailbox again after
+its commit and the loser's mail was there before it. What nobody follows is found by the due
+index; see due.py.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from control_plane.actors.step import Refused, Turn
+from control_plane.dispatch.fold import (
+    FOLD_OPERATIONS_MAX,
+    Commit,
+    Fold,
+    Snapshot,
+    commit_of,
+    drain_of,
+    spill_key,
+)
+from control_plane.dispatch.head import HEAD, PARTS
+from control_plane.dispatch.kinds import Encoded, encode_for, kind_at, parse_json
+from control_plane.dispatch.mailbox import Mail
+from control_plane.dispatch.reader import Cache, PartReader, Reading, Torn, load, snapshot_of
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Write
+
+log = logging.getLogger(__name__)
+
+READINGS_MAX = 20
+COMMAND_TRIES_MAX = 60
+BUDGET_MS = 10_000
+# A row tried this often is folded on its own: it may be what brings the process down.
+ALONE_FROM = 3
+
+
+class Engine:
+    """Advances actors on `table`. `clock` gives epoch ms. Safe to share between threads."""
+
+    def __init__(self, table: StateTable, clock: Callable[[], int]) -> None:
+        self.table = table
+        self.clock = clock
+        self._cache = Cache()
+        self.on_commit: Callable[[str], None] = lambda address: None
+
+    def follow(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
+        """Advances actors, then whom they wrote to, until nothing moves or the time is used up."""
+        waiting = deque(dict.fromkeys(addresses))
+        until = time.monotonic() + budget_ms / 1000
+        while waiting and time.monotonic() < until:
+            for receiver in self.advance(waiting.popleft()):
+                if receiver not in waiting:
+                    waiting.append(receiver)
+
+    def advance(self, address: str, *, timers: bool = False) -> tuple[str, ...]:
+        """Folds the actor's mail, and its due timers if asked for, until there is none left.
+
+        Returns the actors that have new mail. Mail that cannot be folded stays for the backstop.
+        """
+        receivers: dict[str, None] = {}
+        skipped: set[str] = set()
+        while True:
+            done = self._round(address, timers, skipped)
+            if done is None:
+                return tuple(receivers)
+            receivers.update(dict.fromkeys(done))
+
+    def state(self, address: str) -> Any:
+        """The actor's state as of now, or None. Mail it has not folded yet is not in it."""
+        row = self.table.get(Key(address, HEAD))
+        return None if row is None else snapshot_of(self._cache, address, row)[0].state
+
+    def part(self, address: str, name: str) -> Any:
+        """A part of the actor as of now, or None. It may be newer than a state read before."""
+        row = self.table.get(Key(address, PARTS + name))
+        return None if row is None else kind_at(address).decode_part(name, row.body)
+
+    def command(
+        self,
+        address: str,
+        message: object,
+        *,
+        beside: Callable[[object], tuple[Write, ...]] = lambda reply: (),
+    ) -> object:
+        """Folds the actor's mail and a user's command in one commit and returns its reply.
+
+        `beside` are further writes of the same commit, given the reply. Raises Refused, and
+        Conflict for a condition of `beside`.
+        """
+        encoded = (encode_for(address, message),)
+        for _ in range(COMMAND_TRIES_MAX):
+            try:
+                found = self._commanded(address, message, encoded, beside)
+            except Conflict as conflict:
+                if not _is_ours(conflict.key, address):
+                    raise
+                time.sleep(random.uniform(0, 0.02))
+                continue
+            if found is not None:
+                return found[0]
+        raise Refused("unavailable", f"{address} is too busy; try again")
+
+    def dead_letter(self, mail: Mail) -> tuple[str, ...]:
+        """Takes a message out that no attempt could fold; its actor falls back to a state without
+        it.
+        """
+        address = mail.key.partition
+        reading = self._load(address, None)
+        reader = PartReader(self.table, reading)
+        fold = reader.fold
+        now_ms = self.clock()
+        kind = kind_at(address)
+        for name, fields in mail.messages:
+            turn = Turn(address, now_ms, reader)
+            try:
+                message = kind.decode_message(name, fields)
+                fold.absorb(kind.fallback(fold.state, message, turn), turn)
+            except Exception:
+                log.exception("no fallback for %s at %s", name, address)
+        fold.consumed.append(mail)
+        fold.reasons.append("dead letter")
+        commit = commit_of(reading.snapshot, fold, now_ms)
+        letter = Put(Key(address, f"D#{mail.key.sort}"), 1, mail.body, Expect.ANYTHING)
+        self._commit(
+            Commit((*commit.writes, letter), commit.after, commit.receivers), fold, reading
+        )
+        return commit.receivers
+
+    def _round(self, address: str, timers: bool, skipped: set[str]) -> tuple[str, ...] | None:
+        """One commit; None when there is nothing more to do here or somebody else does it."""
+        for _ in range(READINGS_MAX):
+            now_ms = self.clock()
+            try:
+                reading = load(self.table, self._cache, address, now_ms if timers else None)
+                if reading.snapshot.header.spill is not None:
+                    return self._drained(reading, now_ms)
+                fold = self._folded(reading, now_ms, skipped)
+                if not fold.consumed:
+                    return None
+                commit = commit_of(reading.snapshot, fold, now_ms)
+                self._commit(commit, fold, reading)
+            except Torn:
+                continue
+            except Conflict as conflict:
+                if _is_ours(conflict.key, address):
+                    return None
+                continue
+            return commit.receivers
+        return None
+
+    def _folded(self, reading: Reading, now_ms: int, skipped: set[str]) -> Fold:
+        """Folds as much of the mail as a commit takes, in order."""
+        reader = PartReader(self.table, reading)
+        stuck: set[str] = set()
+        for mail in reading.mail:
+            if mail.key.sort in skipped or mail.sender in stuck:
+                stuck.add(mail.sender)
+                continue
+            alone = mail.attempts >= ALONE_FROM
+            if alone and reader.fold.consumed:
+                break
+            before = reader.fold
+            reader.fold = before.fork()
+            try:
+                self._fold_mail(reading.snapshot, mail, reader, now_ms)
+            except Torn:
+                raise
+            except Exception:
+                log.exception("%s cannot fold %s", reading.snapshot.address, mail.key.sort)
+                reader.fold = before
+                skipped.add(mail.key.sort)
+                stuck.add(mail.sender)
+                continue
+            if before.consumed and reader.fold.operations() > FOLD_OPERATIONS_MAX:
+                reader.fold = before
+                break
+            if alone:
+                break
+        self._settle(reading.snapshot, reader, now_ms)
+        return reader.fold
+
+    def _fold_mail(self, snapshot: Snapshot, mail: Mail, reader: PartReader, now_ms: int) -> None:
+        kind = snapshot.kind
+        for name, fields in mail.messages:
+            message = kind.decode_message(name, fields)
+            self._step(snapshot, message, reader, now_ms)
+        reader.fold.consumed.append(mail)
+
+    def _step(self, snapshot: Snapshot, message: object, reader: PartReader, now_ms: int) -> None:
+        turn = Turn(snapshot.address, now_ms, reader)
+        state = snapshot.kind.step(reader.fold.state, message, turn)
+        reader.fold.absorb(state, turn)
+
+    def _settle(self, snapshot: Snapshot, reader: PartReader, now_ms: int) -> None:
+        settle = snapshot.kind.settle
+        if settle is not None and reader.fold.state is not None:
+            turn = Turn(snapshot.address, now_ms, reader)
+            reader.fold.absorb(settle(reader.fold.state, turn), turn)
+
+    def _commanded(
+        self,
+        address: str,
+        message: object,
+        encoded: tuple[Encoded, ...],
+        beside: Callable[[object], tuple[Write, ...]],
+    ) -> tuple[object] | None:
+        now_ms = self.clock()
+        try:
+            reading = load(self.table, self._cache, address, None)
+            if reading.snapshot.header.spill is not None:
+                self._drained(reading, now_ms)
+                return None
+            reader = PartReader(self.table, reading)
+            reader.fold = self._folded(reading, now_ms, set())
+            self._step(reading.snapshot, message, reader, now_ms)
+            if reader.fold.state is None:
+                raise Refused("not_found", f"there is no {address.replace('#', ' ')}")
+            self._settle(reading.snapshot, reader, now_ms)
+        except Torn:
+            return None
+        fold = reader.fold
+        commit = commit_of(reading.snapshot, fold, now_ms, encoded)
+        writes = (*commit.writes, *beside(fold.reply))
+        self._commit(Commit(writes, commit.after, commit.receivers), fold, reading)
+        self.follow((address, *commit.receivers))
+        return (fold.reply,)
+
+    def _drained(self, reading: Reading, now_ms: int) -> tuple[str, ...]:
+        snapshot = reading.snapshot
+        spill = snapshot.header.spill
+        assert spill is not None
+        row = self.table.get(spill_key(snapshot.address, spill.first))
+        if row is None or row.revision > snapshot.revision:
+            raise Torn
+        entries: list[tuple[str, list[Encoded]]] = [
+            (to, [encode_for(to, kind_at(to).decode_message(n, f)) for n, f in messages])
+            for to, messages in parse_json(row.body)
+        ]
+        commit = drain_of(snapshot, entries, now_ms)
+        self._commit(commit, Fold(snapshot.state), reading)
+        return commit.receivers
+
+    def _commit(self, commit: Commit, fold: Fold, reading: Reading) -> None:
+        self.table.commit(commit.writes)
+        if commit.after.revision:
+            parts = {name: value for name, value in fold.parts.items() if _cacheable(name)}
+            self._cache.put(commit.after, {**reading.parts, **parts})
+        self.on_commit(commit.after.address)
+
+    def _load(self, address: str, timers_until_ms: int | None) -> Reading:
+        for _ in range(READINGS_MAX):
+            try:
+                return load(self.table, self._cache, address, timers_until_ms)
+            except Torn:
+                continue
+        raise Refused("unavailable", f"{address} changes too fast to be read")
+
+
+def _is_ours(key: Key, address: str) -> bool:
+    """Whether the condition was on the actor itself, so that another engine has advanced it."""
+    return key.partition == address
+
+
+def _cacheable(name: str) -> bool:
+    return not name.startswith("outbox/")

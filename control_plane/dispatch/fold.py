@@ -1,0 +1,261 @@
+"""Folding messages into one commit: pure bookkeeping over turns, and the writes that come of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from control_plane.actors.step import RowSeen, SetTimer, Turn
+from control_plane.dispatch import mailbox
+from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
+from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at
+from control_plane.dispatch.mailbox import Mail
+from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, Put, Write
+
+JOURNAL = "Z#"
+# What folding may use of a commit; the rest is for the end of the fold, when a pool schedules.
+FOLD_OPERATIONS_MAX = 60
+SPILL_PART_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An actor as loaded. `revision` 0: there is none, and `state` is None."""
+
+    address: str
+    revision: int
+    header: Header
+    state: Any
+
+    @property
+    def kind(self) -> Kind:
+        """The actor's kind."""
+        return kind_at(self.address)
+
+
+@dataclass
+class Fold:
+    """What has been folded so far. `rows` are rows outside the actor: the first reading and the
+    last body.
+    """
+
+    state: Any
+    parts: dict[str, object | None] = field(default_factory=dict)
+    sends: dict[str, list[Encoded]] = field(default_factory=dict)
+    rows: dict[Key, tuple[RowSeen | None, bytes]] = field(default_factory=dict)
+    timers: list[SetTimer] = field(default_factory=list)
+    consumed: list[Mail] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    reply: object = None
+
+    def fork(self) -> "Fold":
+        """A copy to go on with, so that this one stays as it is."""
+        return Fold(
+            state=self.state,
+            parts=dict(self.parts),
+            sends={to: list(messages) for to, messages in self.sends.items()},
+            rows=dict(self.rows),
+            timers=list(self.timers),
+            consumed=list(self.consumed),
+            reasons=list(self.reasons),
+            reply=self.reply,
+        )
+
+    def operations(self) -> int:
+        """Operations of a commit of this, with the head and the journal."""
+        kept = len(self.consumed) + len(self.parts) + len(self.rows) + len(self.timers)
+        return 2 + kept + len(self.sends)
+
+    def absorb(self, state: Any, turn: Turn) -> None:
+        """Takes over the outcome of a turn."""
+        self.state = state
+        self.parts.update(turn.parts)
+        for send in turn.sends:
+            self.sends.setdefault(send.to, []).append(encode_for(send.to, send.message))
+        for row in turn.rows:
+            key = Key(row.partition, row.sort)
+            seen = self.rows[key][0] if key in self.rows else row.seen
+            self.rows[key] = (seen, row.body)
+        self.timers += turn.timers
+        self.reasons += turn.reasons
+        if turn.reply is not None:
+            self.reply = turn.reply
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The writes of a fold and the actor as they leave it; `receivers` have new mail."""
+
+    writes: tuple[Write, ...]
+    after: Snapshot
+    receivers: tuple[str, ...]
+
+
+def commit_of(
+    before: Snapshot, fold: Fold, now_ms: int, command: tuple[Encoded, ...] = ()
+) -> Commit:
+    """Everything that changes, and nothing else, with the condition that guards each write."""
+    if fold.state is None:
+        return Commit((*_consumed(fold), *_dropped(before, fold, now_ms)), before, ())
+    header, sends = before.header, fold.sends
+    if fold.operations() > OPERATIONS_MAX:
+        header, sends = _spilled(before, fold)
+    clock = max([header.clock, *(mail.clock for mail in fold.consumed)])
+    revision = before.revision + 1
+    header, mailed = mail_out(before.address, replace(header, clock=clock), sends, now_ms)
+    header, timers = _timers(before.address, header, fold, now_ms)
+    kind = before.kind
+    state = kind.encode_state(fold.state)
+    expect = before.revision or Expect.ABSENT
+    writes: tuple[Write, ...] = (
+        Put(Key(before.address, HEAD), revision, encode_head(header, state), expect),
+        *_consumed(fold),
+        *_parts(before, fold, revision),
+        *mailed,
+        *timers,
+        *_rows(fold, revision),
+        _journal(before, fold, revision, now_ms, command, state),
+    )
+    after = Snapshot(before.address, revision, header, fold.state)
+    return Commit(writes, after, tuple(sends))
+
+
+def drain_of(before: Snapshot, entries: list[tuple[str, list[Encoded]]], now_ms: int) -> Commit:
+    """The next stretch of a spilled outbox: `entries`, the whole of one part."""
+    spill = before.header.spill
+    assert spill is not None
+    left = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
+    header, mailed = mail_out(
+        before.address, replace(before.header, spill=left), dict(entries), now_ms
+    )
+    revision = before.revision + 1
+    state = before.kind.encode_state(before.state)
+    head = Put(Key(before.address, HEAD), revision, encode_head(header, state), before.revision)
+    part = Delete(spill_key(before.address, spill.first), Expect.PRESENT)
+    after = replace(before, revision=revision, header=header)
+    return Commit((head, part, *mailed), after, tuple(to for to, _ in entries))
+
+
+def mail_out(
+    sender: str, header: Header, sends: dict[str, list[Encoded]], now_ms: int
+) -> tuple[Header, list[Put]]:
+    """One row per receiver, each with an id of its own."""
+    clock, rows, writes = header.clock, dict[str, str](), list[Put]()
+    for receiver, messages in sends.items():
+        clock = mailbox.next_clock(clock, now_ms)
+        key = mailbox.mail_key(receiver, clock, sender)
+        rows[receiver] = key.sort
+        previous = header.previous(receiver)
+        due_ms = now_ms + mailbox.BACKSTOP_MS
+        writes.append(mailbox.put_mail(key, sender, previous, clock, messages, due_ms))
+    return header.having_sent(rows, clock), writes
+
+
+def spill_key(address: str, number: int) -> Key:
+    """The part that holds a stretch of a spilled outbox."""
+    return Key(address, f"{PARTS}outbox/{number:06d}")
+
+
+def encode_spill(entries: list[tuple[str, list[Encoded]]]) -> bytes:
+    """Receivers and their messages, in order."""
+    listed = [
+        b'["%s",[%s]]'
+        % (to.encode(), b",".join(b'["%s",%s]' % (n.encode(), body) for n, body in messages))
+        for to, messages in entries
+    ]
+    return b"[" + b",".join(listed) + b"]"
+
+
+def _consumed(fold: Fold) -> list[Delete]:
+    return [mail.consume() for mail in fold.consumed]
+
+
+def _parts(before: Snapshot, fold: Fold, revision: int) -> Iterable[Write]:
+    # The head's condition guards the parts: every write of one bumps the head.
+    for name, value in fold.parts.items():
+        key = Key(before.address, PARTS + name)
+        if value is None:
+            yield Delete(key, Expect.ANYTHING)
+        elif isinstance(value, _SpillPart):
+            yield Put(key, revision, value.body, Expect.ANYTHING)
+        else:
+            body = before.kind.encode_part(name, value)
+            yield Put(key, revision, body, Expect.ANYTHING)
+
+
+def _rows(fold: Fold, revision: int) -> Iterable[Put]:
+    for key, (seen, body) in fold.rows.items():
+        if seen is None:
+            yield Put(key, revision, body, Expect.ANYTHING)
+        else:
+            yield Put(key, seen.revision + 1, body, seen.revision or Expect.ABSENT)
+
+
+def _timers(address: str, header: Header, fold: Fold, now_ms: int) -> tuple[Header, list[Put]]:
+    clock, writes = header.clock, list[Put]()
+    for timer in fold.timers:
+        clock = mailbox.next_clock(clock, now_ms)
+        key = mailbox.timer_key(address, timer.due_ms, clock)
+        encoded = [encode_for(address, timer.message)]
+        writes.append(mailbox.put_mail(key, address, mailbox.FIRST, clock, encoded, timer.due_ms))
+    return replace(header, clock=clock), writes
+
+
+@dataclass(frozen=True, slots=True)
+class _SpillPart:
+    body: bytes
+
+
+def _spilled(before: Snapshot, fold: Fold) -> tuple[Header, dict[str, list[Encoded]]]:
+    """Moves the outbox into parts, to be drained before anything else is folded."""
+    number = 0
+    stretch: list[tuple[str, list[Encoded]]] = []
+    size = 0
+    for entry in fold.sends.items():
+        weight = sum(len(body) + 64 for _, body in entry[1])
+        full = len(stretch) >= OPERATIONS_MAX - 10 or size + weight > SPILL_PART_BYTES_MAX
+        if stretch and full:
+            fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
+            number, stretch, size = number + 1, [], 0
+        stretch.append(entry)
+        size += weight
+    fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
+    return replace(before.header, spill=Spill(0, number)), {}
+
+
+def _journal(
+    before: Snapshot,
+    fold: Fold,
+    revision: int,
+    now_ms: int,
+    command: tuple[Encoded, ...],
+    state: bytes,
+) -> Put:
+    """The inputs, the time and a digest of the outputs: enough to fold it again and compare."""
+    digest = sha256(state)
+    for to, messages in fold.sends.items():
+        digest.update(to.encode())
+        for name, body in messages:
+            digest.update(name.encode() + body)
+    bodies = b",".join(mail.body for mail in fold.consumed)
+    commands = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in command)
+    body = b'{"now":%d,"out":"%s","in":[%s],"command":[%s]}' % (
+        now_ms,
+        digest.hexdigest()[:16].encode(),
+        bodies,
+        commands,
+    )
+    return Put(Key(before.address, f"{JOURNAL}{revision:012d}"), 1, body, Expect.ABSENT)
+
+
+def _dropped(before: Snapshot, fold: Fold, now_ms: int) -> list[Put]:
+    """Mail to an actor that does not exist is dropped, and the journal says so."""
+    return [
+        Put(
+            Key(before.address, f"{JOURNAL}dropped#{mail.key.sort}"),
+            1,
+            b'{"now":%d,"dropped":%s}' % (now_ms, mail.body),
+            Expect.ABSENT,
+        )
+        for mail in fold.consumed
+    ]

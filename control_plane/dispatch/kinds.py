@@ -1,0 +1,136 @@
+"""The kinds of actors and how their state, parts and messages are stored.
+
+Stored JSON carries the message's type name; a type that goes is kept here under its name until no
+row holds it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import UnionType
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from control_plane.actors import agent, experiment, messages, ordered, pool, trial
+from control_plane.actors.addresses import kind_of
+from control_plane.actors.step import Turn
+
+Encoded = tuple[str, bytes]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of actor. `parts` maps a part's name, up to and with its first "/", to its type;
+    bytes are stored raw.
+
+    `step` folds a message, `settle` ends a fold, `fallback` is total: it takes a message that
+    `step` cannot.
+    """
+
+    state: type
+    union: UnionType
+    step: Callable[[Any, Any, Turn], Any]
+    fallback: Callable[[Any, object, Turn], Any]
+    settle: Callable[[Any, Turn], Any] | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _state(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.state)
+
+    @cached_property
+    def _messages(self) -> dict[str, TypeAdapter[Any]]:
+        return {message.__name__: TypeAdapter(message) for message in get_args(self.union)}
+
+    @cached_property
+    def _parts(self) -> dict[str, TypeAdapter[Any]]:
+        return {name: TypeAdapter(kind) for name, kind in self.parts.items() if kind is not bytes}
+
+    def encode_state(self, state: object) -> bytes:
+        """The state as JSON."""
+        return self._state.dump_json(state)
+
+    def decode_state(self, body: bytes) -> Any:
+        """The way back; ValueError for a body that is no such state."""
+        return self._state.validate_json(body)
+
+    def encode_message(self, message: object) -> Encoded:
+        """A message as its type's name and JSON."""
+        name = type(message).__name__
+        return name, self._messages[name].dump_json(message)
+
+    def decode_message(self, name: str, fields: object) -> Any:
+        """The way back; KeyError for a name, ValueError for fields that no message has."""
+        return self._messages[name].validate_python(fields)
+
+    def encode_part(self, name: str, value: object) -> bytes:
+        """A part's value as stored."""
+        adapter = self._parts.get(_family(name))
+        if adapter is None:
+            assert isinstance(value, bytes), name
+            return value
+        return adapter.dump_json(value)
+
+    def decode_part(self, name: str, body: bytes) -> object:
+        """The way back."""
+        adapter = self._parts.get(_family(name))
+        return body if adapter is None else adapter.validate_json(body)
+
+
+KINDS: Mapping[str, Kind] = {
+    "experiment": Kind(
+        experiment.ExperimentState,
+        messages.ExperimentMessage,
+        experiment.step,
+        experiment.fallback,
+        parts={
+            "definition": experiment.Definition,
+            "generator": bytes,
+            "trials/": experiment.Summaries,
+        },
+    ),
+    "trial": Kind(
+        trial.TrialState,
+        messages.TrialMessage,
+        trial.step,
+        trial.fallback,
+        parts={"checkpoint/": trial.CheckpointRecord},
+    ),
+    "pool": Kind(
+        pool.PoolState,
+        messages.PoolMessage,
+        pool.step,
+        pool.fallback,
+        pool.settle,
+        parts={
+            "queue": ordered.Directory,
+            "queue/": ordered.Leaf,
+            "agents": ordered.Directory,
+            "agents/": ordered.Leaf,
+        },
+    ),
+    "agent": Kind(agent.AgentState, messages.AgentMessage, agent.step, agent.fallback),
+}
+
+
+def kind_at(address: str) -> Kind:
+    """The kind of actor that lives at an address."""
+    return KINDS[kind_of(address)]
+
+
+def encode_for(address: str, message: object) -> Encoded:
+    """A message as stored in the mailbox of `address`."""
+    return kind_at(address).encode_message(message)
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON as Python values; ValueError for anything else."""
+    return from_json(body)
+
+
+def _family(name: str) -> str:
+    """What `queue/7` and `queue/8` have in common: `queue/`."""
+    head, slash, _ = name.partition("/")
+    return head + slash

@@ -1,0 +1,149 @@
+"""The seam between search methods and their driver: operations, events and the protocol.
+
+A method returns symbolic operations and never draws: one `Create` may stand for 100,000 trials. The
+driver expands creates in the order in which they were asked for, so the draws keep one order.
+Lengths and units are in the configuration's unit: steps, batches, records or epochs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Literal, Protocol, TypeVar
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create `count` trials; each trains to the absolute `length` and validates (None: it waits).
+
+    `closed`: each is closed after that. Hyperparameters are sampled from the space or, "FromGrid",
+    trial i takes grid point first_point + i * point_step.
+    """
+
+    count: int
+    hparams: Literal["Sampled", "FromGrid"]
+    first_point: int
+    length: int | None
+    closed: bool
+    point_step: Literal[1, -1] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainTo:
+    """Train to `length`, counted from the trial's start, then validate."""
+
+    trial: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Let the trial end once it has trained what it was asked for."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """End the search."""
+
+    failure: bool
+
+
+Operation = Create | TrainTo | Close | Shutdown
+
+
+class ExitReason(StrEnum):
+    """Why a trial ended before it did what was asked of it."""
+
+    ERRORED = "ERRORED"
+    USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
+    USER_CANCELED = "USER_CANCELED"
+    INVALID_HP = "INVALID_HP"
+    INIT_INVALID_HP = "INIT_INVALID_HP"
+
+    @property
+    def invalid_hparams(self) -> bool:
+        """Whether the trial refused its hyperparameters."""
+        return self in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReached:
+    """The validation at the end of a `TrainTo` was reported; `metric` carries its own sign."""
+
+    trial: int
+    length: int
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialProgressed:
+    """The trial trained `units` >= 0 beyond all it had reported; in the step era whole steps."""
+
+    trial: int
+    units: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialClosed:
+    """The trial ended normally; `units` is the sum of what it had reported as progress."""
+
+    trial: int
+    units: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialExited:
+    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as there."""
+
+    trial: int
+    reason: ExitReason
+    units: float
+
+
+Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the driver counts over all trials; 0 <= closed <= created <= requested.
+
+    `closed` includes those that exited; `exited` counts every reason, `errored` and `invalid` some.
+    `units` is all reported training, `open_units` the part of it by trials still open.
+    """
+
+    requested: int = 0
+    created: int = 0
+    closed: int = 0
+    exited: int = 0
+    errored: int = 0
+    invalid: int = 0
+    reached: int = 0
+    units: float = 0.0
+    open_units: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MethodStep(Generic[State]):
+    """A method's answer: its next state and what it wants done, in order."""
+
+    state: State
+    operations: Sequence[Operation] = ()
+
+
+class SearchMethod(Protocol[State]):
+    """One algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
+
+    def initial(self) -> MethodStep[State]:
+        """Begin the search."""
+        ...
+
+    def on_event(self, state: State, event: Event) -> MethodStep[State]:
+        """Answer an event of an open trial, each at most once; `TrialProgressed` never comes."""
+        ...
+
+    def progress(self, state: State, tally: Tally) -> float:
+        """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
+        ...

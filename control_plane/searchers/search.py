@@ -1,0 +1,263 @@
+"""The driver of a search: folds events through a method and expands its creates into trials.
+
+The driver alone draws. Creates wait in a backlog and are expanded first in, first out, so trial i
+is the i-th create whatever the chunk size. Each trial draws its hyperparameters (sorted names; a
+grid point draws none), then the 16 bytes of its request id, then its seed.
+
+The state holds no trial: it is a few counters, whatever the size of the search. The caller
+therefore passes on each trial's end once and no event after it (a repeated early exit is the
+caller's to ignore); the driver drops what its counters can tell to be late or unknown, and asserts
+them after every step.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from control_plane.searchers.grid import GridPlan, GridSearch, GridState
+from control_plane.searchers.method import (
+    Close,
+    Create,
+    Event,
+    ExitReason,
+    MethodStep,
+    SearchMethod,
+    Shutdown,
+    Tally,
+    TrainTo,
+    TrialClosed,
+    TrialExited,
+    TrialProgressed,
+    TrialReached,
+)
+from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
+from control_plane.searchers.randomness import KEY_WORDS, Generator
+from control_plane.searchers.single import SinglePlan, single_search
+from control_plane.searchers.space import Group, draw, grid_point, grid_size
+
+MethodPlan = RandomPlan | SinglePlan | GridPlan
+MethodState = RandomState | GridState
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What a configuration asks for, validated; `seed` is a 32 bit experiment seed."""
+
+    method: MethodPlan
+    space: Group
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """A search between two events, beside the generator's key; `position` is the generator's."""
+
+    method: MethodState
+    position: int = KEY_WORDS
+    backlog: tuple[Create, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+    shutdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTrial:
+    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`."""
+
+    trial: int
+    request_id: str
+    seed: int
+    hparams: dict[str, object]
+    length: int | None
+    closed: bool
+
+
+TrialOperation = CreateTrial | TrainTo | Close | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStep:
+    """The next state, what to do in order, and whether creates still wait for `expand`."""
+
+    state: SearchState
+    operations: tuple[TrialOperation, ...]
+    more: bool
+
+
+def begin(plan: SearchPlan) -> SearchStep:
+    """Start a search for a generator seeded with the plan's seed; draws nothing.
+
+    A plan that makes no trial is shut down at once, as failed.
+    """
+    return _folded(plan, Tally(), _method(plan).initial(), KEY_WORDS, ())
+
+
+def handle(
+    plan: SearchPlan, state: SearchState, generator: Generator, event: Event, create_max: int
+) -> SearchStep:
+    """Answer one event, then expand at most `create_max` waiting creates.
+
+    Advances `generator` in place, which must stand at `state.position`. ValueError for units that
+    are negative or not finite.
+    """
+    if _is_late(state, event):
+        return SearchStep(state, (), more=bool(state.backlog))
+    tally = _counted(state.tally, event)
+    if isinstance(event, TrialProgressed):
+        answer: MethodStep[Any] = MethodStep(state.method)
+    else:
+        answer = _method(plan).on_event(state.method, event)
+    step = _folded(plan, tally, answer, state.position, state.backlog)
+    expanded = expand(plan, step.state, generator, create_max)
+    return replace(expanded, operations=step.operations + expanded.operations)
+
+
+def expand(
+    plan: SearchPlan, state: SearchState, generator: Generator, create_max: int
+) -> SearchStep:
+    """Turn at most `create_max` waiting creates into trials, advancing `generator` in place."""
+    _check(state, generator)
+    created: list[CreateTrial] = []
+    backlog = list(state.backlog)
+    while backlog and len(created) < create_max:
+        head = backlog.pop(0)
+        count = min(head.count, create_max - len(created))
+        for i in range(count):
+            trial = state.tally.created + len(created)
+            created.append(_trial(plan, trial, head, i, generator))
+        if count < head.count:
+            backlog.insert(0, _after(head, count))
+    tally = replace(state.tally, created=state.tally.created + len(created))
+    after = replace(state, tally=tally, backlog=tuple(backlog), position=generator.position)
+    _check(after, generator)
+    return SearchStep(after, tuple(created), more=bool(backlog))
+
+
+def progress(plan: SearchPlan, state: SearchState) -> float:
+    """Compute the completed share in [0, 1]; 1 once the search was shut down.
+
+    It falls only where a trial is found invalid after it had trained: such work does not count.
+    """
+    if state.shutdown:
+        return 1.0
+    share = _method(plan).progress(state.method, state.tally)
+    return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+
+
+def _method(plan: SearchPlan) -> SearchMethod[Any]:
+    # A plan and the state it made belong together, which types cannot say.
+    match plan.method:
+        case RandomPlan():
+            return RandomSearch(plan.method)
+        case SinglePlan():
+            return single_search(plan.method)
+        case GridPlan():
+            return GridSearch(plan.method, grid_size(plan.space))
+
+
+def _is_late(state: SearchState, event: Event) -> bool:
+    tally = state.tally
+    return state.shutdown or not 0 <= event.trial < tally.created or tally.closed == tally.created
+
+
+def _counted(tally: Tally, event: Event) -> Tally:
+    match event:
+        case TrialReached():
+            return replace(tally, reached=tally.reached + 1)
+        case TrialProgressed(units=units):
+            _check_units(event.trial, units)
+            return replace(tally, units=tally.units + units, open_units=tally.open_units + units)
+        case TrialClosed(units=units):
+            return _closed(tally, event.trial, units)
+        case TrialExited(reason=reason, units=units):
+            return replace(
+                _closed(tally, event.trial, units),
+                exited=tally.exited + 1,
+                errored=tally.errored + (reason is ExitReason.ERRORED),
+                invalid=tally.invalid + reason.invalid_hparams,
+            )
+
+
+def _closed(tally: Tally, trial: int, units: float) -> Tally:
+    _check_units(trial, units)
+    closed = tally.closed + 1
+    # Sums of fractions do not cancel exactly: what is left of them must not outlive the trials.
+    left = 0.0 if closed == tally.created else max(tally.open_units - units, 0.0)
+    return replace(tally, closed=closed, open_units=left)
+
+
+def _check_units(trial: int, units: float) -> None:
+    if not (math.isfinite(units) and units >= 0):
+        raise ValueError(f"trial {trial} reported {units} units; expected a finite number >= 0")
+
+
+def _folded(
+    plan: SearchPlan,
+    tally: Tally,
+    answer: MethodStep[Any],
+    position: int,
+    backlog: tuple[Create, ...],
+) -> SearchStep:
+    """Take a method's answer: queue its creates, pass the rest on, end a search that is done."""
+    creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
+    wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
+    tally = replace(tally, requested=tally.requested + sum(create.count for create in creates))
+    if tally.requested == tally.closed:
+        wishes.append(Shutdown(_failed(plan, tally)))
+    shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
+    queue = () if shutdown else _queued(backlog, creates)
+    state = SearchState(answer.state, position, queue, tally, shutdown)
+    return SearchStep(state, tuple(wishes), more=bool(queue))
+
+
+def _failed(plan: SearchPlan, tally: Tally) -> bool:
+    failed = tally.exited if plan.method.rules.any_exit_fails else tally.errored
+    return failed >= tally.requested
+
+
+def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create, ...]:
+    """Append creates, joining like ones: the backlog stays short however slowly it is expanded."""
+    queue = list(backlog)
+    for create in creates:
+        last = queue[-1] if queue else None
+        if last and create == replace(_after(last, last.count), count=create.count):
+            queue[-1] = replace(last, count=last.count + create.count)
+        else:
+            queue.append(create)
+    return tuple(queue)
+
+
+def _after(create: Create, count: int) -> Create:
+    """What is left of a create without its first `count` trials."""
+    passed = count * create.point_step if create.hparams == "FromGrid" else 0
+    return replace(create, count=create.count - count, first_point=create.first_point + passed)
+
+
+def _trial(
+    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator
+) -> CreateTrial:
+    if create.hparams == "FromGrid":
+        hparams = grid_point(plan.space, create.first_point + i * create.point_step)
+    else:
+        hparams = draw(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)
+    request_id = _request_id(generator)
+    seed = generator.below(1 << 31)
+    return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed)
+
+
+def _request_id(generator: Generator) -> str:
+    """Draw 16 bytes and force the bits of a random (version 4) UUID; RFC 9562, section 5.4."""
+    drawn = bytearray()
+    for _ in range(4):
+        drawn += generator.word().to_bytes(4, "little")
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    text = drawn.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _check(state: SearchState, generator: Generator) -> None:
+    tally = state.tally
+    waiting = sum(create.count for create in state.backlog)
+    assert 0 <= tally.closed <= tally.created <= tally.requested, tally
+    assert state.shutdown or tally.requested == tally.created + waiting, (tally, waiting)
+    assert generator.position == state.position, (generator.position, state.position)

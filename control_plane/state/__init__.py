@@ -1,0 +1,1 @@
+"""Where actors live: the StateTable seam and its backends."""

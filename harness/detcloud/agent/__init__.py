@@ -1,0 +1,1 @@
+"""The agent: runs a node's allocations and speaks for them to the cluster."""

@@ -1,0 +1,69 @@
+"""How an allocation ended, as the agent's `exited` record says it."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from detcloud.agent.runtime import Status
+
+LOG_LINES_SHOWN = 20
+MESSAGE_CHARACTERS_MAX = 8000
+
+
+def exited_record(
+    status: Status,
+    exits: Sequence[Mapping[str, Any]],
+    log_tail: str,
+    *,
+    revision: int,
+) -> dict[str, Any]:
+    """The fields of `exited`.
+
+    `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that reports an error
+    speaks for all, else the lowest one does. After a kill by the agent an error is no news, so the
+    reason is `killed`. `revision` is the directives' revision if no line names one.
+    """
+    said = next((e for e in exits if e.get("reason") == "errored"), exits[0] if exits else None)
+    reason = str(said.get("reason")) if said else "errored"
+    if status.killed and reason == "errored":
+        reason = "killed"
+    elif status.lost and said is None:
+        reason = "lost"
+    message = str(said.get("message") or "") if said else ""
+    if not message and reason in ("errored", "lost"):
+        message = f"{_cause(status)}{_quoted(log_tail)}"
+    seen = said.get("directive_revision") if said else None
+    return {
+        "code": status.code,
+        "signal": status.signal,
+        "reason": reason,
+        "directive_revision": seen if isinstance(seen, int) else revision,
+        "message": message[-MESSAGE_CHARACTERS_MAX:],
+    }
+
+
+def _cause(status: Status) -> str:
+    what = "startup-hook.sh" if status.stage == "hook" else "the trial's process"
+    if status.lost:
+        return "the trial's processes disappeared with the machine or were killed from outside"
+    if status.signal is not None:
+        return f"{what} was ended by {_signal_name(status.signal)}"
+    if status.stage == "hook":
+        return f"{what} failed with exit code {status.code}"
+    return f"{what} ended with exit code {status.code} and reported no exit"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} (out of memory?)" if number == signal.SIGKILL else name
+
+
+def _quoted(log_tail: str) -> str:
+    return f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"

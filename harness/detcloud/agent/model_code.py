@@ -1,0 +1,101 @@
+"""Model code: fetched by digest, verified, kept as archives, unpacked anew for every trial.
+
+The archive is cached and not the tree: each trial may change its copy, and unpacking makes one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import BinaryIO
+
+ARCHIVES_KEPT = 20
+
+
+class CodeUnavailable(Exception):
+    """The model code could not be had or is not what was promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReference:
+    """An archive's digest, its size in bytes and where the cluster serves it."""
+
+    sha256: str
+    size: int
+    path: str
+
+    @classmethod
+    def parse(cls, fields: dict[str, Any]) -> CodeReference:
+        """Raises CodeUnavailable unless the digest is 64 hexadecimal digits."""
+        digest, path = str(fields.get("sha256")), str(fields.get("path"))
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise CodeUnavailable(f"the cluster named model code by {digest!r}, no SHA-256")
+        return cls(digest, int(fields.get("size") or 0), path)
+
+
+class CodeCache:
+    """Archives under one directory, the 20 used last."""
+
+    def __init__(self, directory: Path, download: Callable[[str, BinaryIO], int]) -> None:
+        self._directory = directory
+        self._download = download
+        self._one_at_a_time = threading.Lock()
+
+    def unpack(self, code: CodeReference, destination: Path) -> None:
+        """Put the tree into `destination`, fetching the archive if need be.
+
+        Raises CodeUnavailable when the digest differs or the archive is refused, and what the
+        download raises.
+        """
+        from detcloud.archive import ArchiveInvalid, extract
+
+        with self._one_at_a_time:
+            archive = self._fetched(code)
+            try:
+                extract(archive, destination)
+            except ArchiveInvalid as error:
+                raise CodeUnavailable(f"the model code was refused: {error}") from error
+            self._prune()
+
+    def _fetched(self, code: CodeReference) -> Path:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        archive = self._directory / f"{code.sha256}.tar.gz"
+        if archive.is_file() and _sha256(archive) == code.sha256:
+            os.utime(archive)
+            return archive
+        part = self._directory / f".{code.sha256}.{time.time_ns()}.part"
+        try:
+            with part.open("xb") as file:
+                self._download(code.path, file)
+            digest = _sha256(part)
+            if digest != code.sha256:
+                raise CodeUnavailable(
+                    f"the model code has the digest {digest}, expected {code.sha256}"
+                )
+            part.replace(archive)
+        finally:
+            part.unlink(missing_ok=True)
+        return archive
+
+    def _prune(self) -> None:
+        archives = sorted(
+            self._directory.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime_ns
+        )
+        for archive in archives[:-ARCHIVES_KEPT]:
+            with contextlib.suppress(OSError):
+                archive.unlink()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

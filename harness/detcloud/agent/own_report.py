@@ -1,0 +1,63 @@
+"""The agent's own report file of one allocation, outside the trial's reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.directory import parse_object
+from detcloud.agent.reports import Line, parse_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class OwnReport:
+    """The agent's report file of one allocation: appended to, one write per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.size = 0
+        if path.exists():
+            self._end_torn_line()
+
+    def append(self, kind: str, **fields: object) -> None:
+        """Append one record with the present time."""
+        record = {"kind": kind, "time_ms": time.time_ns() // 1_000_000, **fields}
+        self._write(json.dumps(record).encode() + b"\n")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every readable record, for the agent that takes over from another."""
+        if not self._path.exists():
+            return []
+        found = (parse_object(line) for line in self._path.read_bytes().split(b"\n"))
+        return [record for record in found if record is not None]
+
+    def lines(self, offset: int) -> list[Line]:
+        """The records after the byte offset."""
+        if offset >= self.size:
+            return []
+        content = self._path.read_bytes()[offset:]
+        lines = []
+        for raw in content.split(b"\n")[:-1]:
+            offset += len(raw) + 1
+            lines.append(parse_line(raw, offset))
+        return lines
+
+    def _end_torn_line(self) -> None:
+        """Without this a record would be glued to what a crash left of the one before."""
+        content = self._path.read_bytes()
+        self.size = len(content)
+        if content and not content.endswith(b"\n"):
+            self._write(b"\n")
+
+    def _write(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.write(descriptor, line)
+            self.size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)

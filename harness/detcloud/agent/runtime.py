@@ -1,0 +1,200 @@
+"""Starts, watches and stops the processes of an allocation.
+
+`ContainerRuntime` is the seam; `ProcessRuntime` is its implementation without containers. It gives
+a trial a scrubbed environment and a home of its own, which is tidiness and no security boundary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from detcloud.agent.directory import read_object, write_atomically
+
+LOCK_DESCRIPTOR = 200
+LIVENESS_SECONDS = 1.0
+
+
+class Phase(Enum):
+    """How far a launch has come."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: (name, argv) stages in order, the last one being the trial itself."""
+
+    stages: list[tuple[str, list[str]]]
+    environment: dict[str, str]
+    cwd: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A launch's phase and, once ended, how: `stage` ended last, `lost` if nobody saw the end."""
+
+    phase: Phase
+    stage: str = ""
+    code: int | None = None
+    signal: int | None = None
+    killed: bool = False
+    lost: bool = False
+
+
+class ContainerRuntime(Protocol):
+    """Runs launches, each identified by the directory that holds the runtime's records of it."""
+
+    def start(self, directory: Path, launch: Launch) -> None:
+        """Start once. Raises OSError when nothing was started, RuntimeError when it runs already."""
+
+    def poll(self, directory: Path) -> Status:
+        """The present status, also of launches that an earlier agent made. Never blocks."""
+
+    def kill(self, directory: Path, grace_ms: int) -> None:
+        """SIGTERM now, SIGKILL after the grace; idempotent, and the shortest grace counts."""
+
+    def remove(self, directory: Path) -> None:
+        """Free what the runtime holds of an ended launch; harmless when repeated."""
+
+
+class ProcessRuntime:
+    """One supervisor process per launch, which survives the agent."""
+
+    def __init__(self) -> None:
+        self._supervisors: set[int] = set()
+        self._seen_alive: dict[Path, float] = {}
+
+    def start(self, directory: Path, launch: Launch) -> None:
+        """Hand the launch, and the lock that proves life, to a new supervisor."""
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _locked(lock):
+                raise RuntimeError(f"{directory} has a supervisor already")
+            write_atomically(directory / "launch.json", asdict(launch))
+            output = str(directory / "supervisor.log")
+            writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            script = str(Path(__file__).with_name("supervisor.py"))
+            argv = [sys.executable, "-I", "-S", script, str(directory), str(LOCK_DESCRIPTOR)]
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, output, writing, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, lock, LOCK_DESCRIPTOR),
+            ]
+            self._supervisors.add(os.posix_spawn(sys.executable, argv, {}, file_actions=actions))
+        finally:
+            # The supervisor's copy keeps the lock: it belongs to the open file, not to a process.
+            os.close(lock)
+
+    def poll(self, directory: Path) -> Status:
+        """Read the supervisor's records; see once a second whether it still lives."""
+        self._reap()
+        ended = _ended(directory)
+        if ended is not None:
+            return ended
+        if not (directory / "launch.json").exists():
+            return Status(Phase.ABSENT)
+        if not self._alive(directory):
+            return _ended(directory) or _lost(directory)
+        process = read_object(directory / "process.json")
+        stage = str(process.get("stage", "")) if process else ""
+        return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
+
+    def kill(self, directory: Path, grace_ms: int) -> None:
+        """Tell the supervisor, if it lives, to end the trial."""
+        write_atomically(directory / "kill.json", {"grace_ms": grace_ms})
+        supervisor = self._supervisor_of(directory)
+        if supervisor is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor, signal.SIGTERM)
+
+    def remove(self, directory: Path) -> None:
+        """Forget a launch; its files are the caller's to delete."""
+        self._seen_alive.pop(directory, None)
+        self._reap()
+
+    def _supervisor_of(self, directory: Path) -> int | None:
+        process = read_object(directory / "process.json")
+        if process is None or supervisor_gone(directory):
+            return None
+        return int(process["supervisor"])
+
+    def _alive(self, directory: Path) -> bool:
+        now = time.monotonic()
+        if now - self._seen_alive.get(directory, -LIVENESS_SECONDS) < LIVENESS_SECONDS:
+            return True
+        if supervisor_gone(directory):
+            return False
+        self._seen_alive[directory] = now
+        return True
+
+    def _reap(self) -> None:
+        for pid in list(self._supervisors):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._supervisors.discard(pid)
+
+
+def supervisor_gone(directory: Path) -> bool:
+    """Whether nobody holds the launch's lock."""
+    try:
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        return _locked(lock)
+    finally:
+        os.close(lock)
+
+
+def _locked(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _ended(directory: Path) -> Status | None:
+    ended = read_object(directory / "exit.json")
+    if ended is None:
+        return None
+    return Status(
+        Phase.ENDED, str(ended["stage"]), ended["code"], ended["signal"], bool(ended["killed"])
+    )
+
+
+def _lost(directory: Path) -> Status:
+    """The supervisor died with no word (a reboot, or somebody killed it): end what it left."""
+    process = read_object(directory / "process.json")
+    for pid in _session_members(process) if process else []:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return Status(Phase.ENDED, lost=True)
+
+
+def _session_members(process: dict[str, object]) -> list[int]:
+    """Processes of the trial's session that started no earlier than its leader."""
+    session, since = str(process.get("pid")), int(str(process.get("start_time") or 0))
+    members = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text(errors="replace").rpartition(")")[2].split()
+            if fields[3] == session and int(fields[19]) >= since > 0:
+                members.append(int(status.parent.name))
+    return members

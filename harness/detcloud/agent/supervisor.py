@@ -1,0 +1,212 @@
+"""Runs one trial's processes and outlives the agent: `python -I -S supervisor.py DIRECTORY LOCK`.
+
+It stands between agent and trial so that an agent which dies loses neither the trial nor its exit
+status, and imports as little as it can, since every trial has one. In DIRECTORY it reads
+launch.json, writes process.json when a stage starts, reads kill.json at SIGTERM and writes
+exit.json when no process is left. LOCK is a descriptor with an exclusive flock, held for as long as
+the supervisor lives: whoever can take the lock knows that it is gone.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+SWEEP_SECONDS_MAX = 10.0
+POLL_SECONDS = 5.0
+
+
+class Supervisor:
+    """The stages of one launch, one after the other, and the end of whatever they leave behind."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        with open(f"{directory}/launch.json", encoding="utf-8") as file:  # noqa: PTH123
+            self.launch = json.load(file)
+        self.asked_to_kill = False
+        self.killed = False
+        self.kill_at: float | None = None
+        self.wake, self._wake_end = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(self._wake_end, False)
+
+    def run(self) -> None:
+        """Run the stages until one fails or a kill is asked for, then record how it ended."""
+        self._listen()
+        stage, status = "", 0
+        for stage, argv in self.launch["stages"]:
+            if self.killed or self._kill_requested():
+                self.killed = True
+                break
+            leader = self._spawn(argv)
+            self._record("process.json", {"stage": stage, **_identity(leader)})
+            status = self._wait(leader)
+            if status != 0:
+                break
+        _sweep()
+        code = os.waitstatus_to_exitcode(status)
+        ended = {
+            "stage": stage,
+            "code": code if code >= 0 else None,
+            "signal": -code if code < 0 else None,
+            "killed": self.killed,
+        }
+        self._record("exit.json", ended)
+
+    def _listen(self) -> None:
+        def kill_requested(*_: object) -> None:
+            self.asked_to_kill = True
+
+        signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, kill_requested)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+
+    def _spawn(self, argv: list[str]) -> int:
+        leader = os.fork()
+        if leader == 0:
+            try:
+                self._become(argv)
+            except OSError as error:
+                os.write(2, f"{argv[0]} could not be started: {error}\n".encode())
+            finally:
+                os._exit(127)
+        with contextlib.suppress(OSError):
+            os.setpgid(leader, leader)
+        return leader
+
+    def _become(self, argv: list[str]) -> None:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        log = os.open(self.launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.umask(0o022)
+        os.chdir(self.launch["cwd"])
+        os.execvpe(argv[0], argv, self.launch["environment"])
+
+    def _wait(self, leader: int) -> int:
+        """Reap children until the leader ends, kill the rest of its group, return its status."""
+        # An agent that found no process.json yet wrote kill.json and could not signal us.
+        self.asked_to_kill = self._kill_requested()
+        while True:
+            self._pursue_kill(leader)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                timeout = POLL_SECONDS
+                if self.kill_at is not None:
+                    timeout = max(0.0, self.kill_at - time.monotonic())
+                select.select([self.wake], [], [], timeout)
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake, 512)
+                continue
+            if ended.si_pid == leader:
+                # Before it is reaped, so that the group's number cannot be another's yet.
+                _kill_group(leader, signal.SIGKILL)
+            pid, status = os.waitpid(ended.si_pid, 0)
+            if pid == leader:
+                return status
+
+    def _pursue_kill(self, leader: int) -> None:
+        """SIGTERM once, SIGKILL when its grace has passed; a later request may shorten it."""
+        if self.asked_to_kill:
+            self.asked_to_kill = False
+            kill_at = time.monotonic() + self._grace_seconds()
+            self.kill_at = min(kill_at, self.kill_at) if self.kill_at is not None else kill_at
+            if not self.killed:
+                self.killed = True
+                _kill_group(leader, signal.SIGTERM)
+        if self.kill_at is not None and time.monotonic() >= self.kill_at:
+            _kill_group(leader, signal.SIGKILL)
+            self.kill_at = time.monotonic() + 1.0
+
+    def _kill_requested(self) -> bool:
+        return self.asked_to_kill or os.path.exists(f"{self.directory}/kill.json")  # noqa: PTH110
+
+    def _grace_seconds(self) -> float:
+        try:
+            with open(f"{self.directory}/kill.json", encoding="utf-8") as file:  # noqa: PTH123
+                return float(json.load(file)["grace_ms"]) / 1000
+        except (OSError, ValueError, KeyError):
+            return 0.0
+
+    def _record(self, name: str, content: dict[str, object]) -> None:
+        beside = f"{self.directory}/.{name}.new"
+        with open(beside, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(content, file)
+        os.replace(beside, f"{self.directory}/{name}")  # noqa: PTH105
+
+
+def main() -> None:
+    """Supervise the launch in the directory given as first argument."""
+    directory, lock = sys.argv[1], int(sys.argv[2])
+    os.setsid()
+    os.set_inheritable(lock, False)
+    # Processes that daemonise become our children instead of init's, so that the sweep finds them.
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    Supervisor(directory).run()
+
+
+def _identity(pid: int) -> dict[str, object]:
+    """The leader and the supervisor, with the leader's start time in ticks where /proc tells it."""
+    fields = _stat_fields(str(pid))
+    return {"pid": pid, "supervisor": os.getpid(), "start_time": fields[19] if fields else None}
+
+
+def _stat_fields(pid: str) -> list[str]:
+    """Fields of /proc/PID/stat from the state on: state, parent, group, session, ..."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _kill_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _sweep() -> None:
+    """Kill and reap all descendants: children of the killed become ours, until none is left."""
+    give_up_at = time.monotonic() + SWEEP_SECONDS_MAX
+    while time.monotonic() < give_up_at:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] != 0:
+                continue
+        except ChildProcessError:
+            return
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _children() -> list[int]:
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return []
+    parent = str(os.getpid())
+    return [int(pid) for pid in pids if _stat_fields(pid)[1:2] == [parent]]
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

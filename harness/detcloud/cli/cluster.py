@@ -1,0 +1,194 @@
+"""Starts, stops and shows the local cluster; shows a remote one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import Any
+
+import detcloud
+from detcloud import DetcloudError
+from detcloud.cli.processes import Process, descendants, pss_bytes, read
+from detcloud.cli.server import server_command, server_environment, start, stop
+from detcloud.cli.session import identifier
+from detcloud.cli.table import Item, field, print_json, text_table, time_text
+from detcloud.cli.terminal import bytes_text, is_live, width_of
+from detcloud.client import Cluster
+from detcloud.client.endpoint import Endpoint, find_endpoint
+from detcloud.client.home import Home, ServerRecord
+
+# What `down --purge` leaves: the way to other clusters, and the lock it holds.
+PURGE_KEEPS = frozenset({"credentials.json", "lock"})
+RUNNING_STATES = ("ACTIVE", "PAUSED")
+
+POOL_COLUMNS = tuple(
+    field(title, name)
+    for title, name in (
+        ("Pool", "name"),
+        ("Slots", "slots"),
+        ("Free", "free_slots"),
+        ("Running", "running"),
+        ("Queued", "queued"),
+        ("Agents", "agents"),
+    )
+)
+
+
+def up_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--slots", type=identifier, metavar="N", help="of the local agent")
+    parser.add_argument("--port", type=_port, metavar="P", help="a free one by default")
+    parser.add_argument("--foreground", action="store_true", help="stay, with the log here")
+
+
+def up(arguments: Namespace) -> int:
+    home = Home.from_environment()
+    running = home.server()
+    if running is not None:
+        return _already(running)
+    if arguments.foreground:
+        _become_server(home, arguments)
+    record = start(home, slots=arguments.slots, port=arguments.port, on_wait=_show_waiting)
+    if is_live(sys.stderr):
+        print("\r\x1b[K", end="", file=sys.stderr)
+    print(f"the local cluster is up at {record.url} (pid {record.pid}, data in {home.folder})")
+    return 0
+
+
+def down_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--purge", action="store_true", help="delete experiments and checkpoints")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def down(arguments: Namespace) -> int:
+    home = Home.from_environment()
+    if arguments.purge and not arguments.yes and not _confirmed(home):
+        print("nothing was stopped or deleted")
+        return 1
+    print("the local cluster was stopped" if stop(home) else "no local cluster was running")
+    if arguments.purge:
+        _purge(home)
+    return 0
+
+
+def status_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def status(arguments: Namespace) -> int:
+    """Returns 0 when a cluster answers, 1 when none runs."""
+    endpoint = find_endpoint(arguments.url)
+    home = Home.from_environment()
+    if endpoint is None:
+        if arguments.json:
+            print_json({"running": False, "home": str(home.folder)})
+        else:
+            print(f"no cluster runs here (data folder {home.folder}); `detcloud up` starts one")
+        return 1
+    facts = _facts(endpoint)
+    if arguments.json:
+        print_json(facts)
+    else:
+        _print_facts(facts)
+    return 0
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise ArgumentTypeError(f"{text!r} is no port; expected 1 to 65535")
+    return int(text)
+
+
+def _already(running: ServerRecord) -> int:
+    print(f"the local cluster runs already at {running.url} (pid {running.pid})")
+    if running.version == detcloud.__version__:
+        return 0
+    raise DetcloudError(
+        f"it has version {running.version}, this is {detcloud.__version__}; "
+        "`detcloud down` and `detcloud up` exchange it, the work goes on after that"
+    )
+
+
+def _become_server(home: Home, arguments: Namespace) -> None:
+    home.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = server_command(home, arguments.slots, arguments.port)
+    os.execve(sys.executable, command, server_environment())
+
+
+def _show_waiting(seconds: float) -> None:
+    if is_live(sys.stderr):
+        print(
+            f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _confirmed(home: Home) -> bool:
+    if not sys.stdin.isatty():
+        raise DetcloudError("--purge deletes all experiments; without a terminal it needs --yes")
+    answer = input(f"delete all experiments and checkpoints in {home.folder}? [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _purge(home: Home) -> None:
+    folder = home.folder
+    if not folder.is_dir():
+        return
+    if not (folder / "server.lock").exists() or folder in (Path.home(), Path("/")):
+        raise DetcloudError(f"{folder} does not look like a data folder; nothing was deleted")
+    with home.locked():
+        for entry in folder.iterdir():
+            if entry.name in PURGE_KEEPS:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+    print(f"{folder} was emptied")
+
+
+def _facts(endpoint: Endpoint) -> Item:
+    cluster = Cluster.at(endpoint)
+    overview = cluster.overview()
+    active = list(cluster.items("/experiments", state=",".join(RUNNING_STATES)))
+    facts: Item = {"running": True, "url": endpoint.url, **overview}
+    facts["experiments"] = {
+        state: sum(experiment["state"] == state for experiment in active)
+        for state in RUNNING_STATES
+    }
+    record = endpoint.home.server() if endpoint.home else None
+    if endpoint.home is not None and record is not None:
+        facts["home"] = str(endpoint.home.folder)
+        facts["pid"] = record.pid
+        facts["started_ms"] = record.started_ms
+        facts["processes"] = [_process_facts(process) for process in _processes(record.pid)]
+    return facts
+
+
+def _processes(pid: int) -> list[Process]:
+    server = read(pid)
+    return ([server] if server else []) + descendants(pid)
+
+
+def _process_facts(process: Process) -> dict[str, Any]:
+    return {"pid": process.pid, "pss_bytes": pss_bytes(process.pid), "command": process.command}
+
+
+def _print_facts(facts: Item) -> None:
+    print(f"url          {facts['url']}")
+    print(f"version      {facts['version']}")
+    if "pid" in facts:
+        print(f"pid          {facts['pid']}, since {time_text(facts['started_ms'])}")
+        print(f"data folder  {facts['home']}")
+    counts = ", ".join(f"{count} {state}" for state, count in facts["experiments"].items())
+    print(f"experiments  {counts}")
+    if "processes" in facts:
+        sizes = [process["pss_bytes"] or 0 for process in facts["processes"]]
+        print(f"memory       {bytes_text(sum(sizes))} PSS in {len(sizes)} processes")
+        for process, size in zip(facts["processes"], sizes, strict=True):
+            print(f"             {process['pid']:>7} {bytes_text(size):>10} {process['command']}")
+    print(text_table(POOL_COLUMNS, facts["resource_pools"], width_of(sys.stdout)))

@@ -1,0 +1,52 @@
+"""Checks configurations with the server's own code, in a child process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from detcloud import DetcloudError
+from detcloud.cli.server import server_environment
+
+
+def check_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--migrate", action="store_true", help="print it in the length form")
+    parser.add_argument(
+        "--config", dest="overrides", action="append", default=[], metavar="KEY=VALUE"
+    )
+
+
+def check(arguments: Namespace) -> int:
+    flags = [f"--{name}" for name in ("json", "migrate") if getattr(arguments, name)]
+    command = _command(arguments.file, arguments.overrides, flags)
+    code = subprocess.run(command, env=server_environment(), check=False).returncode
+    return 0 if code == 0 else 1
+
+
+def checked_config(file: Path, overrides: list[str]) -> dict[str, Any]:
+    """The configuration with every default filled in.
+
+    Raises:
+        DetcloudError: it was refused; the message is the checker's.
+    """
+    command = _command(file, overrides, ["--json"])
+    done = subprocess.run(
+        command, env=server_environment(), check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        problems = (done.stderr or done.stdout).strip().removeprefix("error: ")
+        raise DetcloudError(problems or f"{file} was refused")
+    document: dict[str, Any] = json.loads(done.stdout)
+    config = document.get("config", document)
+    return config if isinstance(config, dict) else document
+
+
+def _command(file: Path, overrides: list[str], flags: list[str]) -> list[str]:
+    given = [word for override in overrides for word in ("--config", override)]
+    return [sys.executable, "-P", "-m", "control_plane.config", str(file), *flags, *given]

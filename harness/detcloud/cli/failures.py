@@ -1,0 +1,69 @@
+"""Errors as a line and a hint; a refused configuration as `FILE:LINE: path: message`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+from detcloud import DetcloudError
+from detcloud.cli.terminal import clean
+from detcloud.http import ApiError, Unreachable
+
+HINTS = {
+    "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
+    "forbidden": "ask an administrator of the cluster for the role",
+    "not_found": "the lists show what exists, such as `detcloud list`",
+    "rate_limited": "wait a moment and try again",
+    "unavailable": "wait a moment and try again",
+}
+
+
+class ConfigRefused(DetcloudError):
+    """The cluster refused a configuration; the message holds one line for each problem."""
+
+    def __init__(self, file: str, error: ApiError) -> None:
+        lines = [detail_line(detail, file) for detail in error.details]
+        super().__init__("\n".join([f"{file} was refused: {error.message}", *lines]))
+
+
+def report(error: Exception) -> int:
+    """Writes an error to stderr and returns the exit code; a traceback with DETCLOUD_DEBUG=1."""
+    if isinstance(error, BrokenPipeError):
+        # The reader has enough; Python must not fail again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if os.environ.get("DETCLOUD_DEBUG") == "1":
+        traceback.print_exception(error)
+    message, hint = _worded(error)
+    lines = [clean(line) for line in message.splitlines()] or [type(error).__name__]
+    print(f"error: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return 1
+
+
+def detail_line(detail: dict[str, Any], file: str) -> str:
+    """`FILE:LINE: path: message (hint)` without the parts that are not known."""
+    line = detail.get("line")
+    place = file if line is None else f"{file}:{line}"
+    parts = [place, str(detail.get("path") or ""), str(detail.get("message") or "")]
+    hint = detail.get("hint")
+    return ": ".join(part for part in parts if part) + (f" ({hint})" if hint else "")
+
+
+def _worded(error: Exception) -> tuple[str, str | None]:
+    if isinstance(error, ApiError):
+        lines = [detail_line(detail, "request") for detail in error.details]
+        return "\n".join([error.message, *lines]), HINTS.get(error.code)
+    if isinstance(error, Unreachable):
+        return str(error), "is the cluster up? see `detcloud status`"
+    if isinstance(error, DetcloudError):
+        return str(error), None
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror or error}", None
+    if isinstance(error, ValueError) and "expected http" in str(error):
+        return str(error), None
+    return f"internal: {type(error).__name__}: {error}", "DETCLOUD_DEBUG=1 shows where"

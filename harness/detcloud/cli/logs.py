@@ -1,0 +1,132 @@
+"""Prints logs of trials, once or for as long as they grow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.experiment import experiment_argument
+from detcloud.cli.session import cluster_of, identifier
+from detcloud.cli.trial import trial_argument
+from detcloud.client import Experiment, Trial
+
+POLLING_SECONDS = 1.0
+# Enough for the last lines asked for, whatever their length, without the whole log.
+TAIL_BYTES = 1 << 20
+
+
+def trial_logs_arguments(parser: ArgumentParser) -> None:
+    trial_argument(parser)
+    _options(parser)
+
+
+def trial_logs(arguments: Namespace) -> int:
+    trial = cluster_of(arguments).trial(arguments.trial_id)
+    reader = LogReader(trial, prefix="")
+    _show([reader], arguments)
+    while arguments.follow and not reader.complete:
+        _pause(reader.read())
+    return 0
+
+
+def experiment_logs_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    _options(parser)
+
+
+def experiment_logs(arguments: Namespace) -> int:
+    """One trial after the other; followed, they take turns and their lines name the trial."""
+    experiment = cluster_of(arguments).experiment(arguments.experiment_id)
+    readers: dict[int, LogReader] = {}
+    while True:
+        fresh = _new_readers(experiment, readers)
+        _show(fresh, arguments)
+        old = [reader for reader in readers.values() if reader not in fresh]
+        moved = any([reader.read() for reader in old if not reader.complete])
+        if not arguments.follow or (
+            experiment.ended and all(reader.complete for reader in readers.values())
+        ):
+            return 0
+        _pause(moved)
+        experiment.refresh()
+
+
+class LogReader:
+    """Prints a trial's log from where it stopped, whole lines only until the log is complete."""
+
+    def __init__(self, trial: Trial, prefix: str) -> None:
+        self._trial = trial
+        self._prefix = prefix
+        self._offset = 0
+        self._rest = ""
+        self.complete = False
+
+    def read(self) -> bool:
+        """Prints what is new; returns whether there was anything."""
+        moved = False
+        while True:
+            chunk = self._trial.log_chunk(self._offset)
+            grown = chunk["next"] > self._offset
+            self._offset = chunk["next"]
+            self._rest += chunk["text"]
+            self._print_lines()
+            if not grown:
+                self._finish(chunk["complete"])
+                return moved
+            moved = True
+
+    def read_tail(self, lines: int) -> None:
+        """Prints the last `lines` lines; `read` goes on from there."""
+        chunk = self._trial.log_chunk(tail_bytes=TAIL_BYTES)
+        self._offset = chunk["next"]
+        kept = chunk["text"].splitlines(keepends=True)[-lines:] if lines else []
+        self._rest = "".join(kept)
+        self._print_lines()
+        self._finish(chunk["complete"])
+
+    def flush(self) -> None:
+        """Prints an unfinished last line."""
+        if self._rest:
+            sys.stdout.write(f"{self._prefix}{self._rest}\n")
+            self._rest = ""
+        sys.stdout.flush()
+
+    def _print_lines(self) -> None:
+        *lines, self._rest = self._rest.split("\n")
+        sys.stdout.writelines(f"{self._prefix}{line}\n" for line in lines)
+        sys.stdout.flush()
+
+    def _finish(self, complete: bool) -> None:
+        self.complete = complete
+        if complete:
+            self.flush()
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the end")
+    parser.add_argument("--tail", type=identifier, metavar="LINES", help="only the last lines")
+
+
+def _new_readers(experiment: Experiment, readers: dict[int, LogReader]) -> list[LogReader]:
+    fresh = []
+    for trial in experiment.trials():
+        if trial.id not in readers:
+            readers[trial.id] = LogReader(trial, f"[trial {trial.id}] ")
+            fresh.append(readers[trial.id])
+    return fresh
+
+
+def _show(readers: list[LogReader], arguments: Namespace) -> None:
+    for reader in readers:
+        if arguments.tail is None:
+            reader.read()
+        else:
+            reader.read_tail(arguments.tail)
+        if not arguments.follow:
+            reader.flush()
+
+
+def _pause(moved: bool) -> None:
+    if not moved:
+        time.sleep(POLLING_SECONDS)

@@ -1,0 +1,151 @@
+"""The entry point: finds a command, builds its parser alone and turns errors into a line."""
+
+from __future__ import annotations
+
+import sys
+
+import detcloud
+from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, Command, flat_words, words_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+USAGE = 2
+
+
+class UsageError(Exception):
+    """The words given are no command: the message and a hint."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `detcloud ARGV`; returns 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return USAGE
+    except Exception as error:
+        from detcloud.cli.failures import report
+
+        return report(error)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+def _run(words: list[str]) -> int:
+    url, words = _leading_url(words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        print(f"detcloud {detcloud.__version__}")
+        return 0
+    if words[0].startswith("-"):
+        raise UsageError(f"{words[0]} is no option here", "see `detcloud --help`")
+    noun = NOUN_ALIASES.get(words[0], words[0])
+    if noun in NOUNS and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print(_noun_overview(noun))
+        return 0 if len(words) > 1 else USAGE
+    command, typed, rest = _found(noun, words)
+    parser, run = _loaded(command, typed)
+    arguments = parser.parse_args(rest)
+    arguments.url = arguments.url or url
+    return run(arguments)
+
+
+def _leading_url(words: list[str]) -> tuple[str | None, list[str]]:
+    if words and words[0].startswith("--url="):
+        return words[0].removeprefix("--url="), words[1:]
+    if words and words[0] == "--url":
+        if len(words) == 1:
+            raise UsageError("--url needs an address", "such as --url http://127.0.0.1:8080")
+        return words[1], words[2:]
+    return None, words
+
+
+def _found(noun: str, words: list[str]) -> tuple[Command, str, list[str]]:
+    """The command, how it was typed, and the words after it."""
+    known = words_of(noun) if noun in NOUNS else flat_words()
+    place = 1 if noun in NOUNS else 0
+    word = words[place]
+    if word in known:
+        return known[word], " ".join(words[: place + 1]), words[place + 1 :]
+    from difflib import get_close_matches
+
+    prefix = f"{noun} " if place else ""
+    candidates = [*known, *([] if place else NOUNS)]
+    close = get_close_matches(word, candidates, 1)
+    hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
+    raise UsageError(
+        f"`detcloud {prefix}{word}` is no command", hint or f"see `detcloud {prefix}--help`"
+    )
+
+
+def _loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+    from argparse import ArgumentParser
+    from importlib import import_module
+
+    class Parser(ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            print(f"error: {message}\nhint: see `{self.prog} --help`", file=sys.stderr)
+            raise SystemExit(USAGE)
+
+    module_name, function = command.place.split(":")
+    module = import_module(f"detcloud.cli.{module_name}")
+    parser = Parser(prog=f"detcloud {typed}", description=f"{command.summary}.", allow_abbrev=False)
+    parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
+    getattr(module, f"{function}_arguments")(parser)
+    run: Callable[[Namespace], int] = getattr(module, function)
+    return parser, run
+
+
+def _overview() -> str:
+    flat = [(command.flat[0], command.summary) for command in COMMANDS if command.flat]
+    nouns = [(f"{noun} ...", summary) for noun, summary in NOUNS.items()]
+    aliases = ", ".join(f"{short} = {noun}" for short, noun in NOUN_ALIASES.items())
+    return "\n".join(
+        [
+            "usage: detcloud [--url URL] COMMAND ...",
+            "",
+            "Submits machine-learning experiments to a cluster, in a cloud or on this machine.",
+            "",
+            "commands (an experiment's may be written `detcloud experiment COMMAND` too):",
+            *_aligned(flat),
+            "",
+            f"nouns ({aliases}):",
+            *_aligned(nouns),
+            "",
+            "See `detcloud COMMAND --help` for options, `detcloud --version` for the version.",
+        ]
+    )
+
+
+def _noun_overview(noun: str) -> str:
+    verbs = [
+        (", ".join((command.verb, *command.verb_aliases)), command.summary)
+        for command in COMMANDS
+        if command.noun == noun
+    ]
+    return "\n".join(
+        [f"usage: detcloud {noun} COMMAND ...", "", f"{NOUNS[noun]}:", *_aligned(verbs)]
+    )
+
+
+def _aligned(rows: list[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {summary}" for name, summary in rows]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""Starts and stops the embedded cluster's server, and finds its code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import detcloud
+from detcloud import DetcloudError
+from detcloud.cli.processes import Process, alive, descendants
+from detcloud.client.home import Home, ServerRecord
+from detcloud.http import ApiError, Client, Unreachable
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 20.0
+KILL_SECONDS_MAX = 5.0
+LOG_TAIL_LINES = 20
+# What the [server] extra brings; looked for, never imported here.
+SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
+
+
+def server_path() -> Path:
+    """The folder to import the server from: data of the wheel, or the root of a checkout.
+
+    Raises:
+        DetcloudError: it is not there, or the [server] extra is missing.
+    """
+    package = Path(detcloud.__file__).parent
+    for folder in (package / "_server", package.parents[1]):
+        if (folder / "control_plane").is_dir() and (folder / "lambdas").is_dir():
+            break
+    else:
+        raise DetcloudError("this installation has no server; pip install 'detcloud[server]'")
+    missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise DetcloudError(
+            f"the server needs {', '.join(missing)}; pip install 'detcloud[server]'"
+        )
+    return folder
+
+
+def server_environment() -> dict[str, str]:
+    """The environment of a child process that imports the server and `detcloud`."""
+    package_parent = Path(detcloud.__file__).parents[1]
+    folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def server_command(home: Home, slots: int | None, port: int | None) -> list[str]:
+    # -P keeps the folder we are in, which may hold a module of any name, out of the imports.
+    command = [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(home.folder)]
+    command += ["--slots", str(slots)] if slots is not None else []
+    return command + (["--port", str(port)] if port is not None else [])
+
+
+def start(
+    home: Home,
+    *,
+    slots: int | None = None,
+    port: int | None = None,
+    on_wait: Callable[[float], None] = lambda seconds: None,
+) -> ServerRecord:
+    """Starts the server unless it runs, and returns when it answers. Starts take turns.
+
+    `on_wait` is told the seconds waited so far.
+
+    Raises:
+        DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
+    """
+    environment = server_environment()
+    home.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with home.locked():
+        running = home.server_unlocked()
+        if running is not None:
+            return running
+        with home.log.open("ab") as log:
+            log_start = log.tell()
+            process = subprocess.Popen(
+                server_command(home, slots, port),
+                env=environment,
+                cwd=home.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            return _answering(home, process, log_start, on_wait)
+        except BaseException:
+            _kill_start(process)
+            raise
+
+
+def stop(home: Home) -> bool:
+    """Stops the server and what it started, gracefully and then by force; False if none ran."""
+    if not home.folder.is_dir():
+        return False
+    with home.locked():
+        record = home.server_unlocked()
+        if record is None:
+            return False
+        started = descendants(record.pid)
+        _signal(record.pid, signal.SIGTERM)
+        if not _within(STOP_SECONDS_MAX, lambda: home.server_unlocked() is None):
+            started += [child for child in descendants(record.pid) if child not in started]
+            _signal(record.pid, signal.SIGKILL)
+            _within(KILL_SECONDS_MAX, lambda: home.server_unlocked() is None)
+        _end_all(started)
+    return True
+
+
+def _answering(
+    home: Home,
+    process: subprocess.Popen[bytes],
+    log_start: int,
+    on_wait: Callable[[float], None],
+) -> ServerRecord:
+    started = time.monotonic()
+    while (waited := time.monotonic() - started) < START_SECONDS_MAX:
+        record = home.server_unlocked()
+        if record is not None and _is_healthy(record.url):
+            # It outlives this command; Popen would warn about a child left behind.
+            process.returncode = 0
+            return record
+        if process.poll() is not None:
+            raise _failure(home, f"ended with code {process.returncode}", log_start)
+        on_wait(waited)
+        time.sleep(0.03)
+    raise _failure(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
+
+
+def _failure(home: Home, what: str, log_start: int) -> DetcloudError:
+    with home.log.open("rb") as log:
+        log.seek(log_start)
+        lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    tail = "\n".join(f"  {line}" for line in lines)
+    return DetcloudError(f"the local cluster's server {what}; {home.log} ends with:\n{tail}")
+
+
+def _is_healthy(url: str) -> bool:
+    client = Client(url, None, timeout_seconds=2.0, attempts_max=1)
+    try:
+        client.request("GET", "/api/v1/health")
+    except (ApiError, Unreachable):
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def _kill_start(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        started = descendants(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _end_all(started)
+
+
+def _end_all(processes: list[Process]) -> None:
+    """Waits for processes whose server is gone, then kills those that stay."""
+    if not _within(KILL_SECONDS_MAX, lambda: not any(map(alive, processes))):
+        for process in processes:
+            if alive(process):
+                _signal(process.pid, signal.SIGKILL)
+
+
+def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

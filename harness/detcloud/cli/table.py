@@ -1,0 +1,145 @@
+"""One renderer for every list: aligned text, CSV, or the items as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from detcloud.cli.terminal import STATE_COLOURS, clean, has_colour, painted, width_of
+
+Item = dict[str, Any]
+
+MISSING = "N/A"
+COLUMN_WIDTH_MIN = 8
+_FORMULA_STARTS = ("=", "+", "-", "@")
+
+
+class Column(NamedTuple):
+    """A title and what of an item stands below it: a number, a text, or None for N/A."""
+
+    title: str
+    value: Callable[[Item], object]
+
+
+def field(title: str, name: str) -> Column:
+    """A column that shows one field as it is."""
+    return Column(title, lambda item: item.get(name))
+
+
+def time_column(title: str, name: str) -> Column:
+    return Column(title, lambda item: time_text(item.get(name)))
+
+
+def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="print JSON")
+    if csv:
+        group.add_argument("--csv", action="store_true", help="print CSV")
+
+
+def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
+    """Prints in the form that the options of `add_output_options` ask for."""
+    found = list(items)
+    if arguments.json:
+        print_json(found)
+    elif getattr(arguments, "csv", False):
+        sys.stdout.write(csv_text(columns, found))
+    else:
+        print(text_table(columns, found, width_of(sys.stdout), has_colour(sys.stdout)))
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
+    """Prints one item, in text as a line for each field."""
+    if arguments.json:
+        print_json(item)
+        return
+    width = max(len(column.title) for column in columns)
+    for column in columns:
+        print(f"{column.title:<{width}}  {cell_text(column.value(item))}")
+
+
+def text_table(
+    columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
+) -> str:
+    """Columns aligned, numbers to the right; the widest are cut until a line fits `width`."""
+    values = [[column.value(item) for column in columns] for item in items]
+    rows = [[cell_text(value) for value in row] for row in values]
+    titles = [column.title for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
+    widths = _fitted(widths, width)
+    right = [_is_numeric([row[place] for row in values]) for place in range(len(columns))]
+    lines = [
+        _line(titles, widths, [False] * len(columns), False),
+        "+".join("-" * (cells + 2) for cells in widths),
+        *(_line(row, widths, right, colour) for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def csv_text(columns: Sequence[Column], items: Sequence[Item]) -> str:
+    """RFC 4180 with a title line; text that a spreadsheet would run gets an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(column.title for column in columns)
+    for item in items:
+        writer.writerow(_csv_cell(column.value(item)) for column in columns)
+    return file.getvalue()
+
+
+def cell_text(value: object) -> str:
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict | list):
+        return clean(json.dumps(value, ensure_ascii=False))
+    return clean(str(value))
+
+
+def time_text(time_ms: int | None) -> str | None:
+    """0 -> '1970-01-01 00:00:00+0000'."""
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, float | int):
+        return value
+    text = cell_text(value)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _fitted(widths: list[int], width: int | None) -> list[int]:
+    fitted = list(widths)
+    # A column of n characters takes n + 2 and one for the bar between two columns.
+    while width is not None and sum(fitted) + 3 * len(fitted) - 1 > width:
+        widest = max(range(len(fitted)), key=fitted.__getitem__)
+        if fitted[widest] <= COLUMN_WIDTH_MIN:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _is_numeric(values: list[object]) -> bool:
+    numbers = [isinstance(value, int | float) for value in values if value is not None]
+    return bool(numbers) and all(numbers)
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
+    padded = []
+    for text, width, is_right in zip(cells, widths, right, strict=True):
+        cut = text if len(text) <= width else f"{text[: width - 1]}…"
+        aligned = f"{cut:>{width}}" if is_right else f"{cut:<{width}}"
+        padded.append(painted(aligned, STATE_COLOURS.get(text) if colour else None))
+    return f" {' | '.join(padded)}".rstrip()

@@ -1,0 +1,81 @@
+"""Downloads a checkpoint's files: every path checked, every byte verified, then one rename."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from detcloud import DetcloudError
+from detcloud.archive import NameLedger, sha256_of
+from detcloud.http import Client
+
+OnProgress = Callable[[int, int], None]
+
+
+def download_files(
+    client: Client,
+    files: list[dict[str, Any]],
+    destination: Path,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Fetches `files` (`{path, size, sha256, url}`) into a fresh folder, then renames it.
+
+    Raises:
+        DetcloudError: a path that could leave the folder or clashes with another (nothing is
+            fetched then), a wrong size or digest, or an existing destination.
+    """
+    ledger = NameLedger()
+    for file in files:
+        ledger.add(file["path"], is_directory=False)
+    if destination.exists():
+        raise DetcloudError(f"{destination} exists; name another folder with -o")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
+    try:
+        _fetch_all(client, files, fresh, on_progress or (lambda done, total: None))
+        fresh.chmod(0o755)
+        fresh.rename(destination)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def _fetch_all(
+    client: Client, files: list[dict[str, Any]], folder: Path, on_progress: OnProgress
+) -> None:
+    total = sum(file["size"] for file in files)
+    done = 0
+    for file in files:
+        path = folder / file["path"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _Counted(path, done, total, on_progress) as writer:
+            client.download(file["url"], writer)
+        _verify(path, file)
+        done += file["size"]
+
+
+def _verify(path: Path, file: dict[str, Any]) -> None:
+    size = path.stat().st_size
+    if size != file["size"]:
+        raise DetcloudError(f"{file['path']} has {size} bytes, expected {file['size']}; try again")
+    if sha256_of(path) != file["sha256"]:
+        raise DetcloudError(f"{file['path']} has another SHA-256 than recorded: it was changed")
+
+
+class _Counted(io.FileIO):
+    """Tells of every write; after a retry the position, and so the count, starts again."""
+
+    def __init__(self, path: Path, before: int, total: int, on_progress: OnProgress) -> None:
+        super().__init__(path, "xb")
+        self._before = before
+        self._total = total
+        self._on_progress = on_progress
+
+    def write(self, data: Any, /) -> int:
+        written = super().write(data)
+        self._on_progress(self._before + self.tell(), self._total)
+        return written or 0

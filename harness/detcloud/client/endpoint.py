@@ -1,0 +1,76 @@
+"""Which cluster a command or script speaks to, and with which token."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from detcloud import DetcloudError
+from detcloud.client.home import HOME_VARIABLE, Home
+
+URL_VARIABLE = "DETCLOUD_URL"
+TOKEN_VARIABLE = "DETCLOUD_TOKEN"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The address of a cluster and the token for it; `home` when it is the embedded one."""
+
+    url: str
+    token: str
+    home: Home | None = None
+
+
+def find_endpoint(url: str | None = None) -> Endpoint | None:
+    """The cluster to use; None when none is configured and the embedded one is not running.
+
+    In this order: `url`, `DETCLOUD_URL`, the embedded cluster of an explicit `DETCLOUD_HOME`,
+    `~/.detcloud/credentials.json`, the embedded cluster of `~/.detcloud`. A token goes only to the
+    address it was given for: `DETCLOUD_TOKEN` to whatever was asked for explicitly, a stored one
+    to the address stored beside it.
+
+    Raises:
+        DetcloudError: an address without a token, or an unreadable credentials file.
+    """
+    asked = url or os.environ.get(URL_VARIABLE)
+    home = Home.from_environment()
+    if asked:
+        return Endpoint(asked, _token_for(asked, home))
+    stored = None if os.environ.get(HOME_VARIABLE) else _stored()
+    return stored or _embedded(home)
+
+
+def is_configured(url: str | None = None) -> bool:
+    """Whether the user named a cluster, so that no embedded one may be started instead."""
+    if url or os.environ.get(URL_VARIABLE):
+        return True
+    return not os.environ.get(HOME_VARIABLE) and _stored() is not None
+
+
+def _token_for(url: str, home: Home) -> str:
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return token
+    for known in (_stored(), _embedded(home)):
+        if known is not None and known.url.rstrip("/") == url.rstrip("/"):
+            return known.token
+    raise DetcloudError(f"there is no token for {url}; set {TOKEN_VARIABLE}")
+
+
+def _stored() -> Endpoint | None:
+    path = Path.home() / ".detcloud" / "credentials.json"
+    try:
+        fields = json.loads(path.read_text())
+        return Endpoint(str(fields["url"]), str(fields["token"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DetcloudError(
+            f'{path} could not be read; it must hold {{"url": ..., "token": ...}}'
+        ) from None
+
+
+def _embedded(home: Home) -> Endpoint | None:
+    server = home.server()
+    return Endpoint(server.url, home.token(), home) if server else None

@@ -1,0 +1,46 @@
+"""What of a model folder is uploaded: `.detignore` in gitignore syntax, and a fixed list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from detcloud import DetcloudError
+
+FILE_NAME = ".detignore"
+ALWAYS_IGNORED = (
+    f"/{FILE_NAME}",
+    "__pycache__/",
+    "*.py[co]",
+    "*$py.class",
+    "terraform*",
+    ".git/",
+    ".vscode/",
+    ".idea/",
+    ".mypy_cache/",
+    "/shared_fs",
+)
+
+
+def kept_names(model_dir: Path) -> Callable[[str], bool]:
+    """Returns the `keep` function of `archive.pack` for a folder.
+
+    Only the `.detignore` at the top is read; it cannot bring back what is always ignored.
+
+    Raises:
+        DetcloudError: `.detignore` cannot be read.
+    """
+    always = GitIgnoreSpec.from_lines(ALWAYS_IGNORED)
+    own = GitIgnoreSpec.from_lines(_own_lines(model_dir / FILE_NAME))
+    return lambda name: not always.match_file(name) and not own.match_file(name)
+
+
+def _own_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise DetcloudError(f"{path} could not be read: {error}") from None

@@ -1,0 +1,229 @@
+"""Checkpoints: written in two phases, fenced by the epoch in their path, verified when restored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from detcloud import DetcloudError
+from detcloud.storage import CheckpointStore, NotStored, checked_key
+from detcloud.trial_directory import CheckpointReference, Reporter, TrialSpec, legal
+
+MANIFEST = "manifest.json"
+METADATA = "metadata.json"
+
+
+class CheckpointContext:
+    """Writes and reads checkpoints of one trial; `store` None means that storage is off."""
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        store: CheckpointStore | None,
+        report: Reporter,
+        *,
+        on_cluster: bool,
+    ) -> None:
+        self._spec = spec
+        self._store = store
+        self._report = report
+        self._on_cluster = on_cluster
+        self._known: dict[str, CheckpointReference] = {}
+        if spec.latest_checkpoint is not None:
+            self._known[spec.latest_checkpoint.uuid] = spec.latest_checkpoint
+
+    @contextmanager
+    def store_path(self, metadata: dict[str, Any] | None = None) -> Iterator[tuple[Path, str]]:
+        """Yields an empty folder to fill and the new checkpoint's UUID; stores it afterwards.
+
+        `metadata` is plain JSON data; on a cluster it must have `steps_completed`, a count of
+        batches. Nothing is stored or reported where the block raises.
+        """
+        checked = self._checked_metadata(metadata)
+        identity = str(uuid.uuid4())
+        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+            yield Path(folder), identity
+            self._store_folder(Path(folder), identity, checked)
+
+    def upload(self, directory: str | Path, metadata: dict[str, Any] | None = None) -> str:
+        """Stores the files of `directory` as a checkpoint and returns its UUID."""
+        checked = self._checked_metadata(metadata)
+        identity = str(uuid.uuid4())
+        if not Path(directory).is_dir():
+            raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
+        self._store_folder(Path(directory), identity, checked)
+        return identity
+
+    @contextmanager
+    def restore_path(self, checkpoint: str | CheckpointReference) -> Iterator[Path]:
+        """Yields a folder with the verified files of a checkpoint; it is removed afterwards."""
+        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+            self.download(checkpoint, folder)
+            yield Path(folder)
+
+    def download(self, checkpoint: str | CheckpointReference, directory: str | Path) -> None:
+        """Copies a checkpoint's files into `directory`.
+
+        Raises DetcloudError where it is unknown or a digest differs from the manifest's.
+        """
+        reference = self._reference(checkpoint)
+        manifest = self._manifest(reference)
+        root = Path(directory)
+        for name, entry in manifest["files"].items():
+            # The store's own rule for keys also keeps a file within `directory`.
+            destination = root / checked_key(name)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            self._open_store().get(f"{reference.path}/{name}", destination)
+            if _digest(destination) != (entry["size"], entry["sha256"]):
+                raise DetcloudError(
+                    f"checkpoint {reference.uuid}: {name} is not the file that was stored; "
+                    f"{MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
+                )
+
+    def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
+        """The metadata a checkpoint was stored with."""
+        metadata: dict[str, Any] = self._manifest(self._reference(checkpoint))["metadata"]
+        return metadata
+
+    def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
+        checked: dict[str, Any] = legal(metadata or {}, "metadata")
+        steps = checked.get("steps_completed", None if self._on_cluster else 0)
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+            raise DetcloudError(
+                f"checkpoint metadata has steps_completed {steps!r}: on a cluster it must be the "
+                "number of batches completed"
+            )
+        return checked
+
+    def _store_folder(self, folder: Path, identity: str, metadata: dict[str, Any]) -> None:
+        if self._store is None:
+            print(
+                "[detcloud] checkpoint storage is off: this checkpoint is thrown away",
+                file=sys.stderr,
+            )
+            return
+        spec, files = self._spec, _files(folder)
+        path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{identity}"
+        common = {
+            "uuid": identity,
+            "steps_completed": metadata.get("steps_completed", 0),
+            "path": path,
+        }
+        self._report("checkpoint_intent", **common)
+        manifest = {
+            "version": 1,
+            "uuid": identity,
+            "trial_id": spec.trial_id,
+            "steps_completed": common["steps_completed"],
+            "files": self._put_files(path, files, metadata),
+            "metadata": metadata,
+        }
+        digest = self._put_document(f"{path}/{MANIFEST}", manifest)[1]
+        size_bytes = sum(entry["size"] for entry in manifest["files"].values())
+        self._report(
+            "checkpoint",
+            **common,
+            manifest_sha256=digest,
+            size_bytes=size_bytes,
+            files=len(manifest["files"]),
+            metadata=metadata,
+        )
+        self._known[identity] = CheckpointReference(
+            identity, spec.trial_id, path, common["steps_completed"], digest
+        )
+
+    def _put_files(
+        self, path: str, files: dict[str, Path], metadata: dict[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        digests = {METADATA: self._put_document(f"{path}/{METADATA}", metadata)}
+        for name, source in files.items():
+            digests[name] = _digest(source)
+            self._open_store().put(f"{path}/{name}", source)
+        return {name: {"size": size, "sha256": hexa} for name, (size, hexa) in digests.items()}
+
+    def _put_document(self, key: str, document: dict[str, Any]) -> tuple[int, str]:
+        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+            source = Path(folder) / "document.json"
+            source.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
+            self._open_store().put(key, source)
+            return _digest(source)
+
+    def _open_store(self) -> CheckpointStore:
+        if self._store is None:
+            raise DetcloudError("checkpoint storage is off: there is nothing to restore from")
+        return self._store
+
+    def _reference(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
+        if isinstance(checkpoint, CheckpointReference):
+            return checkpoint
+        if checkpoint in self._known:
+            return self._known[checkpoint]
+        if not self._on_cluster:
+            spec = self._spec
+            path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{checkpoint}"
+            return CheckpointReference(checkpoint, spec.trial_id, path)
+        known = ", ".join(self._known) or "none"
+        raise DetcloudError(
+            f"checkpoint {checkpoint!r} is not known to this trial; known: {known}. A trial may "
+            "restore its latest checkpoint and those that it wrote itself"
+        )
+
+    def _manifest(self, reference: CheckpointReference) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="detcloud-manifest-") as folder:
+            place = Path(folder) / MANIFEST
+            try:
+                self._open_store().get(f"{reference.path}/{MANIFEST}", place)
+            except NotStored:
+                raise DetcloudError(
+                    f"checkpoint {reference.uuid} does not exist: {reference.path} has no "
+                    f"{MANIFEST}"
+                ) from None
+            digest = _digest(place)[1]
+            if reference.manifest_sha256 not in (None, digest):
+                raise DetcloudError(
+                    f"checkpoint {reference.uuid}: {MANIFEST} has SHA-256 {digest}, but the "
+                    f"cluster recorded {reference.manifest_sha256}"
+                )
+            return _checked_manifest(place, reference)
+
+
+def _checked_manifest(place: Path, reference: CheckpointReference) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads(place.read_bytes())
+        entries = manifest["files"].values()
+        complete = all({"size", "sha256"} <= set(entry) for entry in entries)
+        if not complete or manifest["version"] != 1 or not isinstance(manifest["metadata"], dict):
+            raise ValueError("a field is missing or its version is not 1")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DetcloudError(
+            f"checkpoint {reference.uuid}: {MANIFEST} cannot be read: {error!r}"
+        ) from None
+    return manifest
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The regular files of a folder by their relative path; a link could lead anywhere."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise DetcloudError(
+                f"{path} is a link or a special file: a checkpoint holds only files"
+            )
+        if name == MANIFEST:
+            raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
+        if path.is_file() and name != METADATA:
+            found[checked_key(name)] = path
+    return found
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    with path.open("rb") as content:
+        return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()

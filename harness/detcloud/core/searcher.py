@@ -1,0 +1,117 @@
+"""The searcher's operations: how far to train before the next validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from detcloud import DetcloudError
+from detcloud.core.preempt import PreemptContext
+from detcloud.trial_directory import Directives, Reporter
+
+POLL_SECONDS = 0.02
+
+
+class Outcome(Enum):
+    """Why there are no more operations; the value is the exit line's reason."""
+
+    COMPLETED = "completed"
+    IDLE = "idle"
+    PREEMPTED = "preempted"
+
+
+class SearcherOperation:
+    """Train until `length` batches since the trial's start, validate, then `complete`."""
+
+    def __init__(self, length: int, report: Reporter) -> None:
+        self.length = length
+        self.completed = False
+        self._report = report
+
+    def report_progress(self, steps_completed: float) -> None:
+        """Says how many of `length` batches are done."""
+        self._report("progress", value=max(0.0, min(1.0, steps_completed / self.length)))
+
+    def complete(self, metric: float) -> None:
+        """Gives the searcher its metric at `length`; once only, after the metrics' own report.
+
+        Raises DetcloudError for a second call and for a metric that is no number.
+        """
+        if self.completed:
+            raise DetcloudError(f"the operation of length {self.length} was completed twice")
+        value = metric.item() if hasattr(metric, "item") else metric
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DetcloudError(
+                f"the searcher's metric at {self.length} batches is {value!r:.80}: it must be "
+                "one number"
+            )
+        self._report("completed", length=self.length, metric=value)
+        self.completed = True
+
+
+class SearcherContext:
+    """Yields one operation after the other; without a cluster, a single one."""
+
+    def __init__(
+        self,
+        read: Callable[[], Directives],
+        report: Reporter,
+        preempt: PreemptContext,
+        *,
+        on_cluster: bool,
+    ) -> None:
+        self._read = read
+        self._report = report
+        self._preempt = preempt
+        self._on_cluster = on_cluster
+        self._done = 0
+        self.outcome: Outcome | None = None
+
+    def operations(self, max_length: int = 1) -> Iterator[SearcherOperation]:
+        """Operations of growing length, waiting for each; ends when nothing is left to do here.
+
+        `outcome` then says why. Without a cluster there is one operation, of `max_length`.
+        Raises DetcloudError where an operation is left neither completed nor preempted.
+        """
+        while True:
+            directives = self._read() if self._on_cluster else Directives(0, max_length, True)
+            step = self._next(directives)
+            if isinstance(step, Outcome):
+                self.outcome = step
+                return
+            if step is None:
+                time.sleep(POLL_SECONDS)
+                continue
+            operation = SearcherOperation(step, self._report)
+            yield operation
+            self._settle(operation)
+
+    def is_finished(self) -> bool:
+        """Whether no operation is left and none will come."""
+        directives = self._read()
+        return directives.closed and (directives.length or 0) <= max(
+            self._done, directives.answered
+        )
+
+    def _next(self, directives: Directives) -> int | Outcome | None:
+        length, done = directives.length, max(self._done, directives.answered)
+        open_length = length if length is not None and length > done else None
+        if open_length is None and directives.closed:
+            return Outcome.COMPLETED
+        if self._preempt.should_preempt():
+            return Outcome.PREEMPTED
+        if open_length is not None:
+            return open_length
+        if length is not None and length <= directives.answered:
+            return Outcome.IDLE
+        return None
+
+    def _settle(self, operation: SearcherOperation) -> None:
+        if operation.completed:
+            self._done = operation.length
+        elif not self._preempt.should_preempt():
+            raise DetcloudError(
+                f"the operation of length {operation.length} was left without its metric: call "
+                "operation.complete(metric) before asking for the next one"
+            )

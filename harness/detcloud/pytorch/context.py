@@ -1,0 +1,183 @@
+"""PyTorchTrialContext: what a PyTorchTrial may ask and wrap; and `init`, which makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
+
+from detcloud import DetcloudError, core
+from detcloud.pytorch.generators import seed_all
+from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+Scheduler = TypeVar("Scheduler", bound=TorchLRScheduler)
+
+
+@contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    exp_conf: dict[str, Any] | None = None,
+    checkpoint_dir: str | Path | None = None,
+) -> Iterator[PyTorchTrialContext]:
+    """A trial's context, with the generators seeded and torch set up to repeat itself.
+
+    The arguments are for runs without a cluster; on one, its specification holds instead.
+    """
+    seed = (exp_conf or {}).get("reproducibility", {}).get("experiment_seed", 0)
+    with core.init(
+        hparams=hparams, config=exp_conf, checkpoint_dir=checkpoint_dir, seed=seed
+    ) as core_context:
+        if core_context.info.threads is not None:
+            torch.set_num_threads(core_context.info.threads)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # Filling every fresh tensor would cost small models much and changes no result.
+        deterministic: Any = torch.utils.deterministic
+        deterministic.fill_uninitialized_memory = False
+        seed_all(core_context.info.trial_seed)
+        yield PyTorchTrialContext(core_context)
+
+
+class PyTorchTrialContext:
+    """One trial's hyperparameters, wrapped objects and position in its training."""
+
+    def __init__(self, core_context: core.Context) -> None:
+        self.core = core_context
+        self.distributed = core_context.distributed
+        local = self.distributed.local_rank
+        self.device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+        options = core_context.info.config.get("optimizations") or {}
+        self.optimization = Optimization(
+            options.get("aggregation_frequency", 1),
+            options.get("average_aggregated_gradients", True),
+        )
+        self._batch_idx = 0
+        self._epoch_length = 1
+        self._stop_requested = False
+
+    # What the trial was given.
+
+    def get_hparams(self) -> dict[str, Any]:
+        return self.core.info.hparams
+
+    def get_hparam(self, name: str) -> Any:
+        """Raises DetcloudError for a name the configuration does not have."""
+        hparams = self.core.info.hparams
+        if name not in hparams:
+            known = ", ".join(sorted(hparams)) or "none"
+            raise DetcloudError(
+                f"hyperparameter {name!r} does not exist; there are: {known}. Add it below "
+                "hyperparameters in the experiment's configuration"
+            )
+        return hparams[name]
+
+    def get_global_batch_size(self) -> int:
+        """Records in one batch over all slots: the hyperparameter of that name."""
+        size = self.get_hparam("global_batch_size")
+        if isinstance(size, bool) or not isinstance(size, int) or size < self.distributed.size:
+            raise DetcloudError(
+                f"hyperparameter global_batch_size is {size!r}: an integer of at least the number "
+                f"of slots, {self.distributed.size}, was expected"
+            )
+        return size
+
+    def get_per_slot_batch_size(self) -> int:
+        """Records in one slot's share of a batch, rounded down."""
+        return self.get_global_batch_size() // self.distributed.size
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        return self.core.info.config
+
+    def get_data_config(self) -> dict[str, Any]:
+        return self.core.info.config.get("data") or {}
+
+    def get_experiment_id(self) -> int:
+        return self.core.info.experiment_id
+
+    def get_trial_id(self) -> int:
+        return self.core.info.trial_id
+
+    def get_trial_seed(self) -> int:
+        return self.core.info.trial_seed
+
+    # What the trial hands over.
+
+    def wrap_model(self, model: Model) -> Model:
+        """Moves the model to the device; its weights become part of every checkpoint."""
+        self.optimization.models.append(model.to(self.device))
+        return model
+
+    def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        self.optimization.optimizers.append(optimizer)
+        return optimizer
+
+    def wrap_lr_scheduler(
+        self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
+    ) -> Scheduler:
+        """The Trainer steps it at every `frequency`th moment that `step_mode` names."""
+        self.optimization.add_scheduler(lr_scheduler, step_mode, frequency)
+        return lr_scheduler
+
+    def to_device(self, data: Any) -> Any:
+        """`data` with every tensor inside its dicts, lists and tuples on the trial's device."""
+        if isinstance(data, torch.Tensor):
+            return data.to(self.device, non_blocking=True)
+        if isinstance(data, dict):
+            return {key: self.to_device(value) for key, value in data.items()}
+        if isinstance(data, tuple) and hasattr(data, "_fields"):
+            return type(data)(*(self.to_device(value) for value in data))
+        if isinstance(data, list | tuple):
+            return type(data)(self.to_device(value) for value in data)
+        return data
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        torch.autograd.backward(loss, gradient, retain_graph, create_graph)
+
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: ClipGrads | None = None,
+        auto_zero_grads: bool = True,
+    ) -> None:
+        """One optimizer step for every `optimizations.aggregation_frequency` batches."""
+        self.optimization.step(optimizer, self._batch_idx, clip_grads, auto_zero_grads)
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """True ends the trial after the current workload, with a checkpoint."""
+        self._stop_requested = stop_requested
+
+    def get_stop_requested(self) -> bool:
+        return self._stop_requested
+
+    # Where training is.
+
+    def set_position(self, batch_idx: int, epoch_length: int) -> None:
+        """Called by the Trainer before each batch."""
+        self._batch_idx, self._epoch_length = batch_idx, epoch_length
+
+    def current_train_batch(self) -> int:
+        """The number of the batch in training, counted from the trial's start."""
+        return self._batch_idx
+
+    def current_train_epoch(self) -> int:
+        return self._batch_idx // self._epoch_length
+
+    def is_epoch_start(self) -> bool:
+        """Whether the batch in training is its epoch's first."""
+        return self._batch_idx % self._epoch_length == 0
+
+    def is_epoch_end(self) -> bool:
+        """Whether the batch in training is its epoch's last."""
+        return (self._batch_idx + 1) % self._epoch_length == 0

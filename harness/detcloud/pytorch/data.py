@@ -1,0 +1,163 @@
+"""DataLoader: batches in an order that depends on the trial's seed and the batch's number alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from detcloud import DetcloudError
+from detcloud.pytorch.generators import seed_all
+
+_OWN_OPTIONS = ("generator", "worker_init_fn", "batch_sampler")
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed in [0, 2^63) for one purpose: the same parts give the same seed on every machine."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class DataLoader:
+    """Takes what torch's DataLoader takes for a map-style dataset and can start at any batch.
+
+    The order of an epoch comes from the trial's seed and the epoch's number: from a shuffle, or
+    from a `sampler` with a `generator` attribute or a `set_epoch` method. Random augmentation in
+    worker processes is seeded for each batch, so it does not depend on the workers' number.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int = 1,
+        shuffle: bool = False,
+        sampler: Sampler[int] | None = None,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        **options: Any,
+    ) -> None:
+        """`options` go to torch's DataLoader. Raises DetcloudError for what cannot be repeated."""
+        _check(dataset, shuffle, sampler, options)
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self._num_workers = num_workers
+        self._options = options
+        order = sampler if sampler is not None else _order(dataset, shuffle)
+        self._sampler = order
+        self._batches = BatchSampler(order, batch_size, drop_last)
+        if len(self._batches) == 0:
+            raise DetcloudError(
+                f"the data loader has no batch: {len(dataset)} records"  # type: ignore[arg-type]
+                f", batch_size {batch_size}, drop_last {drop_last}"
+            )
+
+    def __len__(self) -> int:
+        """Batches in one epoch."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of one epoch, always in the same order."""
+        return self._iterate(_BatchOrder(self._sampler, self._batches, seed=0, epochs=1), 0)
+
+    def batches_from(self, first: int, seed: int) -> Iterator[Any]:
+        """Batches without end, starting with number `first` since the trial's start."""
+        order = _BatchOrder(self._sampler, self._batches, seed=seed, first=first)
+        return self._iterate(order, seed)
+
+    def _iterate(self, order: _BatchOrder, seed: int) -> Iterator[Any]:
+        workers = self._num_workers
+        loader: TorchDataLoader[Any] = TorchDataLoader(
+            _SeededInWorkers(self.dataset) if workers else self.dataset,
+            batch_sampler=order,
+            num_workers=workers,
+            # An own generator: torch's loader otherwise draws from the one that training uses.
+            generator=torch.Generator().manual_seed(derived_seed(seed, "workers")),
+            **self._options,
+        )
+        return iter(loader)
+
+
+class _Batch(list[int]):
+    """Indices of one batch and the seed of its augmentation."""
+
+    seed: int
+
+
+class _BatchOrder(Sampler[list[int]]):
+    """Repeats the epochs, cuts each into batches and skips those before `first`."""
+
+    def __init__(
+        self,
+        sampler: Sampler[int],
+        batches: BatchSampler,
+        *,
+        seed: int,
+        first: int = 0,
+        epochs: int | None = None,
+    ) -> None:
+        self._sampler, self._batches = sampler, batches
+        self._seed, self._first, self._epochs = seed, first, epochs
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, skipped = divmod(self._first, len(self._batches))
+        while self._epochs is None or epoch < self._epochs:
+            self._start(epoch)
+            for number, indices in enumerate(islice(iter(self._batches), skipped, None), skipped):
+                batch = _Batch(indices)
+                batch.seed = derived_seed(self._seed, "batch", epoch, number)
+                yield batch
+            epoch, skipped = epoch + 1, 0
+
+    def _start(self, epoch: int) -> None:
+        if hasattr(self._sampler, "generator"):
+            generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", epoch))
+            self._sampler.generator = generator
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+
+
+class _SeededInWorkers(Dataset[Any]):
+    """The dataset inside a worker process, which has generators of its own to seed."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return _length(self.dataset)
+
+    def __getitems__(self, batch: _Batch) -> Any:
+        seed_all(batch.seed % 2**32)
+        whole: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
+        return whole(batch) if whole else [self.dataset[index] for index in batch]
+
+
+def _order(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    sized: Any = dataset
+    return RandomSampler(sized) if shuffle else SequentialSampler(sized)
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    return len(dataset) if isinstance(dataset, Sized) else 0
+
+
+def _check(dataset: object, shuffle: bool, sampler: object | None, options: dict[str, Any]) -> None:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise DetcloudError(
+            f"{type(dataset).__name__} has no records to ask for by number, so training could not "
+            "go on where it stopped: use a dataset with __len__ and __getitem__"
+        )
+    if sampler is not None and shuffle:
+        raise DetcloudError("shuffle=True and a sampler both give an order: use one of them")
+    for name in _OWN_OPTIONS:
+        if name in options:
+            raise DetcloudError(
+                f"{name} cannot be given: detcloud.pytorch.DataLoader sets it itself so that "
+                "every batch can be repeated"
+            )

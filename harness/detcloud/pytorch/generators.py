@@ -1,0 +1,61 @@
+"""The random generators of a trial: seeded, captured into checkpoints and put back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+numpy: ModuleType | None
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+def seed_all(seed: int) -> None:
+    """Seeds the generators of Python, numpy (where installed) and torch; seed in [0, 2^32)."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed)
+
+
+def capture() -> dict[str, Any]:
+    """The state of all generators as tensors and plain data."""
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state(legacy=True)
+        state["numpy"] = [name, keys.tolist(), *rest]
+    return state
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Puts back what `capture` gave; generators of devices that are not here are left out."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(state["torch"])
+    for index, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(one, index)
+    if numpy is not None and "numpy" in state:
+        name, keys, *rest = state["numpy"]
+        numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """What runs inside draws from the generators without moving them for what runs after."""
+    state = capture()
+    try:
+        yield
+    finally:
+        restore(state)

@@ -1,0 +1,121 @@
+"""Metrics of many batches: averages over a training workload, reductions over a validation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from detcloud import DetcloudError
+from detcloud.pytorch.trial import PyTorchTrial, Reducer
+
+
+class MetricAverage:
+    """Running sums in double precision, on the device: no batch waits for its metrics."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
+        """Takes one batch's metrics. Raises DetcloudError for what cannot be averaged."""
+        named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
+        if not isinstance(named, dict):
+            raise DetcloudError(
+                f"train_batch returned a {type(metrics).__name__}: a tensor or a dict of metrics "
+                "was expected"
+            )
+        for name, value in named.items():
+            number = _double(value, f"training metric {name!r}")
+            self._sums[name] = self._sums[name] + number if name in self._sums else number
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def average(self) -> dict[str, Any]:
+        """The mean of each metric over the batches that had it."""
+        return {name: (total / self._counts[name]).tolist() for name, total in self._sums.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": dict(self._sums), "counts": dict(self._counts)}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        self._sums = {name: total.to(device) for name, total in state["sums"].items()}
+        self._counts = dict(state["counts"])
+
+
+def evaluates_batches(trial: PyTorchTrial) -> bool:
+    """Whether the trial defines evaluate_batch rather than evaluate_full_dataset.
+
+    Raises DetcloudError where it defines both or neither.
+    """
+    kind = type(trial)
+    by_batch = kind.evaluate_batch is not PyTorchTrial.evaluate_batch
+    by_dataset = kind.evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
+    if by_batch == by_dataset:
+        found = "both" if by_batch else "neither"
+        raise DetcloudError(
+            f"{kind.__name__} defines {found} of evaluate_batch and evaluate_full_dataset: define "
+            "exactly one"
+        )
+    return by_batch
+
+
+class BatchMetrics:
+    """The metrics of one validation, batch by batch, reduced as the trial says."""
+
+    def __init__(self, trial: PyTorchTrial) -> None:
+        self._trial = trial
+        self._reducer = trial.evaluation_reducer()
+        parameters = inspect.signature(trial.evaluate_batch).parameters
+        self._numbered = "batch_idx" in parameters
+        self._values: dict[str, list[torch.Tensor]] = {}
+        self._lengths: dict[str, list[int]] = {}
+
+    def add(self, batch: Any, batch_idx: int) -> None:
+        evaluate: Callable[..., dict[str, Any]] = self._trial.evaluate_batch
+        numbered = {"batch_idx": batch_idx} if self._numbered else {}
+        metrics = evaluate(batch, **numbered)
+        if not isinstance(metrics, dict):
+            raise DetcloudError(
+                f"evaluate_batch returned a {type(metrics).__name__}: a dict of metrics was "
+                "expected"
+            )
+        for name, value in metrics.items():
+            number = _double(value, f"validation metric {name!r}")
+            self._values.setdefault(name, []).append(number)
+            if self._reducer_of(name) is Reducer.AVG:
+                length = self._trial.get_batch_length(batch)
+                self._lengths.setdefault(name, []).append(length)
+
+    def reduce(self) -> dict[str, Any]:
+        return {name: self._reduced(name).tolist() for name in self._values}
+
+    def _reduced(self, name: str) -> torch.Tensor:
+        values, reducer = torch.stack(self._values[name]), self._reducer_of(name)
+        if reducer is Reducer.AVG:
+            lengths = torch.tensor(self._lengths[name], dtype=torch.float64, device=values.device)
+            shape = (-1, *([1] * (values.dim() - 1)))
+            return (values * lengths.reshape(shape)).sum(0) / lengths.sum()
+        if reducer is Reducer.SUM:
+            return values.sum(0)
+        return values.amax(0) if reducer is Reducer.MAX else values.amin(0)
+
+    def _reducer_of(self, name: str) -> Reducer:
+        reducer = self._reducer
+        found = reducer.get(name) if isinstance(reducer, dict) else reducer
+        if not isinstance(found, Reducer):
+            raise DetcloudError(
+                f"evaluation_reducer gives {found!r} for metric {name!r}: a "
+                "detcloud.pytorch.Reducer was expected"
+            )
+        return found
+
+
+def _double(value: object, place: str) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value).detach().to(torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise DetcloudError(
+            f"{place} is a {type(value).__name__}: a number or a tensor was expected"
+        ) from None

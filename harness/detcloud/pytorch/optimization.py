@@ -1,0 +1,129 @@
+"""What a trial trains: models, optimizers and schedulers, and when each of them steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
+
+from detcloud import DetcloudError
+
+ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
+
+
+class StepMode(Enum):
+    """When the Trainer steps a scheduler."""
+
+    STEP_EVERY_EPOCH = "step_every_epoch"
+    STEP_EVERY_BATCH = "step_every_batch"
+    STEP_EVERY_OPTIMIZER_STEP = "step_every_optimizer_step"
+    MANUAL_STEP = "manual_step"
+
+
+class LRScheduler:
+    """The home of `StepMode` for code that writes LRScheduler.StepMode."""
+
+    StepMode = StepMode
+
+
+@dataclass
+class Optimization:
+    """The wrapped objects in the order in which they were wrapped.
+
+    `aggregation_frequency` batches make one optimizer step.
+    """
+
+    aggregation_frequency: int = 1
+    average_aggregated_gradients: bool = True
+    models: list[torch.nn.Module] = field(default_factory=list)
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
+
+    def add_scheduler(self, scheduler: TorchLRScheduler, mode: StepMode, frequency: int) -> None:
+        if not isinstance(mode, StepMode):
+            raise DetcloudError(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
+        if frequency < 1:
+            raise DetcloudError(f"frequency is {frequency}: at least 1 was expected")
+        self.schedulers.append((scheduler, mode, frequency))
+
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        batch_idx: int,
+        clip_grads: ClipGrads | None,
+        auto_zero_grads: bool,
+    ) -> None:
+        """Steps where `batch_idx` is the last batch of an aggregation."""
+        if not self._is_step(batch_idx):
+            return
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        if self.aggregation_frequency > 1 and self.average_aggregated_gradients:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.aggregation_frequency)
+        if clip_grads is not None:
+            clip_grads(parameters)
+        optimizer.step()
+        if auto_zero_grads:
+            optimizer.zero_grad(set_to_none=True)
+
+    def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
+        """Steps every scheduler that is due after the batch with this number."""
+        batches = {
+            StepMode.STEP_EVERY_BATCH: 1,
+            StepMode.STEP_EVERY_EPOCH: epoch_length,
+            StepMode.STEP_EVERY_OPTIMIZER_STEP: self.aggregation_frequency,
+        }
+        for scheduler, mode, frequency in self.schedulers:
+            if mode in batches and (batch_idx + 1) % (batches[mode] * frequency) == 0:
+                scheduler.step()
+
+    def set_training(self, training: bool) -> None:
+        for model in self.models:
+            model.train(training)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a later batch depends on, gradients that wait for their step included."""
+        return {
+            "models": [model.state_dict() for model in self.models],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedulers": [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
+            "gradients": [
+                {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+                for model in self.models
+            ],
+        }
+
+    def load_models(self, state: dict[str, Any]) -> None:
+        """The weights alone. Raises DetcloudError where the models do not match."""
+        _check_counts("models", state["models"], self.models)
+        for model, one in zip(self.models, state["models"], strict=True):
+            model.load_state_dict(one)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.load_models(state)
+        _check_counts("optimizers", state["optimizers"], self.optimizers)
+        _check_counts("schedulers", state["schedulers"], self.schedulers)
+        for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(one)
+        for (scheduler, _, _), one in zip(self.schedulers, state["schedulers"], strict=True):
+            scheduler.load_state_dict(one)
+        for model, gradients in zip(self.models, state["gradients"], strict=True):
+            for name, parameter in model.named_parameters():
+                grad = gradients.get(name)
+                parameter.grad = None if grad is None else grad.to(parameter.device)
+
+    def _is_step(self, batch_idx: int) -> bool:
+        return (batch_idx + 1) % self.aggregation_frequency == 0
+
+
+def _check_counts(name: str, stored: list[Any], wrapped: list[Any]) -> None:
+    if len(stored) != len(wrapped):
+        raise DetcloudError(
+            f"the checkpoint holds {len(stored)} {name}, the trial wrapped {len(wrapped)}: the "
+            "code has changed since it was written"
+        )

@@ -1,0 +1,55 @@
+"""The files of a checkpoint: state_dict.pth holds tensors and plain data, never code."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detcloud import DetcloudError
+
+STATE_FILE = "state_dict.pth"
+
+_PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
+
+
+def save(state: dict[str, Any], folder: Path) -> None:
+    """Raises DetcloudError, naming the place, for what `load` would refuse."""
+    _check(state, "checkpoint")
+    torch.save(state, folder / STATE_FILE)
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The state with its tensors on the CPU; nothing in the file can run code.
+
+    Raises DetcloudError where the file is missing or holds anything else.
+    """
+    path = folder / STATE_FILE
+    if not path.exists():
+        raise DetcloudError(f"the checkpoint has no {STATE_FILE}: no PyTorchTrial wrote it")
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise DetcloudError(f"{STATE_FILE} cannot be read: {error}") from error
+    return state
+
+
+def _check(value: object, place: str) -> None:
+    # Exact types: a subclass would be pickled by a reference to its class.
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or kind in _PLAIN:
+        return
+    if isinstance(value, dict) and kind in (dict, OrderedDict, Counter):
+        for key, item in value.items():
+            _check(key, f"{place} key")
+            _check(item, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple | set) and kind in (list, tuple, set):
+        for index, item in enumerate(value):
+            _check(item, f"{place}[{index}]")
+    else:
+        raise DetcloudError(
+            f"{place} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors, "
+            "numbers, strings, lists and dicts only; return plain data from state_dict"
+        )

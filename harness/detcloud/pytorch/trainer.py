@@ -1,0 +1,172 @@
+"""Trainer: turns the arguments of `fit` and the cluster's specification into one training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from detcloud import DetcloudError
+from detcloud.core import CheckpointReference
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.metrics import evaluates_batches
+from detcloud.pytorch.periods import Period, batches
+from detcloud.pytorch.training import Loaders, Plan, Training
+from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.pytorch.workloads import Schedule
+
+CheckpointPolicy = Literal["best", "all", "none"]
+
+
+class Trainer:
+    """Trains one trial with its context."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        """Raises DetcloudError for what is no PyTorchTrial or defines no single evaluation."""
+        if not isinstance(trial, PyTorchTrial):
+            raise DetcloudError(f"{trial!r:.80} is no PyTorchTrial")
+        evaluates_batches(trial)
+        self._trial = trial
+        self._context = context
+
+    def fit(
+        self,
+        max_length: Period | None = None,
+        *,
+        validation_period: Period | None = None,
+        checkpoint_period: Period | None = None,
+        reporting_period: Period | None = None,
+        checkpoint_policy: CheckpointPolicy | None = None,
+        latest_checkpoint: CheckpointReference | str | None = None,
+        step_zero_validation: bool | None = None,
+        test_mode: bool | None = None,
+    ) -> None:
+        """Trains, validates and checkpoints.
+
+        On a cluster the searcher says how long, so `max_length` does not count there, and what is
+        not given comes from the experiment's configuration. Elsewhere `max_length` is required
+        (one batch in test mode), training metrics are reported every 100 batches and the policy
+        is `best`, which without a `searcher.metric` in the configuration is `all`.
+        """
+        callbacks = self._callbacks()
+        checkpoint = self._checkpoint(latest_checkpoint)
+        warm_start = self._is_warm_start(checkpoint)
+        first = 0 if warm_start or checkpoint is None else self._steps(checkpoint)
+        uuid = checkpoint.uuid if isinstance(checkpoint, CheckpointReference) else checkpoint
+        for callback in callbacks.values():
+            callback.on_trial_startup(first, uuid)
+        try:
+            loaders = self._loaders()
+            spec, epoch = self._context.core.info, len(loaders.training)
+            testing = spec.test_mode if test_mode is None else test_mode
+            validate_first = (
+                spec.perform_initial_validation
+                if step_zero_validation is None
+                else step_zero_validation
+            )
+            schedule = self._schedule(
+                _in_batches(reporting_period, epoch, spec.scheduling_unit),
+                _in_batches(validation_period, epoch, spec.min_validation_batches),
+                _in_batches(checkpoint_period, epoch, spec.min_checkpoint_batches),
+                checkpoint_policy or spec.checkpoint_policy,
+            )
+            plan = Plan(
+                schedule=schedule,
+                max_length=self._max_length(max_length, epoch, testing),
+                metric=self._metric(),
+                checkpoint=checkpoint,
+                warm_start=warm_start,
+                initial_validation=validate_first and not testing,
+                test_mode=testing,
+            )
+            Training(self._trial, self._context, callbacks, loaders, plan).run()
+        finally:
+            for callback in callbacks.values():
+                callback.on_trial_shutdown()
+
+    def _callbacks(self) -> dict[str, PyTorchCallback]:
+        callbacks = self._trial.build_callbacks()
+        for name, callback in callbacks.items():
+            if not isinstance(callback, PyTorchCallback):
+                raise DetcloudError(f"callback {name!r} is {callback!r:.80}, no PyTorchCallback")
+        return callbacks
+
+    def _loaders(self) -> Loaders:
+        return Loaders(
+            _checked_loader(self._trial.build_training_data_loader(), "build_training_data_loader"),
+            _checked_loader(
+                self._trial.build_validation_data_loader(), "build_validation_data_loader"
+            ),
+        )
+
+    def _checkpoint(
+        self, latest_checkpoint: CheckpointReference | str | None
+    ) -> CheckpointReference | str | None:
+        return latest_checkpoint or self._context.core.info.latest_checkpoint
+
+    def _is_warm_start(self, checkpoint: CheckpointReference | str | None) -> bool:
+        spec = self._context.core.info
+        own = spec.latest_checkpoint
+        if isinstance(checkpoint, str) and own is not None and own.uuid == checkpoint:
+            checkpoint = own
+        return isinstance(checkpoint, CheckpointReference) and checkpoint.trial_id != spec.trial_id
+
+    def _steps(self, checkpoint: CheckpointReference | str) -> int:
+        metadata: dict[str, Any] = self._context.core.checkpoint.get_metadata(checkpoint)
+        return int(metadata.get("steps_completed", 0))
+
+    def _schedule(
+        self, unit: int, validation_period: int, checkpoint_period: int, policy: str
+    ) -> Schedule:
+        if policy not in ("best", "all", "none"):
+            raise DetcloudError(f"checkpoint_policy is {policy!r}, not best, all or none")
+        if policy == "best" and self._metric() is None:
+            policy = "all"
+        return Schedule(
+            scheduling_unit=unit,
+            validation_period=validation_period,
+            checkpoint_period=checkpoint_period,
+            policy=policy,
+            smaller_is_better=self._smaller_is_better(),
+        )
+
+    def _metric(self) -> str | None:
+        core = self._context.core
+        if core.on_cluster:
+            return core.info.metric
+        metric: str | None = (core.info.config.get("searcher") or {}).get("metric")
+        return metric
+
+    def _smaller_is_better(self) -> bool:
+        core = self._context.core
+        if core.on_cluster:
+            return core.info.smaller_is_better
+        return bool((core.info.config.get("searcher") or {}).get("smaller_is_better", True))
+
+    def _max_length(self, max_length: Period | None, epoch_length: int, testing: bool) -> int:
+        if testing or self._context.core.on_cluster:
+            return 1
+        if max_length is None:
+            raise DetcloudError(
+                "fit needs max_length without a cluster: for example max_length=Epoch(10)"
+            )
+        return batches(max_length, epoch_length)
+
+
+def _in_batches(period: Period | None, epoch_length: int, default: int) -> int:
+    return default if period is None else batches(period, epoch_length)
+
+
+def _checked_loader(loader: object, method: str) -> DataLoader:
+    if isinstance(loader, DataLoader):
+        return loader
+    if isinstance(loader, TorchDataLoader):
+        raise DetcloudError(
+            f"{method} returned torch's own DataLoader, which cannot go on at the batch where "
+            "training stopped: return detcloud.pytorch.DataLoader, which takes the same arguments"
+        )
+    raise DetcloudError(
+        f"{method} returned {loader!r:.80}: a detcloud.pytorch.DataLoader was expected"
+    )

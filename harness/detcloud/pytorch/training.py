@@ -1,0 +1,285 @@
+"""One process's training: workload after workload, from the searcher's operations to the exit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from detcloud import DetcloudError
+from detcloud.core import CheckpointReference, EarlyExitReason, SearcherOperation
+from detcloud.core.searcher import Outcome
+from detcloud.pytorch import generators, snapshot
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.metrics import BatchMetrics, MetricAverage, evaluates_batches
+from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.pytorch.workloads import (
+    Position,
+    Schedule,
+    checkpoint_is_due,
+    is_better,
+    policy_wants_checkpoint,
+    validation_is_due,
+    workload_end,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `fit` resolved: `max_length` in batches counts without a cluster only.
+
+    `metric` names the searcher's metric, None for a run without a searcher. A `warm_start` takes
+    the weights of `checkpoint` and nothing else.
+    """
+
+    schedule: Schedule
+    max_length: int
+    metric: str | None
+    checkpoint: CheckpointReference | str | None
+    warm_start: bool
+    initial_validation: bool
+    test_mode: bool
+
+
+@dataclass(frozen=True)
+class Loaders:
+    training: DataLoader
+    validation: DataLoader
+
+
+class Training:
+    """Runs a trial by a plan; `position` says how far it is."""
+
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        callbacks: dict[str, PyTorchCallback],
+        loaders: Loaders,
+        plan: Plan,
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._core = context.core
+        self._optimization = context.optimization
+        self._callbacks = callbacks
+        self._loaders = loaders
+        self._plan = plan
+        self._average = MetricAverage()
+        self._batches = iter(())
+        self._observed_validation = False
+        self.position = Position()
+
+    def run(self) -> None:
+        """Trains until nothing is left to do here; unsaved work is checkpointed at the end."""
+        self._start()
+        for operation in self._core.searcher.operations(self._plan.max_length):
+            self._perform(operation)
+            if self._context.get_stop_requested() or not operation.completed:
+                break
+        if self._core.searcher.outcome is not Outcome.COMPLETED:
+            self._save_if_stale()
+        if self._context.get_stop_requested():
+            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+
+    def _start(self) -> None:
+        state = self._restore() if self._plan.checkpoint is not None else None
+        seed = self._context.get_trial_seed()
+        self._batches = self._loaders.training.batches_from(self.position.steps, seed)
+        self._call(PyTorchCallback.on_training_start)
+        if self._plan.initial_validation and self.position.steps == 0:
+            self._validate()
+        if state is not None:
+            # Last, so that nothing above moves the generators on.
+            generators.restore(state["generators"])
+
+    def _perform(self, operation: SearcherOperation) -> None:
+        """Trains to the operation's length, then checkpoints, then validates: the searcher never
+        learns a metric that cannot be restored."""
+        length = 1 if self._plan.test_mode else operation.length
+        while self.position.steps < length:
+            if not self._catch_up():
+                return
+            self._train(workload_end(self._plan.schedule, self.position, length), operation)
+            if self._must_stop():
+                return
+        self._save_if_stale()
+        if self._must_stop():
+            return
+        validated = self._validate()
+        if validated is not None:
+            operation.complete(validated.metric)
+
+    def _catch_up(self) -> bool:
+        """The validation and the checkpoint that are due mid-way; False where training must stop.
+
+        At the top of the loop rather than its end, so that a trial that was stopped between a
+        training workload and its validation validates at the same batch when it resumes.
+        """
+        schedule, wanted = self._plan.schedule, False
+        if validation_is_due(schedule, self.position):
+            validated = self._validate()
+            if validated is None:
+                return False
+            wanted = validated.wants_checkpoint
+        if wanted or checkpoint_is_due(schedule, self.position):
+            self._save_if_stale()
+        return not self._must_stop()
+
+    def _train(self, end: int, operation: SearcherOperation) -> None:
+        """Trains to batch `end`; with a deadline it stops before and the workload stays open."""
+        self._optimization.set_training(True)
+        while self.position.steps < end:
+            self._train_batch()
+            at_end = self.position.steps == end
+            if not at_end and self._core.preempt.must_stop_at_next_batch():
+                return
+        metrics, steps = self._average.average(), self.position.steps
+        batches = steps - self.position.workload_start
+        self._core.train.report_training_metrics(steps, metrics, batches)
+        operation.report_progress(steps)
+        self._average = MetricAverage()
+        self.position = replace(self.position, workload_start=steps)
+        self._call(PyTorchCallback.on_training_workload_end, metrics)
+
+    def _train_batch(self) -> None:
+        context, batch_idx = self._context, self.position.steps
+        context.set_position(batch_idx, len(self._loaders.training))
+        epoch_idx = context.current_train_epoch()
+        if context.is_epoch_start():
+            self._call(PyTorchCallback.on_training_epoch_start, epoch_idx)
+        batch = context.to_device(next(self._batches))
+        self._average.add(self._trial.train_batch(batch, epoch_idx, batch_idx))
+        self._optimization.step_schedulers(batch_idx, len(self._loaders.training))
+        self.position = replace(self.position, steps=batch_idx + 1)
+        if context.is_epoch_end():
+            self._call(PyTorchCallback.on_training_epoch_end, epoch_idx)
+
+    def _validate(self) -> Validated | None:
+        """One validation; None where a deadline cut it short."""
+        self._call(PyTorchCallback.on_validation_start)
+        self._optimization.set_training(False)
+        with generators.preserved(), torch.no_grad():
+            metrics = self._evaluate()
+        self._optimization.set_training(True)
+        if metrics is None:
+            return None
+        steps, experiment_best = self.position.steps, self._core.read_directives().best_validation
+        metric = self._searcher_metric(metrics)
+        self._core.train.report_validation_metrics(steps, metrics)
+        wanted = policy_wants_checkpoint(
+            self._plan.schedule, metric, experiment_best, self.position.best
+        )
+        self.position = replace(self.position, last_validation=steps, best=self._best(metric))
+        self._call(PyTorchCallback.on_validation_end, metrics)
+        self._observed_validation = any(map(_observes_validations, self._callbacks.values()))
+        return Validated(metric, wanted)
+
+    def _evaluate(self) -> dict[str, Any] | None:
+        loader = self._loaders.validation
+        if not evaluates_batches(self._trial):
+            return self._trial.evaluate_full_dataset(loader)
+        reduced = BatchMetrics(self._trial)
+        for batch_idx, batch in enumerate(islice(loader, 1 if self._plan.test_mode else None)):
+            reduced.add(self._context.to_device(batch), batch_idx)
+            if self._core.preempt.must_stop_at_next_batch():
+                return None
+        return reduced.reduce()
+
+    def _searcher_metric(self, metrics: dict[str, Any]) -> float:
+        name = self._plan.metric
+        if name is None:
+            return math.nan
+        if name not in metrics:
+            found = ", ".join(sorted(metrics)) or "none"
+            raise DetcloudError(
+                f"the validation at batch {self.position.steps} lacks the searcher's metric "
+                f"{name!r}; it has: {found}. Return it from the trial's evaluation or change "
+                "searcher.metric"
+            )
+        value = metrics[name].tolist() if hasattr(metrics[name], "tolist") else metrics[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DetcloudError(
+                f"the searcher's metric {name!r} at batch {self.position.steps} is {value!r:.80}: "
+                "it must be one number"
+            )
+        return value
+
+    def _best(self, metric: float) -> float | None:
+        best = self.position.best
+        if math.isnan(metric) or (
+            best is not None and not is_better(self._plan.schedule, metric, best)
+        ):
+            return best
+        return metric
+
+    def _must_stop(self) -> bool:
+        return self._context.get_stop_requested() or self._core.preempt.should_preempt()
+
+    def _save_if_stale(self) -> None:
+        stale = self.position.steps != self.position.last_checkpoint
+        if stale or (self._observed_validation and self.position.steps > 0):
+            self._save()
+
+    def _save(self) -> None:
+        steps = self.position.steps
+        state = {
+            **self._optimization.state_dict(),
+            "callbacks": {name: one.state_dict() for name, one in self._callbacks.items()},
+            "average": self._average.state_dict(),
+            "position": asdict(self.position),
+            "generators": generators.capture(),
+        }
+        self._call(PyTorchCallback.on_checkpoint_save_start, state)
+        metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
+        with self._core.checkpoint.store_path(metadata) as (folder, uuid):
+            snapshot.save(state, folder)
+            self._call(PyTorchCallback.on_checkpoint_write_end, folder)
+        self.position = replace(self.position, last_checkpoint=steps)
+        self._observed_validation = False
+        self._call(PyTorchCallback.on_checkpoint_upload_end, uuid)
+
+    def _restore(self) -> dict[str, Any] | None:
+        """Loads the plan's checkpoint; None after a warm start, which has no state to go on."""
+        assert self._plan.checkpoint is not None
+        with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
+            state = snapshot.load(folder)
+        self._call(PyTorchCallback.on_checkpoint_load_start, state)
+        if self._plan.warm_start:
+            self._optimization.load_models(state)
+            return None
+        self._optimization.load_state_dict(state)
+        self._average.load_state_dict(state["average"], self._context.device)
+        for name, callback in self._callbacks.items():
+            if name in state["callbacks"]:
+                callback.load_state_dict(state["callbacks"][name])
+        answered = self._core.read_directives().answered
+        self.position = Position(**state["position"]).resumed(answered)
+        return state
+
+    def _call(self, hook: Callable[..., None], *arguments: Any) -> None:
+        for callback in self._callbacks.values():
+            getattr(callback, hook.__name__)(*arguments)
+
+
+@dataclass(frozen=True)
+class Validated:
+    """The searcher's metric and whether the checkpoint policy wants a checkpoint for it."""
+
+    metric: float
+    wants_checkpoint: bool
+
+
+def _observes_validations(callback: PyTorchCallback) -> bool:
+    """Whether a validation may have changed what training goes on with."""
+    kind = type(callback)
+    return (
+        kind.on_validation_end is not PyTorchCallback.on_validation_end
+        or kind.on_validation_start is not PyTorchCallback.on_validation_start
+    )

@@ -1,0 +1,111 @@
+"""Checkpoints in a folder: of this machine (`directory`) or mounted on all (`shared_fs`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from detcloud.storage.store import AlreadyStored, NotStored, StorageError, checked_key
+
+# Unfinished writes: no key contains a part of this name.
+_STAGING = ".staging"
+
+
+class DirectoryStore:
+    """Keys are paths below `root`, which is made when the first file is stored."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, source: Path) -> None:
+        with _translated(f"storing {key!r} in {self._root}"):
+            destination = self._path(key)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._root / _STAGING / uuid.uuid4().hex
+            staged.parent.mkdir(exist_ok=True)
+            try:
+                _copy_durably(source, staged)
+                _publish(staged, destination)
+            finally:
+                staged.unlink(missing_ok=True)
+            _sync_folder(destination.parent)
+
+    def get(self, key: str, destination: Path) -> None:
+        with _translated(f"reading {key!r} from {self._root}"):
+            source = self._path(key)
+            if not source.is_file():
+                raise NotStored(f"{source} does not exist")
+            shutil.copyfile(source, destination)
+
+    def list(self, prefix: str) -> dict[str, int]:
+        with _translated(f"listing {prefix!r} in {self._root}"):
+            start = self._path(prefix)
+            if start.is_file():
+                return {prefix: start.stat().st_size}
+            return {
+                path.relative_to(self._root).as_posix(): path.stat().st_size
+                for path in sorted(start.rglob("*"))
+                if path.is_file() and not path.is_symlink()
+            }
+
+    def delete(self, key: str) -> None:
+        with _translated(f"deleting {key!r} from {self._root}"):
+            path = self._path(key)
+            path.unlink(missing_ok=True)
+            self._remove_empty_folders(path.parent)
+
+    def _path(self, key: str) -> Path:
+        if _STAGING in checked_key(key).split("/"):
+            raise StorageError(f"{key!r} cannot name a stored file: {_STAGING} is taken")
+        path = self._root / key
+        # A link that someone planted in the store must not lead out of it.
+        if not path.resolve().is_relative_to(self._root.resolve()):
+            raise StorageError(f"{path} leads out of the store {self._root}")
+        return path
+
+    def _remove_empty_folders(self, folder: Path) -> None:
+        while folder != self._root and folder.is_relative_to(self._root):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{action} failed: {error}") from error
+
+
+def _copy_durably(source: Path, staged: Path) -> None:
+    with source.open("rb") as reader, staged.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+def _publish(staged: Path, destination: Path) -> None:
+    try:
+        os.link(staged, destination)
+    except FileExistsError:
+        raise AlreadyStored(f"{destination} exists already") from None
+    except OSError:
+        # Some mounted stores have no hard links; there a rename keeps the file whole at least.
+        if destination.exists():
+            raise AlreadyStored(f"{destination} exists already") from None
+        staged.rename(destination)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

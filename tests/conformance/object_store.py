@@ -1,0 +1,205 @@
+"""What every object store must do, whatever is behind it.
+
+A suite for a backend subclasses `ObjectStoreContract` and gives it two fixtures: `store`, empty,
+and `send`, which makes a signed request as a stranger would and answers (status, body).
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from control_plane.objects.store import Key, Listed, ObjectMissing, ObjectStore, SignedUrl
+
+Send = Callable[[SignedUrl, bytes], tuple[int, bytes]]
+
+LOG = Key("logs/1/4.1/0")
+# Far enough away that no clock of a machine under test lies behind it by accident, and within
+# the 15 minutes that a signature may live.
+LIFE_MS = 10 * 60 * 1000
+
+
+class ObjectStoreContract:
+    """The suite; `now_ms` is the clock that the store's signatures are checked against."""
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        raise AssertionError("a suite gives its own store")
+
+    @pytest.fixture
+    def send(self) -> Send:
+        raise AssertionError("a suite gives its own way to send a signed request")
+
+    @pytest.fixture
+    def now_ms(self) -> int:
+        raise AssertionError("a suite names the time that its store lives in")
+
+    def test_what_was_put_is_got(self, store: ObjectStore) -> None:
+        assert store.put(LOG, b"line\n") is True
+        assert b"".join(store.get(LOG)) == b"line\n"
+        assert store.size(LOG) == 5
+
+    def test_an_empty_object_is_an_object(self, store: ObjectStore) -> None:
+        store.put(LOG, b"")
+        assert b"".join(store.get(LOG)) == b""
+        assert store.size(LOG) == 0
+
+    def test_content_comes_in_blocks_of_any_size(self, store: ObjectStore) -> None:
+        blocks = [b"a" * 700_000, b"", b"b", b"c" * 300_000]
+        store.put(LOG, iter(blocks))
+        assert b"".join(store.get(LOG)) == b"".join(blocks)
+        assert store.size(LOG) == 1_000_001
+
+    def test_the_last_put_wins(self, store: ObjectStore) -> None:
+        store.put(LOG, b"longer than the second")
+        assert store.put(LOG, b"second") is True
+        assert b"".join(store.get(LOG)) == b"second"
+
+    def test_if_absent_leaves_what_is_there(self, store: ObjectStore) -> None:
+        assert store.put(LOG, b"first", if_absent=True) is True
+        assert store.put(LOG, b"second", if_absent=True) is False
+        assert b"".join(store.get(LOG)) == b"first"
+
+    def test_of_many_writers_if_absent_exactly_one_wins(self, store: ObjectStore) -> None:
+        wins: list[int] = []
+        start = threading.Barrier(8)
+
+        def write(number: int) -> None:
+            start.wait()
+            if store.put(LOG, bytes([number]) * 1000, if_absent=True):
+                wins.append(number)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(wins) == 1
+        assert b"".join(store.get(LOG)) == bytes(wins) * 1000
+
+    def test_a_put_whose_content_fails_leaves_nothing(self, store: ObjectStore) -> None:
+        def broken() -> Iterator[bytes]:
+            yield b"half"
+            raise ConnectionError("gone")
+
+        with pytest.raises(ConnectionError):
+            store.put(LOG, broken())
+        assert store.size(LOG) is None
+        assert list(store.list(Key("logs/1"))) == []
+
+    def test_a_put_whose_content_fails_leaves_the_old_object(self, store: ObjectStore) -> None:
+        def broken() -> Iterator[bytes]:
+            yield b"half"
+            raise ConnectionError("gone")
+
+        store.put(LOG, b"old")
+        with pytest.raises(ConnectionError):
+            store.put(LOG, broken())
+        assert b"".join(store.get(LOG)) == b"old"
+
+    @pytest.mark.parametrize(
+        ("start", "length", "expected"),
+        [
+            (0, None, b"0123456789"),
+            (3, None, b"3456789"),
+            (3, 4, b"3456"),
+            (8, 4, b"89"),
+            (0, 0, b""),
+            (10, None, b""),
+            (11, 5, b""),
+        ],
+    )
+    def test_a_range_is_cut_at_the_end(
+        self, store: ObjectStore, start: int, length: int | None, expected: bytes
+    ) -> None:
+        store.put(LOG, b"0123456789")
+        assert b"".join(store.get(LOG, start=start, length=length)) == expected
+
+    def test_a_missing_object_is_named_at_the_call(self, store: ObjectStore) -> None:
+        with pytest.raises(ObjectMissing, match=r"logs/1/4\.1/0"):
+            store.get(LOG)
+        assert store.size(LOG) is None
+
+    def test_a_folder_is_no_object(self, store: ObjectStore) -> None:
+        store.put(LOG, b"x")
+        assert store.size(Key("logs/1")) is None
+        with pytest.raises(ObjectMissing):
+            store.get(Key("logs/1"))
+
+    def test_a_replacement_does_not_mix_with_a_reader(self, store: ObjectStore) -> None:
+        store.put(LOG, b"a" * 600_000)
+        blocks = store.get(LOG)
+        first = next(blocks)
+        store.put(LOG, b"b" * 600_000)
+        assert set(first + b"".join(blocks)) == {ord("a")}
+
+    def test_a_deleted_object_is_gone(self, store: ObjectStore) -> None:
+        store.put(LOG, b"x")
+        store.delete(LOG)
+        assert store.size(LOG) is None
+        assert list(store.list(Key("logs/1"))) == []
+        assert store.put(LOG, b"again", if_absent=True) is True
+
+    def test_deleting_nothing_is_no_error(self, store: ObjectStore) -> None:
+        store.delete(LOG)
+        store.put(LOG, b"x")
+        store.delete(Key("logs/1"))
+        assert store.size(LOG) == 1
+
+    def test_a_listing_is_ordered_by_the_bytes_of_the_keys(self, store: ObjectStore) -> None:
+        # "." is 2E, "/" is 2F, "0" is 30, "Z" is 5A, "a" is 61; é is C3 A9.
+        names = ["a.b", "a/1/x", "a/2", "a0", "Z", "é", ".metadata", "with space"]
+        for name in names:
+            store.put(Key(f"checkpoints/9/{name}"), name.encode())
+        store.put(Key("checkpoints/90/other"), b"")
+        ordered = [".metadata", "Z", "a.b", "a/1/x", "a/2", "a0", "with space", "é"]
+        assert list(store.list(Key("checkpoints/9"))) == [
+            Listed(Key(f"checkpoints/9/{name}"), len(name.encode())) for name in ordered
+        ]
+
+    def test_a_listing_of_nothing_is_empty(self, store: ObjectStore) -> None:
+        assert list(store.list(Key("checkpoints/1"))) == []
+
+    def test_a_signed_get_reads(self, store: ObjectStore, send: Send, now_ms: int) -> None:
+        store.put(LOG, b"line\n")
+        signed = store.signed_url("GET", LOG, expires_ms=now_ms + LIFE_MS)
+        assert send(signed, b"") == (200, b"line\n")
+
+    def test_a_signed_put_writes(self, store: ObjectStore, send: Send, now_ms: int) -> None:
+        content = b"log\n"
+        status, _ = send(_signed_put(store, content, now_ms + LIFE_MS), content)
+        assert 200 <= status < 300
+        assert b"".join(store.get(LOG)) == content
+
+    @pytest.mark.parametrize("sent", [b"LOG\n", b"lo", b"log\nand more"])
+    def test_a_signed_put_takes_no_other_content(
+        self, store: ObjectStore, send: Send, now_ms: int, sent: bytes
+    ) -> None:
+        status, _ = send(_signed_put(store, b"log\n", now_ms + LIFE_MS), sent)
+        assert 400 <= status < 500
+        assert store.size(LOG) is None
+
+    def test_a_signature_expires(self, store: ObjectStore, send: Send, now_ms: int) -> None:
+        store.put(LOG, b"line\n")
+        status, body = send(store.signed_url("GET", LOG, expires_ms=now_ms - 1000), b"")
+        assert status == 403
+        assert b"line" not in body
+
+    def test_a_signature_is_for_one_key(self, store: ObjectStore, send: Send, now_ms: int) -> None:
+        store.put(LOG, b"line\n")
+        other = Key("logs/1/4.1/1")
+        store.put(other, b"other\n")
+        signed = store.signed_url("GET", LOG, expires_ms=now_ms + LIFE_MS)
+        moved = SignedUrl(
+            signed.method,
+            signed.url.replace("logs/1/4.1/0", "logs/1/4.1/1"),
+            signed.headers,
+            signed.expires_ms,
+        )
+        assert send(moved, b"")[0] == 403
+
+
+def _signed_put(store: ObjectStore, content: bytes, expires_ms: int) -> SignedUrl:
+    digest = hashlib.sha256(content).hexdigest()
+    return store.signed_url("PUT", LOG, size=len(content), sha256=digest, expires_ms=expires_ms)

@@ -1,0 +1,144 @@
+"""An agent without processes: it runs what is desired by a script, through the real sync call."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from control_plane.actors.step import Refused
+from control_plane.agents.reports import Report
+from control_plane.agents.service import AgentService, SyncAnswer, SyncRequest
+
+Line = dict[str, Any]
+Script = Callable[["Run"], list[Line]]
+"""What an allocation reports next, given what it knows; an `exited` line ends it."""
+
+
+@dataclass
+class Run:
+    """One allocation on the agent."""
+
+    allocation: str
+    spec: Mapping[str, Any]
+    directives: Mapping[str, Any]
+    killed: bool = False
+    lines: list[tuple[str, int, Line]] = field(default_factory=list)
+    offsets: dict[str, int] = field(default_factory=dict)
+    over: bool = False
+    turns: int = 0
+
+    def report(self, line: Line) -> None:
+        """Appends a line to the stream its kind belongs to."""
+        writer = "agent" if line["kind"] in ("container", "exited") else "0"
+        self.offsets[writer] = self.offsets.get(writer, 0) + 10
+        self.lines.append((writer, self.offsets[writer], line))
+        self.over = self.over or line["kind"] == "exited"
+
+
+def train_at_once(run: Run) -> list[Line]:
+    """Trains to the length it is given in one go, validates, and ends or idles."""
+    length = run.directives["length"]
+    if run.killed:
+        return [{"kind": "exited", "reason": "killed"}]
+    if run.directives["preempt"]:
+        return [*checkpoint(run, 1), {"kind": "exited", "reason": "preempted"}]
+    lines: list[Line] = [{"kind": "container", "state": "RUNNING"}]
+    lines += [
+        {
+            "kind": "metrics",
+            "group": "validation",
+            "steps_completed": length,
+            "metrics": {run.spec["metric"]: metric_of(run)},
+        },
+        {"kind": "completed", "length": length, "metric": metric_of(run)},
+        {"kind": "exited", "reason": "completed" if run.directives["closed"] else "idle"},
+    ]
+    return lines
+
+
+def checkpoint(run: Run, steps: int) -> list[Line]:
+    """A complete checkpoint at `steps` batches."""
+    trial_id, epoch = run.allocation.split(".")
+    uuid = f"{int(trial_id):08x}-{int(epoch):04x}-4000-8000-{steps:012x}"
+    path = f"{run.spec['experiment_id']}/{trial_id}/{epoch}/{uuid}"
+    line = {"uuid": uuid, "steps_completed": steps, "path": path, "size_bytes": 8, "files": 1}
+    return [{"kind": "checkpoint", **line, "manifest_sha256": "0" * 64, "metadata": {}}]
+
+
+def metric_of(run: Run) -> float:
+    """A metric that depends on the trial's hyperparameters alone."""
+    return round(sum(v for v in run.spec["hparams"].values() if isinstance(v, float)), 6)
+
+
+class ScriptedAgent:
+    """Enrols with `slots` slots; each `sync` reports what the scripts say and takes what is desired."""
+
+    def __init__(
+        self, service: AgentService, name: str, pool: str, slots: int, script: Script
+    ) -> None:
+        self._service = service
+        self.name = name
+        self._pool = pool
+        self._slots = tuple((n, "cpu", f"{name}-{n}", "cpu") for n in range(slots))
+        self._script = script
+        self.epoch = 0
+        self.runs: dict[str, Run] = {}
+        self.started: list[str] = []
+        self._acked: Mapping[str, Mapping[str, int]] = {}
+
+    def enrol(self) -> None:
+        """Begins a session."""
+        self.epoch = self._service.enrol(self.name, self._pool, self._slots, "1")
+
+    def sync(self) -> SyncAnswer:
+        """One call: everything that is not acknowledged, again."""
+        reports = tuple(
+            Report(*(int(n) for n in run.allocation.split(".")), writer, offset, line)
+            for run in self.runs.values()
+            for writer, offset, line in run.lines
+            if offset > self._acked.get(run.allocation, {}).get(writer, 0)
+        )
+        request = SyncRequest(self.epoch, tuple(self.runs), reports)
+        answer = self._service.sync(self.name, request)
+        self._acked = answer.acked
+        for entry in answer.desired:
+            self._apply(entry)
+        return answer
+
+    def work(self) -> int:
+        """Lets every running allocation take one turn of its script; returns how many did."""
+        turns = 0
+        for run in self.runs.values():
+            if not run.over:
+                turns += 1
+                for line in self._script(run):
+                    run.report(line)
+                run.turns += 1
+        return turns
+
+    def _apply(self, entry: Mapping[str, Any]) -> None:
+        name = entry["allocation"]
+        match entry["state"]:
+            case "run" if "spec" in entry:
+                self.runs[name] = Run(name, entry["spec"], entry["directives"])
+                self.started.append(name)
+            case "run":
+                self.runs[name].directives = entry["directives"]
+            case "kill" if name in self.runs:
+                self.runs[name].killed = True
+            case "forget":
+                self.runs.pop(name, None)
+
+
+def settle(agents: list[ScriptedAgent], *, rounds_max: int = 10_000) -> None:
+    """Syncs and works until nothing runs and nothing changes."""
+    for _ in range(rounds_max):
+        revisions = []
+        for agent in agents:
+            try:
+                revisions.append(agent.sync().revision)
+            except Refused:
+                agent.enrol()
+                revisions.append(-1)
+        if sum(agent.work() for agent in agents) == 0 and all(not a.runs for a in agents):
+            return
+    raise AssertionError("the agents never came to rest")

@@ -1,0 +1,133 @@
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from control_plane.api import errors
+from control_plane.api.auth import (
+    Principal,
+    Role,
+    StaticTokens,
+    authenticate,
+    digest_of,
+    mint_token,
+)
+from control_plane.api.guarded import (
+    Access,
+    GuardedRoute,
+    guarded_router,
+    needs,
+)
+from tests.unit.api.cluster import TOKENS, Cluster, extended
+from tests.unit.api.exchange import call
+
+OPEN = {("GET", "/api/v1/health")}
+SIGNED = {("GET", "/api/v1/objects/{key:path}"), ("PUT", "/api/v1/objects/{key:path}")}
+
+
+def declared(app: FastAPI) -> dict[tuple[str, str], Access]:
+    """Every route of an application with what it asks for."""
+    found = {}
+    for route in app.routes:
+        assert isinstance(route, GuardedRoute), f"{route} is not guarded"
+        for method in route.methods or ():
+            found[method, route.path] = route.access
+    return found
+
+
+def test_every_route_asks_for_a_role_or_is_listed_here(served: Cluster) -> None:
+    found = declared(served.app)
+    assert {route for route, access in found.items() if access.is_signed} == SIGNED
+    without = {route for route, access in found.items() if not access.roles}
+    assert without == OPEN | SIGNED
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer ", "Bearer nobody", "Basic dXNlcjpwYXNz", "Bearer " + "x" * 300],
+)
+def test_every_route_with_a_role_refuses_strangers(
+    served: Cluster, authorization: str | None
+) -> None:
+    headers = [] if authorization is None else [("authorization", authorization)]
+    for (method, path), access in declared(served.app).items():
+        if not access.roles:
+            continue
+        target = path.replace("{sha256}", "0" * 64)
+        answer = call(served.app, method, target, headers=headers)
+        assert (answer.status, answer.code) == (401, "unauthenticated"), path
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_every_route_refuses_roles_it_does_not_name(served: Cluster) -> None:
+    for (method, path), access in declared(served.app).items():
+        for role in set(Role) - access.roles if access.roles else ():
+            answer = call(served.app, method, path, token=TOKENS[role])
+            assert (answer.status, answer.code) == (403, "forbidden"), (path, role)
+
+
+def test_a_handler_that_says_nothing_about_access_is_refused() -> None:
+    with pytest.raises(TypeError, match="/secrets"):
+        guarded_router("secrets").get("/secrets")(lambda: None)
+
+
+def test_an_empty_list_of_roles_is_refused() -> None:
+    with pytest.raises(TypeError, match="role"):
+        needs()
+
+
+def test_a_stranger_is_refused_before_the_body_is_read(served: Cluster) -> None:
+    answer = call(served.app, "POST", "/api/v1/model-code", body=b"{not json")
+    assert (answer.status, answer.bytes_taken) == (401, 0)
+
+
+def test_a_stranger_learns_nothing_about_parameters(served: Cluster) -> None:
+    assert call(served.app, "GET", "/api/v1/model-code/nonsense").status == 401
+
+
+def test_a_body_that_announces_too_much_is_refused_unread(tmp_path: Path) -> None:
+    app = extended(tmp_path)
+    answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=b"x" * 101)
+    assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 0)
+
+
+def test_a_body_that_grows_too_much_is_cut_off(tmp_path: Path) -> None:
+    app = extended(tmp_path)
+    # 40 + 40 + 40 = 120 > 100: the third block is the last one taken.
+    blocks = [b"x" * 40] * 5
+    answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=blocks)
+    assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 120)
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "", "١"])
+def test_a_senseless_length_is_refused(tmp_path: Path, length: str) -> None:
+    headers = [("content-length", length.encode().decode("latin-1"))]
+    app = extended(tmp_path)
+    answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], headers=headers)
+    assert (answer.status, answer.code) == (422, "invalid")
+
+
+def test_a_handler_receives_who_calls(tmp_path: Path) -> None:
+    app = extended(tmp_path)
+    answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
+    assert answer.json == {"by": "user-1", "text": "a"}
+
+
+def test_the_scheme_may_be_in_any_case() -> None:
+    assert authenticate(_tokens("t"), "bEARER t").role is Role.USER
+
+
+def test_tokens_are_long_marked_and_differ() -> None:
+    first, second = mint_token(), mint_token()
+    assert first != second
+    assert first.startswith("dct_")
+    assert len(first) == 4 + 43  # 32 bytes in base64 without padding
+
+
+def test_a_digest_is_no_token() -> None:
+    with pytest.raises(errors.ApiError):
+        authenticate(_tokens("t"), f"Bearer {digest_of('t')}")
+
+
+def _tokens(token: str) -> StaticTokens:
+    return StaticTokens({digest_of(token): Principal("ann", Role.USER)})

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from control_plane.api.auth import Role
+from control_plane.api.errors import ApiError, Code, Detail
+from tests.unit.api.cluster import TOKENS, Cluster, extended
+from tests.unit.api.exchange import Answer, call
+
+USER = TOKENS[Role.USER]
+
+
+def note(root: Path, body: bytes, content_type: str = "application/json") -> Answer:
+    headers = [("content-type", content_type)]
+    return call(extended(root), "POST", "/api/v1/notes", token=USER, headers=headers, body=body)
+
+
+def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
+    answer = note(tmp_path, b'{"text": 5}')
+    assert (answer.status, answer.code) == (422, "invalid")
+    detail = {"path": "text", "message": "Input should be a valid string"}
+    assert answer.json["error"]["details"] == [detail]
+    assert "text: Input should be a valid string" in answer.json["error"]["message"]
+
+
+def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:
+    answer = note(tmp_path, b'{"text": "' + b"canary" * 9 + b'"}')  # 54 > 50 characters
+    assert answer.status == 422
+    assert b"canary" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{not json", b"\xff\xfe", b"[" * 100, b"", b"7"],
+)
+def test_a_body_that_is_no_object_is_invalid(tmp_path: Path, body: bytes) -> None:
+    answer = note(tmp_path, body)
+    assert (answer.status, answer.code) == (422, "invalid")
+
+
+def test_a_broken_body_is_named_by_character(tmp_path: Path) -> None:
+    # {"text": } -- the value is missing at character 9.
+    message = note(tmp_path, b'{"text": }').json["error"]["message"]
+    assert "not JSON at character 9" in message
+
+
+def test_another_content_type_is_invalid(tmp_path: Path) -> None:
+    assert note(tmp_path, b'{"text": "a"}', "text/plain").code == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/"),
+        ("GET", "/api/v1/none"),
+        ("DELETE", "/api/v1/health"),
+        ("GET", "/api/v1/health/"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+    ],
+)
+def test_an_unknown_route_is_not_found(served: Cluster, method: str, target: str) -> None:
+    answer = call(served.app, method, target, token=USER)
+    assert (answer.status, answer.code) == (404, "not_found")
+    assert f"{method} {target}" in answer.json["error"]["message"]
+
+
+def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> None:
+    answer = call(extended(tmp_path), "GET", "/api/v1/broken")
+    assert (answer.status, answer.code) == (500, "internal")
+    assert b"canary" not in answer.body
+    assert answer.headers["x-request-id"] in answer.json["error"]["message"]
+
+
+def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
+    details = [Detail("a.b", "wrong", line=3), Detail("c", "missing", hint="add it")]
+    error = ApiError(Code.CONFLICT, "no", details)
+    assert error.status_code == 409
+    assert error.response().body == (
+        b'{"error":{"code":"conflict","message":"no","details":['
+        b'{"path":"a.b","message":"wrong","line":3},'
+        b'{"path":"c","message":"missing","hint":"add it"}]}}'
+    )
+
+
+def test_every_code_has_the_status_of_the_contract() -> None:
+    assert {code.value: code.status for code in Code} == {
+        "unauthenticated": 401,
+        "forbidden": 403,
+        "not_found": 404,
+        "conflict": 409,
+        "too_large": 413,
+        "invalid": 422,
+        "rate_limited": 429,
+        "internal": 500,
+        "unavailable": 503,
+    }

@@ -1,0 +1,88 @@
+"""Which cluster is used, and that its token goes nowhere else."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.client.endpoint import Endpoint, find_endpoint, is_configured
+from detcloud.client.home import Home
+
+
+@contextmanager
+def embedded(folder: Path, url: str) -> Iterator[None]:
+    """A data folder as a living server keeps it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"url": url, "pid": 1, "started_ms": 5, "version": "0.1.0"}
+    (folder / "server.json").write_text(json.dumps(record))
+    (folder / "token").write_text("embedded-token\n")
+    with (folder / "server.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def stored(own_home: Path, url: str) -> None:
+    (own_home / ".detcloud").mkdir()
+    credentials = {"url": url, "token": "stored-token"}
+    (own_home / ".detcloud" / "credentials.json").write_text(json.dumps(credentials))
+
+
+def test_nothing_is_found_on_a_fresh_machine(own_home: Path) -> None:
+    assert find_endpoint() is None
+    assert not is_configured()
+    assert list(own_home.iterdir()) == []
+
+
+def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
+    stored(own_home, "http://stored")
+    monkeypatch.setenv("DETCLOUD_URL", "http://env")
+    monkeypatch.setenv("DETCLOUD_TOKEN", "env-token")
+    assert find_endpoint() == Endpoint("http://env", "env-token")
+    assert find_endpoint("http://option") == Endpoint("http://option", "env-token")
+    assert is_configured()
+
+
+def test_a_stored_token_goes_to_its_own_address_only(
+    monkeypatch: pytest.MonkeyPatch, own_home: Path
+) -> None:
+    stored(own_home, "http://stored")
+    assert find_endpoint() == Endpoint("http://stored", "stored-token")
+    assert find_endpoint("http://stored/") == Endpoint("http://stored/", "stored-token")
+    with pytest.raises(DetcloudError, match="no token for http://other; set DETCLOUD_TOKEN"):
+        find_endpoint("http://other")
+
+
+def test_the_embedded_cluster_is_found_while_its_lock_is_held(own_home: Path) -> None:
+    home = Home(own_home / ".detcloud")
+    with embedded(home.folder, "http://here"):
+        assert find_endpoint() == Endpoint("http://here", "embedded-token", home)
+        assert find_endpoint("http://here") == Endpoint("http://here", "embedded-token")
+        assert not is_configured()
+    assert find_endpoint() is None, "server.json was left, but nobody holds the lock"
+
+
+def test_a_named_home_beats_stored_credentials(
+    monkeypatch: pytest.MonkeyPatch, own_home: Path, tmp_path: Path
+) -> None:
+    stored(own_home, "http://stored")
+    monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
+    assert find_endpoint() is None
+    with embedded(tmp_path / "data", "http://here"):
+        found = find_endpoint()
+    assert found is not None
+    assert found.url == "http://here"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"url": "http://x"}', '"text"'])
+def test_broken_files_are_no_servers_and_clear_errors(content: str, own_home: Path) -> None:
+    folder = own_home / ".detcloud"
+    with embedded(folder, "http://here"):
+        (folder / "server.json").write_text(content)
+        assert find_endpoint() is None
+    (folder / "credentials.json").write_text(content)
+    with pytest.raises(DetcloudError, match=r"credentials\.json could not be read"):
+        find_endpoint()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.config import SearcherNotAvailable
+from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.single import SinglePlan
+from tests.unit.config.samples import LENGTH, STEP, checked, refusals
+
+PBT = {
+    "name": "pbt",
+    "population_size": 10,
+    "num_rounds": 3,
+    "replace_function": {"truncate_fraction": 0.2},
+    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+}
+STEP_SEARCHERS: list[dict[str, Any]] = [
+    {"name": "single", "max_steps": 5, "source_trial_id": 3},
+    {"name": "single", "max_steps": 5, "source_checkpoint_uuid": "abc"},
+    {"name": "random", "max_steps": 10, "max_trials": 5, "smaller_is_better": False},
+    {"name": "grid", "max_steps": 5},
+    {"name": "sync_halving", "num_rungs": 3, "target_trial_steps": 9, "step_budget": 100},
+    {"name": "async_halving", "num_rungs": 3, "target_trial_steps": 9, "max_trials": 10},
+    {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50000, "mode": "aggressive"},
+    {"name": "adaptive", "target_trial_steps": 10, "step_budget": 11, "bracket_rungs": [3, 2]},
+    {"name": "adaptive_simple", "max_steps": 10, "max_trials": 2000, "divisor": 3},
+    {"name": "adaptive_asha", "target_trial_steps": 10, "max_trials": 20},
+    {"name": "adaptive_asha", "target_trial_steps": 1, "max_trials": 2, "max_concurrent_trials": 1},
+    {**PBT, "steps_per_round": 5},
+]
+TEN = {"batches": 10}
+LENGTH_SEARCHERS: list[dict[str, Any]] = [
+    {"name": "single", "max_length": 100},
+    {"name": "random", "max_length": {"records": 5}, "max_trials": 5, "max_concurrent_trials": 0},
+    {"name": "grid", "max_length": {"epochs": 5}, "max_concurrent_trials": 2},
+    {"name": "sync_halving", "num_rungs": 3, "max_length": TEN, "budget": {"batches": 100}},
+    {"name": "async_halving", "num_rungs": 3, "max_length": TEN, "max_trials": 9},
+    {"name": "adaptive", "max_length": TEN, "budget": {"batches": 11}},
+    {"name": "adaptive_simple", "max_length": TEN, "max_trials": 10},
+    {"name": "adaptive_asha", "max_length": TEN, "max_trials": 10, "stop_once": True},
+    {"name": "adaptive_asha", "max_time": 10, "time_metric": "batches", "max_trials": 10},
+    {**PBT, "length_per_round": TEN},
+    {"name": "custom", "unit": "epochs", "anything": {"else": 1}},
+]
+NAMES = ", ".join(sorted({searcher["name"] for searcher in STEP_SEARCHERS}))
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"name": "single"}, "searcher.max_steps", "is required"),
+    ({"name": "grid"}, "searcher.max_steps", "is required"),
+    ({"name": "random", "max_steps": 0, "max_trials": 1}, "searcher.max_steps", "at least 1"),
+    ({"name": "random", "max_steps": 1}, "searcher.max_trials", "is required"),
+    ({"name": "random", "max_steps": 1, "max_trials": 0}, "searcher.max_trials", "at least 1"),
+    ({"name": "random", "max_steps": 1, "max_trials": 10**6 + 1}, "searcher.max_trials", "1000000"),
+    ({"name": "random", "max_steps": 1, "max_trials": 1.0}, "searcher.max_trials", "an integer"),
+    ({"name": "rando", "max_steps": 1}, "searcher.name", f"must be one of {NAMES}, not"),
+    ({"name": ["random"], "max_steps": 1}, "searcher.name", "not a list"),
+    ({"max_steps": 1}, "searcher.name", "is required"),
+    ({"name": "custom", "max_steps": 1}, "searcher.name", "must be one of"),
+    ({"name": "single", "max_steps": {"batches": 1}}, "searcher.max_steps", "a number of steps"),
+    ({"name": "single", "max_steps": 1, "metric": ""}, "searcher.metric", "must not be empty"),
+    (
+        {"name": "single", "max_steps": 1, "source_trial_id": 1, "source_checkpoint_uuid": "a"},
+        "searcher.source_checkpoint_uuid",
+        "must not be given beside source_trial_id",
+    ),
+    (
+        {"name": "random", "max_steps": 1, "max_trials": 1, "max_concurrent_trials": 4},
+        "searcher.max_concurrent_trials",
+        "is not a known field",
+    ),
+    (
+        {"name": "adaptive", "target_trial_steps": 10, "step_budget": 10},
+        "searcher.step_budget",
+        "must be greater than target_trial_steps (10), not 10",
+    ),
+    (
+        {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50001},
+        "searcher.step_budget",
+        "must be at most 50000, not 50001",
+    ),
+    (
+        {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50, "divisor": 1},
+        "searcher.divisor",
+        "must be greater than 1",
+    ),
+    (
+        {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50, "mode": "wild"},
+        "searcher.mode",
+        "must be 'aggressive', 'standard' or 'conservative'",
+    ),
+    (
+        {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50, "max_rungs": 0},
+        "searcher.max_rungs",
+        "must be at least 1",
+    ),
+    (
+        {"name": "adaptive_simple", "max_steps": 10, "max_trials": 2001},
+        "searcher.max_trials",
+        "must be at most 2000",
+    ),
+    (
+        {
+            "name": "adaptive_asha",
+            "target_trial_steps": 9,
+            "max_trials": 9,
+            "max_concurrent_trials": -1,
+        },
+        "searcher.max_concurrent_trials",
+        "must be at least 0",
+    ),
+    (
+        {**PBT, "steps_per_round": 1, "replace_function": {"truncate_fraction": 0.6}},
+        "searcher.replace_function.truncate_fraction",
+        "must be at most 0.5, not 0.6",
+    ),
+    (
+        {**PBT, "steps_per_round": 1, "explore_function": {"perturb_factor": 2}},
+        "searcher.explore_function.resample_probability",
+        "is required",
+    ),
+    ({**PBT}, "searcher.steps_per_round", "is required"),
+]
+
+
+def with_searcher(searcher: dict[str, Any]) -> dict[str, Any]:
+    return {"searcher": {"metric": "loss", **searcher}}
+
+
+@pytest.mark.parametrize("searcher", STEP_SEARCHERS)
+def test_every_searcher_of_the_step_era_is_accepted(searcher: dict[str, Any]) -> None:
+    config = checked(STEP, with_searcher(searcher))
+    assert (config.era, config.unit) == ("step", "steps")
+
+
+@pytest.mark.parametrize("searcher", LENGTH_SEARCHERS)
+def test_every_searcher_of_the_length_era_is_accepted(searcher: dict[str, Any]) -> None:
+    needed = {"hyperparameters.global_batch_size": 8, "records_per_epoch": 80}
+    assert checked(LENGTH, {**with_searcher(searcher), **needed}).era == "length"
+
+
+@pytest.mark.parametrize(("searcher", "path", "message"), REFUSED)
+def test_every_rule_of_a_searcher_names_its_field(
+    searcher: dict[str, Any], path: str, message: str
+) -> None:
+    found = refusals(STEP, {**with_searcher(searcher), "batches_per_step": 100})
+    assert message in found[path]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "path", "message"),
+    [
+        ({"name": "single", "max_length": {"batches": 0}}, "searcher.max_length.batches", "1"),
+        ({"name": "single", "max_length": {"steps": 1}}, "searcher.max_length.steps", "unit"),
+        ({"name": "single", "max_length": {}}, "searcher.max_length", "exactly one of"),
+        (
+            {"name": "single", "max_length": {"batches": 1, "epochs": 1}},
+            "searcher.max_length",
+            "exactly one of",
+        ),
+        ({"name": "single", "max_length": "100"}, "searcher.max_length", "must be a length like"),
+        ({"name": "adaptive_asha", "max_trials": 5}, "searcher.max_length", "is required"),
+        (
+            {"name": "adaptive_asha", "max_trials": 5, "max_time": 5},
+            "searcher.time_metric",
+            "is required beside max_time",
+        ),
+        (
+            {"name": "adaptive", "max_length": TEN, "budget": {"records": 100}},
+            "searcher.budget",
+            "must be in batches, like max_length, not in records",
+        ),
+        (
+            {"name": "adaptive", "max_length": TEN, "budget": TEN},
+            "searcher.budget",
+            "must be greater than max_length (10), not 10",
+        ),
+    ],
+)
+def test_every_rule_of_a_length_names_its_field(
+    searcher: dict[str, Any], path: str, message: str
+) -> None:
+    assert message in refusals(LENGTH, with_searcher(searcher))[path]
+
+
+def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
+    from tests.unit.config.samples import changed, problems_of, text_of
+
+    tree = changed(LENGTH, with_searcher({"name": "grid"}))
+    (problem, empty) = problems_of(text_of(tree))
+    assert (problem.path, problem.message) == ("searcher.max_length", "is required")
+    assert "max_steps" in problem.hint
+    assert empty.path == "hyperparameters"
+
+
+def test_the_plan_of_a_single_search_keeps_the_unit_and_the_seed() -> None:
+    plan = checked(STEP, {"reproducibility.experiment_seed": 7}).search_plan()
+    assert plan.method == SinglePlan(10, STEP_ERA)
+    assert plan.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("base", "searcher", "method"),
+    [
+        (STEP, {"max_steps": 10, "max_trials": 5}, RandomPlan(10, 5, 0, STEP_ERA)),
+        (LENGTH, {"max_length": 70, "max_trials": 5}, RandomPlan(70, 5, 16, LENGTH_ERA)),
+    ],
+)
+def test_a_random_search_runs_16_trials_at_a_time_in_the_length_era(
+    base: dict[str, Any], searcher: dict[str, Any], method: RandomPlan
+) -> None:
+    config = checked(base, with_searcher({"name": "random", **searcher}))
+    assert config.search_plan().method == method
+    assert config.trials == 5
+
+
+def test_a_grid_search_plans_all_of_its_points() -> None:
+    grid = {
+        "lr": {"type": "double", "minval": 0, "maxval": 1, "count": 3},
+        "layers": {"type": "int", "minval": 1, "maxval": 2, "count": 5},
+        "arch": {"a": {"type": "categorical", "vals": [1, 2]}},
+    }
+    searcher = {"name": "grid", "max_length": 5, "max_concurrent_trials": 0}
+    config = checked(LENGTH, {**with_searcher(searcher), "hyperparameters": grid})
+    assert config.search_plan().method == GridPlan(5, 0, LENGTH_ERA)
+    assert config.trials == 12  # 3 * min(5, 2 - 1 + 1) * 2
+
+
+@pytest.mark.parametrize("searcher", [it for it in STEP_SEARCHERS if len(it) > 3])
+def test_a_later_searcher_checks_but_does_not_plan(searcher: dict[str, Any]) -> None:
+    config = checked(STEP, with_searcher(searcher))
+    if searcher["name"] in ("single", "random", "grid"):
+        return
+    with pytest.raises(SearcherNotAvailable) as caught:
+        config.search_plan()
+    assert str(caught.value) == (
+        f"searcher {searcher['name']} is not available yet; available: single, random, grid"
+    )

@@ -1,0 +1,254 @@
+"""The house rules as functions: each takes one source file and names every breach in it."""
+
+import ast
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROOT = Path(__file__).resolve().parents[3]
+PRODUCT = ("control_plane", "provisioner", "lambdas", "harness", "infra", "images")
+SCANNED = (*PRODUCT, "bench", "tests", "examples")
+
+LINE_CHARACTERS_MAX = 100
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+PURE_FUNCTION_LINES_MAX = 60
+
+PURE_FOLDERS = tuple(f"control_plane/{x}" for x in ("actors", "searchers", "scheduling", "config"))
+PURE_FILES = ("provisioner/decide.py", "provisioner/model.py")
+PURE_MODULES = tuple(
+    path.removesuffix(".py").replace("/", ".") for path in (*PURE_FOLDERS, *PURE_FILES)
+)
+RANDOMNESS = "control_plane/searchers/randomness.py"
+CONFIG_PACKAGES = ("pydantic", "pydantic_core", "yaml")
+
+# Modules of the standard library that see a clock, chance, the machine or other processes.
+IMPURE_MODULES = _words(
+    "time random secrets os io pathlib glob shutil tempfile fileinput socket socketserver ssl "
+    "select selectors signal threading multiprocessing concurrent subprocess asyncio sched queue "
+    "sqlite3 dbm shelve pickle urllib http smtplib ftplib logging getpass platform pwd importlib "
+    "runpy ctypes mmap atexit gc resource contextvars webbrowser zoneinfo locale"
+)
+PURE_PARTS = ("urllib.parse",)
+IMPURE_CALLS = _words(
+    "datetime.now datetime.utcnow datetime.today date.today uuid.uuid1 uuid.uuid4 "
+    "sys.stdin sys.stdout sys.stderr sys.argv"
+)
+IMPURE_NAMES = _words("uuid1 uuid4")
+IMPURE_BUILTINS = _words("open input print exec eval __import__ breakpoint")
+
+SDK_HOMES = {
+    "sqlite3": ("control_plane/state/sqlite.py",),
+    "boto3": ("dynamodb.py", "s3.py", "aws.py"),
+    "botocore": ("dynamodb.py", "s3.py", "aws.py"),
+    "google": ("firestore.py", "gcs.py", "gcp.py"),
+}
+SERVER_PACKAGES = ("control_plane", "provisioner", "lambdas", "infra")
+VAGUE_NAMES = _words("util utils helper helpers common manager managers misc")
+# Written in two halves so that this file keeps its own rule.
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|NotImplemented" + r"Error)\b")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the root of the repository, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def is_product(self) -> bool:
+        return self.path.split("/")[0] in PRODUCT
+
+    @property
+    def is_pure(self) -> bool:
+        return self.path in PURE_FILES or self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
+
+    def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
+        """Every function with its length in lines, decorators not counted."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node, (node.end_lineno or node.lineno) - node.lineno + 1
+
+    def imports(self) -> Iterator[tuple[ast.stmt, str]]:
+        """Every imported module, absolute and dotted, wherever in the file it is imported."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = self._absolute(node)
+                # `from package import module` imports the module too.
+                yield from ((node, f"{module}.{alias.name}") for alias in node.names)
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        folders = PurePosixPath(self.path.removeprefix("harness/")).parts[: -node.level]
+        return ".".join((*folders, *([node.module] if node.module else [])))
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def sources(root: Path = ROOT) -> list[Source]:
+    """Every Python file the rules hold for, in the order of the paths."""
+    found = (path for folder in SCANNED for path in (root / folder).rglob("*.py"))
+    return [
+        Source(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted(found)
+    ]
+
+
+def breaches(rule: Rule, files: list[Source]) -> list[str]:
+    return [f"{file.path}:{breach}" for file in files for breach in rule(file)]
+
+
+def lines_are_short(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if len(line) > LINE_CHARACTERS_MAX:
+            yield f"{number}: {len(line)} characters, the limit is {LINE_CHARACTERS_MAX}"
+
+
+def files_are_short(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"1: {lines} lines, the limit is {FILE_LINES_MAX}"
+
+
+def functions_are_short(source: Source) -> Iterator[str]:
+    limit = PURE_FUNCTION_LINES_MAX if source.is_pure else FUNCTION_LINES_MAX
+    for node, lines in source.functions():
+        if lines > limit:
+            yield f"{node.lineno}: {node.name} has {lines} lines, the limit is {limit}"
+
+
+def modules_say_what_they_are(source: Source) -> Iterator[str]:
+    if source.path.split("/")[0] not in ("tests", "examples") and not ast.get_docstring(
+        source.tree
+    ):
+        yield "1: the module has no docstring"
+
+
+def names_are_nouns_of_the_domain(source: Source) -> Iterator[str]:
+    for part in PurePosixPath(source.path).with_suffix("").parts:
+        words = part.split("_")
+        if part in VAGUE_NAMES or words[-1] in VAGUE_NAMES:
+            yield f"1: {part!r} says nothing about what is in it"
+
+
+def nothing_is_left_unfinished(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if found := UNFINISHED.search(line):
+            yield f"{number}: {found.group()}"
+
+
+def no_exception_is_caught_blindly(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield f"{node.lineno}: bare except"
+
+
+def pure_folders_import_nothing_impure(source: Source) -> Iterator[str]:
+    if not source.is_pure:
+        return
+    for node, name in source.imports():
+        if not _may_import(source, name):
+            yield f"{node.lineno}: a pure module imports {name}"
+
+
+def _may_import(source: Source, name: str) -> bool:
+    top = name.split(".")[0]
+    if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
+        return True
+    if top in sys.stdlib_module_names:
+        return top not in IMPURE_MODULES or (top == "random" and source.path == RANDOMNESS)
+    return top in CONFIG_PACKAGES and source.path.startswith("control_plane/config/")
+
+
+def pure_folders_see_no_clock_and_no_chance(source: Source) -> Iterator[str]:
+    if not source.is_pure:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and _is_impure_call(source, node):
+            yield f"{node.lineno}: a pure module uses {ast.unparse(node)}"
+        elif isinstance(node, ast.Name) and node.id in IMPURE_NAMES | IMPURE_BUILTINS:
+            yield f"{node.lineno}: a pure module uses {node.id}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "random":
+            yield f"{node.lineno}: import the module random, so that only random.Random is used"
+
+
+def _is_impure_call(source: Source, node: ast.Attribute) -> bool:
+    dotted = ast.unparse(node)
+    if dotted.startswith("random."):
+        return dotted != "random.Random"
+    return ".".join(dotted.split(".")[-2:]) in IMPURE_CALLS
+
+
+def each_sdk_has_one_home(source: Source) -> Iterator[str]:
+    if not source.is_product:
+        return
+    for node, name in source.imports():
+        homes = SDK_HOMES.get(name.split(".")[0])
+        if homes is not None and not _ends_with_part(source.path, homes):
+            yield f"{node.lineno}: {name} is imported outside {', '.join(homes)}"
+
+
+def torch_stays_in_its_folder(source: Source) -> Iterator[str]:
+    if not source.is_product or source.path.startswith("harness/detcloud/pytorch/"):
+        return
+    lazy = source.path.startswith("harness/detcloud/core/distributed")
+    inside = {id(child) for node, _ in source.functions() for child in ast.walk(node)}
+    for node, name in source.imports():
+        if _within(name, ("torch",)) and not (lazy and id(node) in inside):
+            yield f"{node.lineno}: torch is imported outside detcloud/pytorch"
+
+
+def detcloud_never_imports_the_server(source: Source) -> Iterator[str]:
+    if not source.path.startswith("harness/"):
+        return
+    for node, name in source.imports():
+        if _within(name, SERVER_PACKAGES):
+            yield f"{node.lineno}: detcloud imports {name}"
+
+
+def function_lengths(files: list[Source]) -> tuple[int, float]:
+    """How many functions the product has and their median length in lines."""
+    lengths = [lines for file in files if file.is_product for _, lines in file.functions()]
+    return len(lengths), statistics.median(lengths) if lengths else 0
+
+
+def _within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _ends_with_part(path: str, homes: tuple[str, ...]) -> bool:
+    return any(path == home or path.endswith(f"/{home}") for home in homes)
+
+
+RULES: tuple[Rule, ...] = (
+    lines_are_short,
+    files_are_short,
+    functions_are_short,
+    modules_say_what_they_are,
+    names_are_nouns_of_the_domain,
+    nothing_is_left_unfinished,
+    no_exception_is_caught_blindly,
+    pure_folders_import_nothing_impure,
+    pure_folders_see_no_clock_and_no_chance,
+    each_sdk_has_one_home,
+    torch_stays_in_its_folder,
+    detcloud_never_imports_the_server,
+)

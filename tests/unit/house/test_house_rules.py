@@ -1,0 +1,147 @@
+"""The house rules hold in the whole tree, and each of them can fail."""
+
+import pytest
+
+from tests.unit.house.rules import (
+    ROOT,
+    RULES,
+    Rule,
+    Source,
+    breaches,
+    detcloud_never_imports_the_server,
+    each_sdk_has_one_home,
+    files_are_short,
+    function_lengths,
+    functions_are_short,
+    lines_are_short,
+    modules_say_what_they_are,
+    names_are_nouns_of_the_domain,
+    no_exception_is_caught_blindly,
+    nothing_is_left_unfinished,
+    pure_folders_import_nothing_impure,
+    pure_folders_see_no_clock_and_no_chance,
+    sources,
+    torch_stays_in_its_folder,
+)
+
+ACTOR = "control_plane/actors/trial.py"
+CONFIG = "control_plane/config/merge.py"
+RANDOMNESS = "control_plane/searchers/randomness.py"
+API = "control_plane/api/app.py"
+CLI = "harness/detcloud/cli/main.py"
+
+
+@pytest.fixture(scope="module")
+def tree() -> list[Source]:
+    return sources()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_rule_holds(rule: Rule, tree: list[Source]) -> None:
+    found = breaches(rule, tree)
+    assert not found, "\n".join(found)
+
+
+def test_the_whole_tree_is_read(tree: list[Source]) -> None:
+    paths = {file.path for file in tree}
+    assert "tests/unit/house/rules.py" in paths
+    assert all((ROOT / path).is_file() for path in paths)
+
+
+def _function(lines: int) -> str:
+    # The def line, lines - 2 assignments, a return.
+    return "\n".join(["def long():", *["    a = 1"] * (lines - 2), "    return a"])
+
+
+CAUGHT: list[tuple[Rule, str, str]] = [
+    (lines_are_short, API, "a = '" + "x" * 95 + "'"),  # 5 + 95 + 1 = 101
+    (files_are_short, API, "a = 1\n" * 501),
+    (functions_are_short, API, _function(71)),
+    (functions_are_short, ACTOR, _function(61)),
+    (functions_are_short, "provisioner/decide.py", _function(61)),
+    (functions_are_short, API, "async " + _function(71)),
+    (modules_say_what_they_are, API, "a = 1"),
+    (names_are_nouns_of_the_domain, "control_plane/utils.py", ""),
+    (names_are_nouns_of_the_domain, "control_plane/common/trial.py", ""),
+    (names_are_nouns_of_the_domain, "provisioner/instance_manager.py", ""),
+    (nothing_is_left_unfinished, API, "# TO" + "DO: later"),
+    (nothing_is_left_unfinished, API, "raise NotImplemented" + "Error"),
+    (no_exception_is_caught_blindly, API, "try:\n    a()\nexcept:\n    pass"),
+    (pure_folders_import_nothing_impure, ACTOR, "import time"),
+    (pure_folders_import_nothing_impure, ACTOR, "from os import environ"),
+    (pure_folders_import_nothing_impure, ACTOR, "def f():\n    import socket"),
+    (pure_folders_import_nothing_impure, ACTOR, "import urllib.request"),
+    (pure_folders_import_nothing_impure, ACTOR, "import random"),
+    (pure_folders_import_nothing_impure, ACTOR, "import pydantic"),
+    (pure_folders_import_nothing_impure, ACTOR, "from control_plane import dispatch"),
+    (pure_folders_import_nothing_impure, ACTOR, "from ..state import table"),
+    (pure_folders_import_nothing_impure, CONFIG, "import requests"),
+    (pure_folders_import_nothing_impure, "provisioner/model.py", "import threading"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "import datetime\ndatetime.datetime.now()"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "now = datetime.utcnow"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "import uuid\nuuid.uuid4()"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "from uuid import uuid4\nuuid4()"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "open('x')"),
+    (pure_folders_see_no_clock_and_no_chance, RANDOMNESS, "import random\nrandom.random()"),
+    (pure_folders_see_no_clock_and_no_chance, RANDOMNESS, "from random import randint"),
+    (each_sdk_has_one_home, API, "import sqlite3"),
+    (each_sdk_has_one_home, "control_plane/state/table.py", "import boto3"),
+    (each_sdk_has_one_home, "control_plane/state/sqlite.py", "import boto3"),
+    (each_sdk_has_one_home, API, "from google.cloud import firestore"),
+    (torch_stays_in_its_folder, CLI, "import torch"),
+    (torch_stays_in_its_folder, CLI, "def f():\n    from torch import nn"),
+    (torch_stays_in_its_folder, "harness/detcloud/core/distributed.py", "import torch.distributed"),
+    (detcloud_never_imports_the_server, CLI, "from control_plane.config import merge"),
+    (detcloud_never_imports_the_server, CLI, "def f():\n    import lambdas"),
+]
+
+ACCEPTED: list[tuple[Rule, str, str]] = [
+    (lines_are_short, API, "a = '" + "x" * 94 + "'"),
+    (files_are_short, API, "a = 1\n" * 500),
+    (functions_are_short, API, _function(70)),
+    (functions_are_short, ACTOR, _function(60)),
+    (modules_say_what_they_are, "tests/unit/test_x.py", "a = 1"),
+    (pure_folders_import_nothing_impure, ACTOR, "import math, datetime, uuid, urllib.parse"),
+    (pure_folders_import_nothing_impure, ACTOR, "from . import pool\nfrom .pool import Pool"),
+    (pure_folders_import_nothing_impure, ACTOR, "from control_plane.searchers import asha"),
+    (pure_folders_import_nothing_impure, CONFIG, "import yaml, pydantic"),
+    (pure_folders_import_nothing_impure, RANDOMNESS, "import random"),
+    (pure_folders_import_nothing_impure, API, "import time"),
+    (pure_folders_see_no_clock_and_no_chance, RANDOMNESS, "import random\nrandom.Random(1)"),
+    (pure_folders_see_no_clock_and_no_chance, ACTOR, "message.random_seed, state.now"),
+    (each_sdk_has_one_home, "control_plane/state/sqlite.py", "import sqlite3"),
+    (each_sdk_has_one_home, "provisioner/clouds/aws.py", "import boto3"),
+    (each_sdk_has_one_home, "bench/states.py", "import sqlite3"),
+    (torch_stays_in_its_folder, "harness/detcloud/pytorch/trial.py", "import torch"),
+    (torch_stays_in_its_folder, "harness/detcloud/core/distributed.py", "def f():\n import torch"),
+    (torch_stays_in_its_folder, CLI, "import torchgen"),
+    (detcloud_never_imports_the_server, CLI, "from detcloud.cli import main"),
+    (detcloud_never_imports_the_server, "lambdas/embedded.py", "import control_plane"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), CAUGHT)
+def test_a_breach_is_caught(rule: Rule, path: str, text: str) -> None:
+    assert breaches(rule, [Source(path, text)]) != []
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), ACCEPTED)
+def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
+    assert breaches(rule, [Source(path, text)]) == []
+
+
+def test_every_rule_has_a_snippet_that_breaks_it() -> None:
+    assert {rule for rule, _, _ in CAUGHT} == set(RULES)
+
+
+def test_a_breach_names_the_file_and_the_line() -> None:
+    source = Source(API, '"""Says."""\n\nimport sqlite3\n')
+    assert breaches(each_sdk_has_one_home, [source]) == [
+        f"{API}:3: sqlite3 is imported outside control_plane/state/sqlite.py"
+    ]
+
+
+def test_the_median_counts_functions_of_the_product_only() -> None:
+    # Lengths 3, 5 and 10 in the product: the median is 5. The 50 lines of the test do not count.
+    product = [Source(API, _function(lines)) for lines in (3, 10, 5)]
+    assert function_lengths([*product, Source("tests/test_x.py", _function(50))]) == (3, 5)

@@ -1,0 +1,70 @@
+import pytest
+
+from control_plane.objects.store import Key, KeyInvalid
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model-code",
+        "model-code/" + "a" * 64,
+        "checkpoints/1/2/1/5f0c/.metadata",
+        "checkpoints/1/2/1/5f0c/a file, with: signs+=@~.pt",
+        "checkpoints/1/2/1/5f0c/gewöhnlich/模型.bin",
+        "logs/..." + "/a..b",
+        "a/" + "b" * 255,
+    ],
+)
+def test_a_plain_path_is_a_key(text: str) -> None:
+    assert str(Key(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model-code/",
+        "/model-code/x",
+        "//host/share",
+        "C:/windows",
+        "../etc/passwd",
+        ".partial/x",
+        "a/../b",
+        "a/./b",
+        "a//b",
+        "a/b/",
+        "a/..\\b",
+        "a\\..\\..\\b",
+        "\\\\host\\share/x",
+        "a/%2e%2e/b",
+        "a/%252e%252e/b",
+        "a/..;/b",
+        "a/b;x=1",
+        "a/b\0",
+        "a/b\n",
+        "a/\x1b[2J",
+        "a/\u202egnp.exe",
+        "a/\u200b..",
+        "a/\udc80",
+        "A/b",
+        "-a/b",
+        "a/" + "b" * 256,
+        "a/" + "é" * 128,  # 256 bytes
+        "a" + "/bbbbbbb" * 128,  # 1 + 8 * 128 = 1,025 bytes
+    ],
+)
+def test_a_trick_is_no_key(text: str) -> None:
+    with pytest.raises(KeyInvalid, match="object key"):
+        Key(text)
+
+
+def test_a_key_names_its_parts() -> None:
+    key = Key("checkpoints/1") / "model.pt"
+    assert key == Key("checkpoints/1/model.pt")
+    assert (key.namespace, key.name) == ("checkpoints", "model.pt")
+    assert key.parts == ("checkpoints", "1", "model.pt")
+
+
+def test_a_key_cannot_be_joined_out_of_its_folder() -> None:
+    with pytest.raises(KeyInvalid):
+        Key("checkpoints/1") / ".."
