@@ -1,7 +1,7 @@
 """The agent as the cluster sees it: its session's epoch and the allocations that belong on it."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -14,6 +14,7 @@ from control_plane.actors.messages import (
     AllocationRemoved,
 )
 from control_plane.actors.step import Turn
+from control_plane.evolve import evolve
 
 AGENTS = "agents"
 SESSIONS = "sessions"
@@ -33,7 +34,7 @@ class Desired:
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgentState:
     """The head. `revision` grows with every change of `desired`; `slots` as in AgentEnrolled."""
 
@@ -63,7 +64,7 @@ def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentSt
         case AgentDeclaredLost(epoch):
             if epoch != state.epoch:
                 return state
-            return _desiring(replace(state, lost=True), ())
+            return _desiring(evolve(state, lost=True), ())
         case _:
             assert_never(message)
 
@@ -110,7 +111,7 @@ def _fence(partition: str, agent: str, fields: dict[str, int], turn: Turn) -> No
 def _desiring(state: AgentState, desired: tuple[Desired, ...]) -> AgentState:
     if desired == state.desired:
         return state
-    return replace(state, desired=desired, revision=state.revision + 1)
+    return evolve(state, desired=desired, revision=state.revision + 1)
 
 
 def _without(state: AgentState, trial_id: int, epoch: int) -> tuple[Desired, ...]:

@@ -27,6 +27,7 @@ from control_plane.actors.messages import (
     WorkAssigned,
 )
 from control_plane.actors.step import Refused, Turn
+from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (
     Close,
@@ -78,7 +79,7 @@ class Summaries:
     trials: tuple[TrialSummary, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExperimentState:
     """The head. `trials` were created, of which `trials_open` have not ended."""
 
@@ -132,7 +133,7 @@ def fallback(state: ExperimentState | None, message: object, turn: Turn) -> Expe
     if state is None or state.status.final:
         return state
     text = f"internal error: {type(message).__name__} could not be processed"
-    return _with_status(replace(state, message=text), Status.STOPPING_ERROR, turn)
+    return _with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
 
 
 def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
@@ -199,7 +200,7 @@ def _with_status(state: ExperimentState, status: Status, turn: Turn) -> Experime
     turn.because(f"{state.status} to {status}")
     for summary in _open_trials(state, turn):
         turn.send(addresses.trial(summary.trial_id), ExperimentStatusChanged(status))
-    return _listed(_finished(replace(state, status=status), turn), turn)
+    return _listed(_finished(evolve(state, status=status), turn), turn)
 
 
 _FINAL = {
@@ -216,7 +217,7 @@ def _finished(state: ExperimentState, turn: Turn) -> ExperimentState:
         return state
     turn.because(f"{state.status} to {final}: no trial is left")
     progress = 1.0 if final is Status.COMPLETED else state.progress
-    return replace(state, status=final, ended_ms=turn.now_ms, progress=progress)
+    return evolve(state, status=final, ended_ms=turn.now_ms, progress=progress)
 
 
 def _continued(state: ExperimentState, turn: Turn) -> ExperimentState:
@@ -258,7 +259,7 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
     """Turns the search's operations into messages to trials."""
     definition = _definition(turn)
     progress = max(state.progress, search.progress(definition.plan, found.state))
-    state = replace(state, search=found.state, progress=progress)
+    state = evolve(state, search=found.state, progress=progress)
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:
         state = _created(state, creates, definition.settings, turn)
@@ -303,7 +304,7 @@ def _created(
             settings=settings,
         )
         turn.send(addresses.trial(trial_id), created)
-    return replace(
+    return evolve(
         state,
         ids=ids,
         trials=state.trials + len(creates),
@@ -321,7 +322,7 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
     units = max(summary.units, message.units)
     _summarise(message.number, summary._replace(units=units, metric=metric), turn)
     if state.best_metric is None or _better(state, message.metric, state.best_metric):
-        state = replace(state, best_metric=message.metric, best_trial=summary.trial_id)
+        state = evolve(state, best_metric=message.metric, best_trial=summary.trial_id)
     if units == summary.units:
         return state
     return _searched(state, TrialProgressed(message.number, units - summary.units), turn)
@@ -345,7 +346,7 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
     if summary is None or summary.status:
         return state
     _summarise(message.number, summary._replace(status=message.status), turn)
-    state = replace(
+    state = evolve(
         state,
         trials_open=state.trials_open - 1,
         trials_completed=state.trials_completed + (message.status is Status.COMPLETED),

@@ -35,10 +35,11 @@ class Status(StrEnum):
     @property
     def stopping(self) -> bool:
         """On the way to a final status."""
-        return self.value.startswith("STOPPING")
+        return self in _STOPPING
 
 
 _FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR})
+_STOPPING = frozenset(status for status in Status if status.name.startswith("STOPPING"))
 
 
 @dataclass(frozen=True, slots=True)

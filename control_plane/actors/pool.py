@@ -6,7 +6,7 @@ the end of a fold.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -27,13 +27,14 @@ from control_plane.actors.messages import (
 from control_plane.actors.ordered import Ordered
 from control_plane.actors.slots import AGENTS_PER_PART, Agents, AgentSlots
 from control_plane.actors.step import Turn
+from control_plane.evolve import evolve
 from control_plane.scheduling import fifo
 from control_plane.scheduling.model import Capacity, Request
 
 POOLS = "pools"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolState:
     """The head: sums over the parts. `unscheduled`: something changed since the last plan."""
 
@@ -77,7 +78,7 @@ def settle(state: PoolState, turn: Turn) -> PoolState:
     """Runs the scheduler if anything changed."""
     if not state.unscheduled:
         return state
-    state = replace(state, unscheduled=False, waits="")
+    state = evolve(state, unscheduled=False, waits="")
     return _scheduled(state, turn) if state.queued else state
 
 
@@ -100,7 +101,7 @@ def agents_of(turn: Turn) -> Agents:
 def _requested(state: PoolState, message: SlotsRequested, turn: Turn) -> PoolState:
     allocation = f"{message.trial_id}.{message.epoch}"
     queue_of(turn).put(message.ticket, (allocation, message.slots))
-    return replace(state, queued=state.queued + 1, unscheduled=True)
+    return evolve(state, queued=state.queued + 1, unscheduled=True)
 
 
 def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState:
@@ -113,7 +114,7 @@ def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState
     queued = queue.get(message.ticket)
     if isinstance(queued, list | tuple) and queued[0] == allocation:
         queue.remove(message.ticket)
-        return replace(state, queued=state.queued - 1, unscheduled=True)
+        return evolve(state, queued=state.queued - 1, unscheduled=True)
     agents = agents_of(turn)
     known = agents.get(message.agent) if message.agent else None
     candidates = [(message.agent, known)] if known else agents.items()
@@ -123,7 +124,7 @@ def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState
             removed = AllocationRemoved(message.trial_id, message.epoch)
             turn.send(addresses.agent(name), removed)
             freed = len(slots.running[allocation])
-            return replace(
+            return evolve(
                 state, free=state.free + freed, running=state.running - 1, unscheduled=True
             )
     return state
@@ -143,7 +144,7 @@ def _joined(state: PoolState, message: AgentJoined, turn: Turn) -> PoolState:
     after = AgentSlots(message.epoch, message.slots, running)
     agents.put(message.agent, after)
     before = before or AgentSlots(0, ())
-    return replace(
+    return evolve(
         state,
         agents=state.agents + (before.epoch == 0),
         slots=state.slots + len(after.slots) - len(before.slots),
@@ -162,7 +163,7 @@ def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
         _lose(allocation, message.agent, message.reason, turn)
     turn.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
     agents.remove(message.agent)
-    return replace(
+    return evolve(
         state,
         agents=state.agents - 1,
         slots=state.slots - len(known.slots),
@@ -200,7 +201,7 @@ def _scheduled(state: PoolState, turn: Turn) -> PoolState:
         free -= len(held)
     if plan.waits:
         turn.because(plan.waits)
-    return replace(
+    return evolve(
         state,
         free=free,
         queued=state.queued - len(plan.starts),

@@ -7,7 +7,7 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
@@ -36,6 +36,7 @@ from control_plane.actors.messages import (
     WorkAssigned,
 )
 from control_plane.actors.step import Turn
+from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
 CHECKPOINTS = "checkpoints"
@@ -62,7 +63,7 @@ class Wish(StrEnum):
     KILL = "kill"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held. `ticket` is its place in the pool's queue; `agent` is "" while
     queued.
@@ -76,7 +77,7 @@ class Allocation:
     wish_reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrialState:
     """The head. Lengths are in batches except `length_units`; `revision` counts changes of
     directives.
@@ -154,7 +155,7 @@ def fallback(state: TrialState | None, message: object, turn: Turn) -> TrialStat
     if state.status.final:
         return state
     text = f"internal error: {type(message).__name__} could not be processed"
-    return _ended(replace(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+    return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
 
 
 def wants_slots(state: TrialState) -> bool:
@@ -189,7 +190,7 @@ def _created(message: TrialCreated, turn: Turn) -> TrialState:
 
 def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> TrialState:
     """The search has spoken about everything reached so far."""
-    state = replace(
+    state = evolve(
         state,
         closed=state.closed or message.closed,
         answered=state.reached,
@@ -197,12 +198,12 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
     )
     if message.length is not None:
         length = _batches(state.settings, state.hparams, message.length)
-        state = replace(state, length_units=message.length, length=length)
+        state = evolve(state, length_units=message.length, length=length)
     return _next(state, turn)
 
 
 def _experiment_changed(state: TrialState, status: Status, turn: Turn) -> TrialState:
-    state = replace(state, experiment_status=status)
+    state = evolve(state, experiment_status=status)
     return _next(state, turn)
 
 
@@ -236,7 +237,7 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
         addresses.pool(state.settings.pool),
         SlotsRequested(state.trial_id, epoch, state.settings.slots, ticket),
     )
-    return replace(
+    return evolve(
         state,
         epoch=epoch,
         revision=1,
@@ -258,7 +259,7 @@ def _by_pool(
             return _wishing(state, allocation, Wish.PREEMPT, reason)
         case AllocationLost(reason=reason):
             turn.because(f"allocation {state.trial_id}.{state.epoch} was lost: {reason}")
-            return _released(replace(state, losses=state.losses + 1), allocation, turn)
+            return _released(evolve(state, losses=state.losses + 1), allocation, turn)
 
 
 def _by_agent(
@@ -271,7 +272,7 @@ def _by_agent(
         case ContainerStateReported(state=container):
             return _container(state, allocation, container)
         case EarlyExitReported(reason=reason):
-            return replace(state, early_exit=reason)
+            return evolve(state, early_exit=reason)
         case AllocationExited():
             return _exited(state, allocation, message, turn)
 
@@ -293,20 +294,20 @@ def _by_training(
 def _assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
     if allocation.agent:
         return state
-    placed = replace(
+    placed = evolve(
         allocation,
         agent=message.agent,
         slots=message.slots,
         state=_furthest(allocation.state, AllocationState.ASSIGNED),
     )
-    return replace(state, allocation=placed)
+    return evolve(state, allocation=placed)
 
 
 def _container(state: TrialState, allocation: Allocation, container: str) -> TrialState:
     if container not in AllocationState.__members__:
         return state
     furthest = _furthest(allocation.state, AllocationState(container))
-    return replace(state, allocation=replace(allocation, state=furthest))
+    return evolve(state, allocation=evolve(allocation, state=furthest))
 
 
 def _furthest(one: AllocationState, other: AllocationState) -> AllocationState:
@@ -316,8 +317,8 @@ def _furthest(one: AllocationState, other: AllocationState) -> AllocationState:
 def _wishing(state: TrialState, allocation: Allocation, wish: Wish, reason: str) -> TrialState:
     if allocation.wish is Wish.KILL or allocation.wish is wish:
         return state
-    wishing = replace(allocation, wish=wish, wish_reason=reason)
-    return replace(state, allocation=wishing, revision=state.revision + 1)
+    wishing = evolve(allocation, wish=wish, wish_reason=reason)
+    return evolve(state, allocation=wishing, revision=state.revision + 1)
 
 
 def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
@@ -325,7 +326,7 @@ def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> Tr
     smaller = state.settings.smaller_is_better
     if best is None or (message.metric < best if smaller else message.metric > best):
         best = message.metric
-    state = replace(
+    state = evolve(
         state, steps=max(state.steps, message.steps), metric=message.metric, best_metric=best
     )
     validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
@@ -340,7 +341,7 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
     assert state.length_units is not None
     reached = TrialLengthReached(state.number, state.length_units, message.metric, state.closed)
     turn.send(addresses.experiment(state.experiment_id), reached)
-    return replace(state, reached=message.length, steps=max(state.steps, message.length))
+    return evolve(state, reached=message.length, steps=max(state.steps, message.length))
 
 
 def _checkpointed(state: TrialState, message: CheckpointReported, turn: Turn) -> TrialState:
@@ -354,7 +355,7 @@ def _checkpointed(state: TrialState, message: CheckpointReported, turn: Turn) ->
     newest = state.checkpoint
     if newest is not None and newest.steps_completed > checkpoint.steps_completed:
         return state
-    return replace(state, checkpoint=checkpoint, steps=max(state.steps, checkpoint.steps_completed))
+    return evolve(state, checkpoint=checkpoint, steps=max(state.steps, checkpoint.steps_completed))
 
 
 def _exited(
@@ -362,16 +363,16 @@ def _exited(
 ) -> TrialState:
     turn.because(f"allocation {state.trial_id}.{state.epoch} exited: {message.reason}")
     if state.early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP):
-        state = replace(state, message=message.message or "the hyperparameters were refused")
+        state = evolve(state, message=message.message or "the hyperparameters were refused")
         return _ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
     if message.reason == "stop_requested":
         return _ended(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, turn)
     if message.reason == "completed":
-        return _ended(replace(state, closed=True), Status.COMPLETED, None, turn)
+        return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
     if message.reason in ("preempted", "idle"):
         return _released(state, allocation, turn)
     if message.reason == "lost":
-        return _released(replace(state, losses=state.losses + 1), allocation, turn)
+        return _released(evolve(state, losses=state.losses + 1), allocation, turn)
     if allocation.wish is Wish.KILL and state.experiment_status.stopping:
         return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
     return _failed(state, allocation, message, turn)
@@ -383,8 +384,8 @@ def _failed(
     text = message.message or f"the trial's process failed ({message.reason})"
     if allocation.wish is not Wish.RUN:
         # It was asked to stop and did not make it: no failure of its own.
-        return _released(replace(state, message=text), allocation, turn)
-    state = replace(state, restarts=state.restarts + 1, message=text)
+        return _released(evolve(state, message=text), allocation, turn)
+    state = evolve(state, restarts=state.restarts + 1, message=text)
     if state.restarts > state.settings.max_restarts:
         return _ended(state, Status.ERROR, ExitReason.ERRORED, turn)
     return _released(state, allocation, turn)
@@ -394,7 +395,7 @@ def _released(state: TrialState, allocation: Allocation, turn: Turn) -> TrialSta
     """Gives the slots back, rolls back to the latest checkpoint and goes on to what comes next."""
     _release(state, allocation, turn)
     steps = state.checkpoint.steps_completed if state.checkpoint else 0
-    return _next(replace(state, allocation=None, steps=min(state.steps, steps)), turn)
+    return _next(evolve(state, allocation=None, steps=min(state.steps, steps)), turn)
 
 
 def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
@@ -416,7 +417,7 @@ def _ended(
         message=state.message if status is Status.ERROR else "",
     )
     turn.send(addresses.experiment(state.experiment_id), ended)
-    return replace(state, status=status, allocation=None, ended_ms=turn.now_ms)
+    return evolve(state, status=status, allocation=None, ended_ms=turn.now_ms)
 
 
 def _batches(

@@ -26,6 +26,7 @@ from control_plane.dispatch.engine import Engine
 from control_plane.state.table import OPERATIONS_MAX, Conflict, Key, Put, Write
 
 SYNC_TRIES_MAX = 20
+DEFINITIONS_MAX = 256
 
 StoreLog = Callable[[int, LogChunk], Put]
 """Stores a chunk of a trial's log and returns the write of its index row."""
@@ -59,6 +60,7 @@ class AgentService:
         self._engine = engine
         self._spec_of = spec_of
         self._store_log = store_log
+        self._definitions: dict[int, Definition] = {}
 
     def enrol(
         self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
@@ -94,9 +96,15 @@ class AgentService:
         """An experiment's head and its definition."""
         address = addresses.experiment(experiment_id)
         state = self._engine.state(address)
-        definition = self._engine.part(address, "definition")
+        # A definition is written once, so it is read once.
+        definition = self._definitions.get(experiment_id) or self._engine.part(
+            address, "definition"
+        )
         if not isinstance(state, ExperimentState) or not isinstance(definition, Definition):
             return None
+        if len(self._definitions) >= DEFINITIONS_MAX:
+            self._definitions.clear()
+        self._definitions[experiment_id] = definition
         return state, definition
 
     def _take_all(self, agent: str, request: SyncRequest) -> Session:

@@ -4,6 +4,7 @@ A report counts once: the offset up to which a writer was read moves in the tran
 the messages, so a repeated call, a lost answer or a restarted agent changes nothing.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,10 +24,12 @@ ENVIRONMENT = "E#"
 INTENTS = "I#"
 LOGS = "L#"
 
+_GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed, by receiver."""
+    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each."""
 
     epoch: int = 0
     clock: int = 0
@@ -87,21 +90,19 @@ def take_reports(
         message = message_of(report, metrics[report.trial_id])
         if message is not None:
             to = addresses.trial(report.trial_id)
-            mail.setdefault(to, []).append(encode_for(to, message))
-        if kind == "metrics":
-            group = str(report.line.get("group"))[:64]
+            mail.setdefault(allocation, []).append(encode_for(to, message))
+        group = str(report.line.get("group"))
+        if kind == "metrics" and _GROUP.fullmatch(group):
             lines.setdefault((report.trial_id, group), []).append(report)
         elif kind in ("environment", "checkpoint_intent"):
             writes.append(_kept_line(report, str(kind)))
     writes += [_segment(trial_id, group, found) for (trial_id, group), found in lines.items()]
     session = replace(session, acked=acked, exited=exited)
     session, mailed = _mailed(agent, session, mail, now_ms)
-    return session, [*writes, *mailed], tuple(mail)
+    return session, [*writes, *mailed], tuple(dict.fromkeys(put.key.partition for put in mailed))
 
 
-def take_logs(
-    session: Session, chunks: Iterable[LogChunk]
-) -> tuple[Session, list[LogChunk]]:
+def take_logs(session: Session, chunks: Iterable[LogChunk]) -> tuple[Session, list[LogChunk]]:
     """The session after these chunks, and what of each is new."""
     logs = dict(session.logs)
     fresh: list[LogChunk] = []
@@ -123,6 +124,7 @@ def forget(session: Session, known: Iterable[str]) -> Session:
         acked={name: value for name, value in session.acked.items() if name in kept},
         logs={name: value for name, value in session.logs.items() if name in kept},
         exited=tuple(name for name in session.exited if name in kept),
+        sent={name: value for name, value in session.sent.items() if name in kept},
     )
 
 
@@ -131,15 +133,15 @@ def _mailed(
 ) -> tuple[Session, list[Put]]:
     clock, writes, sent = session.clock, list[Put](), dict(session.sent)
     sender = addresses.agent(agent)
-    for to, messages in mail.items():
+    for allocation, messages in mail.items():
         clock = mailbox.next_clock(clock, now_ms)
+        to = addresses.trial(int(allocation.partition(".")[0]))
         key = mailbox.mail_key(to, clock, sender)
-        previous = sent.pop(to, mailbox.UNKNOWN)
+        previous = sent.get(allocation, mailbox.FIRST)
         due_ms = now_ms + mailbox.BACKSTOP_MS
         writes.append(mailbox.put_mail(key, sender, previous, clock, messages, due_ms))
-        sent[to] = key.sort
-    kept = dict(list(sent.items())[-32:])
-    return replace(session, clock=clock, sent=kept), writes
+        sent[allocation] = key.sort
+    return replace(session, clock=clock, sent=sent), writes
 
 
 def _segment(trial_id: int, group: str, reports: list[Report]) -> Put:

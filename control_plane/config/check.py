@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
-from control_plane.config.experiment import ExperimentConfig, validated
+from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validated
 from control_plane.config.merge import merged, overridden
 from control_plane.config.names import three_words
 from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
@@ -42,7 +42,7 @@ def check(
         raise layers.refusal([error.finding]) from None
     tree = layers.merged(RULES[era], seed_default % (SEED_MAX + 1))
     config, findings = _validated(tree, era)
-    if findings or layers.findings or config is None:
+    if findings or layers.findings or layers.override_problems:
         raise layers.refusal(findings, tree)
     return config
 
@@ -57,6 +57,7 @@ class Layers:
     place: Place
     overridden: tuple[Loc, ...]
     findings: tuple[Finding, ...]
+    override_problems: tuple[Problem, ...]
 
     def merged(self, rules: EraRules, seed: int) -> Tree:
         """All layers over the defaults of the era."""
@@ -75,18 +76,17 @@ class Layers:
         """Every problem, located; a value that could not be read is not judged twice."""
         unread = {finding.loc for finding in self.findings}
         all_findings = [*self.findings, *(it for it in findings if it.loc not in unread)]
-        problems = [self._problem(it, tree or self.user) for it in all_findings]
+        problems = [self._problem(it, tree) for it in all_findings] + [*self.override_problems]
         distinct = {(it.path, it.line, it.message): it for it in problems}
         return ConfigInvalid(sorted(distinct.values(), key=_order))
 
-    def _problem(self, finding: Finding, tree: Tree) -> Problem:
+    def _problem(self, finding: Finding, tree: Tree | None) -> Problem:
         line, whole = line_of(self.place, finding.loc)
-        source = self._source(finding.loc)
-        if source and (not whole or source == "--config") and _holds(tree, finding.loc):
+        hint = finding.hint
+        source = self._source(finding.loc) if tree is None or _holds(tree, finding.loc) else ""
+        if source and (not whole or source == "--config"):
             line = None
-            hint = "; ".join(filter(None, (finding.hint, f"set by {source}")))
-        else:
-            hint = finding.hint
+            hint = "; ".join(filter(None, (hint, f"set by {source}")))
         path = path_text(finding.loc)
         return Problem(path, line, finding.value, finding.message, hint)
 
@@ -112,11 +112,22 @@ def read_layers(
     lower, findings = _read_template(template)
     findings = [*document.findings, *findings]
     places: list[Loc] = []
+    problems: list[Problem] = []
     for override in overrides:
         user, loc, finding = overridden(user, override)
         places.append(loc)
-        findings += [finding] if finding else []
-    return Layers(user, lower, dict(cluster or {}), document.place, tuple(places), tuple(findings))
+        if finding:
+            hint = "; ".join(filter(None, (finding.hint, "in --config")))
+            problems.append(Problem(path_text(finding.loc), None, None, finding.message, hint))
+    return Layers(
+        user=user,
+        template=lower,
+        cluster=dict(cluster or {}),
+        place=document.place,
+        overridden=tuple(places),
+        findings=tuple(findings),
+        override_problems=tuple(problems),
+    )
 
 
 def _read_template(text: str | None) -> tuple[Tree, list[Finding]]:
@@ -141,8 +152,8 @@ def _map(tree: object) -> Tree:
     return tree
 
 
-def _validated(tree: Tree, era: Era) -> tuple[ExperimentConfig | None, list[Finding]]:
-    """The configuration if its sections hold together, and all that is wrong with it."""
+def _validated(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Finding]]:
+    """The sections that are right, and all that is wrong with the configuration."""
     findings: list[Finding] = []
     try:
         config = validated(tree, era)
@@ -153,7 +164,7 @@ def _validated(tree: Tree, era: Era) -> tuple[ExperimentConfig | None, list[Find
         config = validated(rest, era)
     else:
         refused = frozenset()
-    findings += inconsistencies(config, RULES[era], refused)
+    findings += inconsistencies(config, scope_of_tree(tree, era), refused)
     return config, findings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from control_plane.config.eras import EraRules
+from control_plane.config.eras import Scope
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
@@ -13,44 +13,44 @@ from control_plane.config.problems import Finding, path_text
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.config.section import COUNT_MAX
 
-Rule = Callable[[ExperimentConfig, EraRules], Iterator[Finding]]
+Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
 
 BATCH_SIZE: Final = "global_batch_size"
 
 
 def inconsistencies(
-    config: ExperimentConfig, rules: EraRules, refused: frozenset[str]
+    config: ExperimentConfig, scope: Scope, refused: frozenset[str]
 ) -> Iterator[Finding]:
     """What is wrong between the sections; those in `refused` are not judged again."""
     for needed, rule in _RULES:
         if not needed & refused:
-            yield from rule(config, rules)
+            yield from rule(config, scope)
 
 
-def _entrypoint(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+def _entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     native = (config.internal or {}).get("native")
     if config.entrypoint is None and not native:
         hint = "like model_def:MyTrial"
         yield Finding(("entrypoint",), "is required", hint)
 
 
-def _searcher(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if config.searcher == NO_SEARCHER:
         hint = "like {name: single, metric: loss, max_length: {batches: 1000}}"
         yield Finding(("searcher",), "is required", hint)
 
 
-def _records_per_epoch(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+def _records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
     if users and not config.scale.records_per_epoch:
         message = f"is required, since {users[0]} counts epochs"
         yield Finding(("records_per_epoch",), message, "how many records one epoch has")
 
 
-def _batch_size(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+def _batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     lengths = config.lengths().items()
     users = [path_text(loc) for loc, it in lengths if it.unit in ("records", "epochs")]
-    if not users and not rules.global_batch_size_required:
+    if not users and not scope.rules.global_batch_size_required:
         return
     loc = ("hyperparameters", BATCH_SIZE)
     if BATCH_SIZE not in config.hyperparameters:
@@ -61,25 +61,27 @@ def _batch_size(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
     slots = config.resources.slots_per_trial
     if least is None:
         yield Finding(loc, "must be an integer of at least 1, or choose among such")
-    elif rules.global_batch_size_required and least < slots and not _is_native(config):
+    elif scope.rules.global_batch_size_required and least < slots and not _is_native(config):
         message = f"must be at least slots_per_trial ({slots}), but can be {least}"
         yield Finding(loc, message, "each slot needs at least one record of a batch", least)
 
 
-def _grid(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
-    if config.searcher.name != "grid":
+def _grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if scope.searcher != "grid":
         return
-    points = grid_points(config.hyperparameters, rules.grid_integers_extra)
+    points = grid_points(config.hyperparameters, scope.rules.grid_integers_extra)
     loc = ("hyperparameters",)
     if not config.hyperparameters:
         yield Finding(loc, "is required by the grid searcher, which has no point without any")
-    elif points > rules.grid_points_max:
-        message = f"make a grid of {_shown(points)} points, at most {rules.grid_points_max} are"
+    elif points > scope.rules.grid_points_max:
+        message = (
+            f"make a grid of {_shown(points)} points, at most {scope.rules.grid_points_max} are"
+        )
         yield Finding(loc, f"{message} allowed", "lower a count or use the random searcher")
 
 
-def _constants(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
-    if config.searcher.name != "single" or not rules.single_constants:
+def _constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if scope.searcher != "single" or not scope.rules.single_constants:
         return
     for loc, parameter in leaves(config.hyperparameters):
         if not isinstance(parameter, Const):
@@ -87,7 +89,7 @@ def _constants(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
             yield Finding(loc, "must be constant for the single searcher", hint)
 
 
-def _countable(config: ExperimentConfig, rules: EraRules) -> Iterator[Finding]:
+def _countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     worth = {
         "steps": config.scale.batches_per_step,
         "epochs": config.scale.records_per_epoch,
@@ -103,8 +105,8 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"records_per_epoch"}), _records_per_epoch),
     (frozenset({"records_per_epoch", "batches_per_step"}), _countable),
     (frozenset({"hyperparameters", "resources"}), _batch_size),
-    (frozenset({"searcher", "hyperparameters"}), _grid),
-    (frozenset({"searcher", "hyperparameters"}), _constants),
+    (frozenset({"hyperparameters"}), _grid),
+    (frozenset({"hyperparameters"}), _constants),
 )
 
 

@@ -112,17 +112,19 @@ def era_of(trees: Sequence[Tree]) -> Era:
     step = next((loc for tree in trees for loc in _step_fields(tree)), None)
     length = next((loc for tree in trees for loc in _length_fields(tree)), None)
     if step and length:
-        raise EraMixed(step, length)
+        place = length if length in _length_fields(trees[0]) else step
+        raise EraMixed(place, step, length)
     return Era.STEP if step else Era.LENGTH
 
 
 class EraMixed(ConfigInvalid):
     """A configuration has fields of both eras; `finding` names the first of each."""
 
-    def __init__(self, step: Loc, length: Loc) -> None:
+    def __init__(self, place: Loc, step: Loc, length: Loc) -> None:
         self.finding = Finding(
-            length,
-            f"belongs to the length era, but {path_text(step)} belongs to the step era",
+            place,
+            f"mixes the eras: {path_text(step)} counts steps, but {path_text(length)} counts"
+            " batches, records or epochs",
             "use one era's fields alone; config check --migrate rewrites steps as lengths",
         )
         super().__init__([])

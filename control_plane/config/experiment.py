@@ -249,10 +249,10 @@ def validated(tree: Tree, era: Era) -> ExperimentConfig:
         pydantic.ValidationError: with every section that is wrong.
     """
     model = StepConfig if era is Era.STEP else LengthConfig
-    return model.model_validate(tree, context=scope(tree, era))
+    return model.model_validate(tree, context=scope_of_tree(tree, era))
 
 
-def scope(tree: Tree, era: Era) -> Scope:
+def scope_of_tree(tree: Tree, era: Era) -> Scope:
     """What the check of a single value may know."""
     searcher = tree.get("searcher")
     name = searcher.get("name") if isinstance(searcher, Mapping) else None

@@ -46,7 +46,7 @@ def overridden(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None]:
     path, equals, text = override.partition("=")
     loc: Loc = tuple(path.strip().split("."))
     if not equals or not all(loc) or len(loc) > DEPTH_MAX:
-        return tree, (), Finding(loc, "is not of the form path.to.field=value", value=override)
+        return tree, (), Finding(loc, "is not of the form path.to.field=value")
     try:
         document = parse(text)
     except ConfigInvalid as error:

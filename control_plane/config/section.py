@@ -181,7 +181,7 @@ _MESSAGES: Final = {
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
     "literal_error": "must be {expected}",
-    "greater_than": "must be greater than {gt}",
+    "greater_than": "must be greater than {gt:g}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",

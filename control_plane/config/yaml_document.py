@@ -68,7 +68,9 @@ def parse(text: str) -> Document:
         return builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _unreadable(error.problem or "", None if mark is None else mark.line + 1) from None
+        # The end of the text counts as a line of its own.
+        line = None if mark is None else min(mark.line + 1, len(text.splitlines()))
+        raise _unreadable(error.problem or "", line) from None
     except yaml.YAMLError as error:
         raise _unreadable(getattr(error, "reason", "") or "the text", None) from None
 

@@ -10,6 +10,7 @@ from control_plane.dispatch import mailbox
 from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
 from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at
 from control_plane.dispatch.mailbox import Mail
+from control_plane.evolve import evolve
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, Put, Write
 
 JOURNAL = "Z#"
@@ -102,7 +103,7 @@ def commit_of(
         header, sends = _spilled(before, fold)
     clock = max([header.clock, *(mail.clock for mail in fold.consumed)])
     revision = before.revision + 1
-    header, mailed = mail_out(before.address, replace(header, clock=clock), sends, now_ms)
+    header, mailed = mail_out(before.address, evolve(header, clock=clock), sends, now_ms)
     header, timers = _timers(before.address, header, fold, now_ms)
     kind = before.kind
     state = kind.encode_state(fold.state)
@@ -126,7 +127,7 @@ def drain_of(before: Snapshot, entries: list[tuple[str, list[Encoded]]], now_ms:
     assert spill is not None
     left = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
     header, mailed = mail_out(
-        before.address, replace(before.header, spill=left), dict(entries), now_ms
+        before.address, evolve(before.header, spill=left), dict(entries), now_ms
     )
     revision = before.revision + 1
     state = before.kind.encode_state(before.state)
@@ -198,7 +199,7 @@ def _timers(address: str, header: Header, fold: Fold, now_ms: int) -> tuple[Head
         key = mailbox.timer_key(address, timer.due_ms, clock)
         encoded = [encode_for(address, timer.message)]
         writes.append(mailbox.put_mail(key, address, mailbox.FIRST, clock, encoded, timer.due_ms))
-    return replace(header, clock=clock), writes
+    return evolve(header, clock=clock), writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ def _spilled(before: Snapshot, fold: Fold) -> tuple[Header, dict[str, list[Encod
         stretch.append(entry)
         size += weight
     fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
-    return replace(before.header, spill=Spill(0, number)), {}
+    return evolve(before.header, spill=Spill(0, number)), {}
 
 
 def _journal(

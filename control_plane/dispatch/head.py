@@ -4,11 +4,12 @@ The header is one line of JSON, so that the state's bytes are kept and compared 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
 from control_plane.dispatch.mailbox import FIRST, UNKNOWN
+from control_plane.evolve import evolve
 
 HEAD = "A"
 PARTS = "P#"
@@ -28,7 +29,7 @@ class Spill:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Header:
     """What the engine keeps of an actor. `sent`: the last row sent, by receiver, the most recent
     last.
@@ -48,7 +49,7 @@ class Header:
         sent = {to: row for to, row in self.sent.items() if to not in rows} | dict(rows)
         surplus = len(sent) - SENT_MAX
         kept = dict(list(sent.items())[surplus:]) if surplus > 0 else sent
-        return replace(self, clock=clock, sent=kept, forgot=self.forgot or surplus > 0)
+        return evolve(self, clock=clock, sent=kept, forgot=self.forgot or surplus > 0)
 
 
 _HEADER: TypeAdapter[Header] = TypeAdapter(Header)

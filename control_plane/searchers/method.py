@@ -106,7 +106,7 @@ class TrialExited:
 Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tally:
     """What the driver counts over all trials; 0 <= closed <= created <= requested.
 

@@ -24,12 +24,14 @@ class Generator:
     so a caller stores the two apart: `key` rarely, `position` after every draw.
     """
 
-    __slots__ = ("_random",)
+    __slots__ = ("_drawn", "_key", "_position")
 
-    def __init__(self, words: tuple[int, ...], position: int) -> None:
-        """Take 624 words of 32 bits and a position in 0..624; prefer `seeded` and `restored`."""
-        self._random = random.Random(0)
-        self._random.setstate((_STATE_VERSION, (*words, position), None))
+    def __init__(self, key: bytes, position: int) -> None:
+        """Take a key of 2496 bytes and a position in 0..624; prefer `seeded` and `restored`."""
+        self._key = key
+        self._position = position
+        # Unpacking the key costs more than most events draw: it waits for the first word.
+        self._drawn: random.Random | None = None
 
     @classmethod
     def seeded(cls, seed: int) -> "Generator":
@@ -40,7 +42,7 @@ class Generator:
         for i in range(1, KEY_WORDS):
             last = words[-1]
             words.append((_INIT_MULTIPLIER * (last ^ (last >> 30)) + i) & _WORD_MAX)
-        return cls(tuple(words), KEY_WORDS)
+        return cls(_KEY.pack(*words), KEY_WORDS)
 
     @classmethod
     def restored(cls, key: bytes, position: int) -> "Generator":
@@ -52,25 +54,25 @@ class Generator:
             raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
         if not 0 <= position <= KEY_WORDS:
             raise ValueError(f"generator position {position} is outside 0..{KEY_WORDS}")
-        return cls(_KEY.unpack(key), position)
+        return cls(key, position)
 
     @property
     def key(self) -> bytes:
         """The 624 words of the state, little-endian: 2496 bytes."""
-        return _KEY.pack(*self._internal()[:KEY_WORDS])
+        return self._key if self._drawn is None else _KEY.pack(*self._internal()[:KEY_WORDS])
 
     @property
     def position(self) -> int:
         """How many words of the key are used, 0..624; at 624 the next word twists the key."""
-        return self._internal()[KEY_WORDS]
+        return self._position if self._drawn is None else self._internal()[KEY_WORDS]
 
     def word(self) -> int:
         """Draw 32 bits."""
-        return self._random.getrandbits(32)
+        return self._words().getrandbits(32)
 
     def uniform(self) -> float:
         """Draw from [0, 1) with 53 bits: two words; equal to RandomState.random_sample()."""
-        return self._random.random()
+        return self._words().random()
 
     def below(self, n: int) -> int:
         """Draw an integer in [0, n) as RandomState.randint(n) does; 1 <= n <= 2**64.
@@ -88,6 +90,13 @@ class Generator:
             if (value := value & mask) <= top:
                 return value
 
+    def _words(self) -> random.Random:
+        if self._drawn is None:
+            self._drawn = random.Random(0)
+            state = (*_KEY.unpack(self._key), self._position)
+            self._drawn.setstate((_STATE_VERSION, state, None))
+        return self._drawn
+
     def _internal(self) -> tuple[int, ...]:
-        state: tuple[int, ...] = self._random.getstate()[1]
+        state: tuple[int, ...] = self._words().getstate()[1]
         return state

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from control_plane.evolve import evolve
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.method import (
     Close,
@@ -48,7 +49,7 @@ class SearchPlan:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchState:
     """A search between two events, beside the generator's key; `position` is the generator's."""
 
@@ -126,8 +127,8 @@ def expand(
             created.append(_trial(plan, trial, head, i, generator))
         if count < head.count:
             backlog.insert(0, _after(head, count))
-    tally = replace(state.tally, created=state.tally.created + len(created))
-    after = replace(state, tally=tally, backlog=tuple(backlog), position=generator.position)
+    tally = evolve(state.tally, created=state.tally.created + len(created))
+    after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
     _check(after, generator)
     return SearchStep(after, tuple(created), more=bool(backlog))
 
@@ -162,14 +163,14 @@ def _is_late(state: SearchState, event: Event) -> bool:
 def _counted(tally: Tally, event: Event) -> Tally:
     match event:
         case TrialReached():
-            return replace(tally, reached=tally.reached + 1)
+            return evolve(tally, reached=tally.reached + 1)
         case TrialProgressed(units=units):
             _check_units(event.trial, units)
-            return replace(tally, units=tally.units + units, open_units=tally.open_units + units)
+            return evolve(tally, units=tally.units + units, open_units=tally.open_units + units)
         case TrialClosed(units=units):
             return _closed(tally, event.trial, units)
         case TrialExited(reason=reason, units=units):
-            return replace(
+            return evolve(
                 _closed(tally, event.trial, units),
                 exited=tally.exited + 1,
                 errored=tally.errored + (reason is ExitReason.ERRORED),
@@ -182,7 +183,7 @@ def _closed(tally: Tally, trial: int, units: float) -> Tally:
     closed = tally.closed + 1
     # Sums of fractions do not cancel exactly: what is left of them must not outlive the trials.
     left = 0.0 if closed == tally.created else max(tally.open_units - units, 0.0)
-    return replace(tally, closed=closed, open_units=left)
+    return evolve(tally, closed=closed, open_units=left)
 
 
 def _check_units(trial: int, units: float) -> None:
@@ -200,7 +201,7 @@ def _folded(
     """Take a method's answer: queue its creates, pass the rest on, end a search that is done."""
     creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
     wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
-    tally = replace(tally, requested=tally.requested + sum(create.count for create in creates))
+    tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
     if tally.requested == tally.closed:
         wishes.append(Shutdown(_failed(plan, tally)))
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)

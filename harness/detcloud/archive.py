@@ -113,14 +113,14 @@ def pack(
     path = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            _write(file, sources)
+            tar_bytes = _write(file, sources)
         size = path.stat().st_size
-        total = sum(source.size for source in sources)
-        _check_ratio(total, size)
+        _check_ratio(tar_bytes, size)
     except BaseException:
         path.unlink()
         raise
     files = sum(not source.is_directory for source in sources)
+    total = sum(source.size for source in sources)
     return Archive(path, sha256_of(path), size, total, files)
 
 
@@ -316,25 +316,29 @@ def _mebibytes(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
 
 
-def _check_ratio(file_bytes: int, archive_bytes: int) -> None:
-    if file_bytes > max(RATIO_FREE_BYTES, RATIO_MAX * archive_bytes):
-        raise ArchiveInvalid("", f"the content expands more than {RATIO_MAX} times")
+def _check_ratio(tar_bytes: int, archive_bytes: int) -> None:
+    if tar_bytes > max(RATIO_FREE_BYTES, RATIO_MAX * archive_bytes):
+        raise ArchiveInvalid(
+            "",
+            f"the content expands more than {RATIO_MAX} times, as a bomb does; "
+            "leave out files that hold one byte over and over",
+        )
 
 
-def _write(file: BinaryIO, sources: list[_Source]) -> None:
-    with (
-        gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for source in sources:
-            info = tarfile.TarInfo(source.name)
-            info.mode = 0o755 if source.is_directory or source.executable else 0o644
-            if source.is_directory:
-                info.type = tarfile.DIRTYPE
-                tar.addfile(info)
-                continue
-            info.size = source.size
-            _add_file(tar, info, source)
+def _write(file: BinaryIO, sources: list[_Source]) -> int:
+    """Returns the bytes before compression, headers and padding included."""
+    with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for source in sources:
+                info = tarfile.TarInfo(source.name)
+                info.mode = 0o755 if source.is_directory or source.executable else 0o644
+                if source.is_directory:
+                    info.type = tarfile.DIRTYPE
+                    tar.addfile(info)
+                    continue
+                info.size = source.size
+                _add_file(tar, info, source)
+        return stream.tell()
 
 
 def _add_file(tar: tarfile.TarFile, info: tarfile.TarInfo, source: _Source) -> None:

@@ -218,10 +218,14 @@ class Client:
         connection = self._connected(timeout) if own else _connection(url, timeout)
         try:
             connection.request(method, target or "/", body, sent)
-            return connection.getresponse()
+            answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
             raise _unreachable(url, error) from error
+        if not own and connection.sock is not None:
+            # The answer keeps the socket open until it is read or closed itself.
+            connection.sock.close()
+        return answer
 
     def _connected(self, timeout_seconds: float) -> HTTPConnection:
         """The kept connection if the server has not closed it meanwhile, else a new one."""

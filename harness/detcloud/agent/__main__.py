@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         identity = Identity(options.name, options.pool, slots, __version__)
         session = Session(options.url, token, identity, node, pace, say)
         notices = FileNotices(work / "preemption-notice.json")
-        agent = Agent(node, pace, session, notices, options.stop_seconds)
+        agent = Agent(node, pace, session, notices, options.stop_seconds, say)
 
         def stop(*_: object) -> None:
             agent.stop_requests += 1

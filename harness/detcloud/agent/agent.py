@@ -11,6 +11,7 @@ from detcloud.agent.notices import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from detcloud.agent.allocation import Allocation
     from detcloud.agent.node import Node
     from detcloud.agent.notices import NoticeSource
     from detcloud.agent.pace import Pace
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.025
 IDLE_SECONDS = 0.2
 NOTICE_SECONDS = 0.5
+TROUBLE_SECONDS = 1.0
 LEAVE_SECONDS = 5.0
 ALLOCATIONS_PER_LOOK = 8
 
 
 class Agent:
-    """Watches until told to stop; then lets the trials checkpoint, sees their exits off and ends."""
+    """Watches until told to stop, then lets the trials checkpoint and reports their exits."""
 
     def __init__(
         self,
@@ -33,12 +35,14 @@ class Agent:
         session: Session,
         notices: NoticeSource,
         stop_seconds: float,
+        say: Callable[[str], None],
     ) -> None:
         self._node = node
         self._pace = pace
         self._session = session
         self._notices = notices
         self._stop_seconds = stop_seconds
+        self._say = say
         self._notices_at = 0.0
         # Times asked to stop: the second time trials are killed without waiting.
         self.stop_requests = 0
@@ -68,11 +72,20 @@ class Agent:
         for allocation in self._node.allocations():
             if not allocation.active and allocation.flushed():
                 continue
+            self._look_at(allocation)
+        self._pace.cut_if_due()
+
+    def _look_at(self, allocation: Allocation) -> None:
+        try:
             allocation.poll()
             news = allocation.look()
-            if news.urgent or news.patient:
-                self._pace.news(urgent=news.urgent)
-        self._pace.cut_if_due()
+        except OSError as error:
+            # A full disk or too many files: the next look may fare better.
+            self._say(f"{allocation.allocation} could not be looked after: {error}")
+            self._node.stirred.wait(TROUBLE_SECONDS)
+            return
+        if news.urgent or news.patient:
+            self._pace.news(urgent=news.urgent)
 
     def _pause(self) -> None:
         active = sum(allocation.active for allocation in self._node.allocations())

@@ -64,6 +64,7 @@ class Allocation:
         self._own_scanned = 0
         self._allowance = LINES_BURST
         self._allowance_at = time.monotonic()
+        self._log_blank_to = 0
         self._refused: set[tuple[str, int]] = set()
 
     @classmethod
@@ -88,7 +89,7 @@ class Allocation:
         return (self.acked or {}).get("agent", 0) >= self._own.size
 
     def launch(self, prepare: Callable[[], Callable[[], None]]) -> None:
-        """Run `prepare` (fetch and lay out), then what it returned (start), unless killed before."""
+        """Run `prepare` (fetch, lay out), then what it returned (start), unless killed before."""
         try:
             self._enter("PULLING")
             start = prepare()
@@ -214,12 +215,16 @@ class Allocation:
         ]
 
     def refuse(self, writer: str, offset: int) -> None:
-        """Send a warning in place of the line that ends at `offset`: the cluster cannot take it."""
+        """The cluster cannot take what ends at `offset`: send a warning, for a log `?`, instead."""
+        if writer == "log":
+            self._log_blank_to = offset
         self._refused.add((writer, offset))
 
     def log(self, bytes_max: int) -> tuple[int, str, bool]:
         """The first unacknowledged byte's offset, text from there, whether more follows."""
         offset = self.log_acked
+        if offset < self._log_blank_to:
+            return offset, "?" * min(bytes_max, self._log_blank_to - offset), True
         text = read_log(self.directory.log, offset, bytes_max, ended=self._exited)
         following = offset + len(text.encode()) < log_size(self.directory.log)
         return offset, text, following and bool(text)
@@ -230,6 +235,9 @@ class Allocation:
             self._own.append("container", state=state)
 
     def _finish(self, status: Status) -> None:
+        if status.stage == "trial":
+            # It may have begun and ended between two looks.
+            self._enter("RUNNING")
         exits = [self._reader.last(writer, "exit") for writer in self._reader.writers()]
         record = exited_record(
             status,

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from detcloud.agent.runtime import Status
 
 LOG_LINES_SHOWN = 20
-MESSAGE_CHARACTERS_MAX = 8000
+MESSAGE_CHARACTERS_MAX = 4000
+LOG_CHARACTERS_SHOWN = 3500
 
 
 def exited_record(
@@ -42,7 +43,7 @@ def exited_record(
         "signal": status.signal,
         "reason": reason,
         "directive_revision": seen if isinstance(seen, int) else revision,
-        "message": message[-MESSAGE_CHARACTERS_MAX:],
+        "message": message[:MESSAGE_CHARACTERS_MAX],
     }
 
 
@@ -66,4 +67,8 @@ def _signal_name(number: int) -> str:
 
 
 def _quoted(log_tail: str) -> str:
-    return f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"
+    return (
+        f"; the end of its log:\n{log_tail[-LOG_CHARACTERS_SHOWN:]}"
+        if log_tail
+        else "; its log is empty"
+    )

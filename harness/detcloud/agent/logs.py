@@ -13,7 +13,7 @@ TAIL_BYTES = 16 * 1024
 
 
 def _question_marks(error: UnicodeError) -> tuple[str, int]:
-    """One `?` for each undecodable byte: the cluster adds encoded lengths to get the next offset."""
+    """One `?` per undecodable byte: the cluster adds encoded lengths to get the next offset."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "?" * (error.end - error.start), error.end

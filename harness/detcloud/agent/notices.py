@@ -28,7 +28,7 @@ class NoticeSource(Protocol):
 
 
 class FileNotices:
-    """A notice in a JSON file `{"deadline_ms": int, "reason": str}`, for local clusters and tests."""
+    """A notice in a JSON file, `{"deadline_ms": int, "reason": str}`: local clusters, tests."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

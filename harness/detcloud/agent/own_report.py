@@ -20,8 +20,9 @@ class OwnReport:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.size = 0
+        self._torn = False
         if path.exists():
-            self._end_torn_line()
+            self._find_torn_line()
 
     def append(self, kind: str, **fields: object) -> None:
         """Append one record with the present time."""
@@ -46,18 +47,20 @@ class OwnReport:
             lines.append(parse_line(raw, offset))
         return lines
 
-    def _end_torn_line(self) -> None:
-        """Without this a record would be glued to what a crash left of the one before."""
+    def _find_torn_line(self) -> None:
+        """What a crash left of a record must not be glued to the next one."""
         content = self._path.read_bytes()
         self.size = len(content)
-        if content and not content.endswith(b"\n"):
-            self._write(b"\n")
+        self._torn = bool(content) and not content.endswith(b"\n")
 
     def _write(self, line: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            os.write(descriptor, line)
+            written = os.write(descriptor, b"\n" + line if self._torn else line)
+            self._torn = written < len(line) + self._torn
             self.size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
+        if self._torn:
+            raise OSError(f"{self._path} could not be written: the disk is full")

@@ -57,7 +57,7 @@ class ContainerRuntime(Protocol):
     """Runs launches, each identified by the directory that holds the runtime's records of it."""
 
     def start(self, directory: Path, launch: Launch) -> None:
-        """Start once. Raises OSError when nothing was started, RuntimeError when it runs already."""
+        """Start once. Raises OSError if nothing was started, RuntimeError if it runs already."""
 
     def poll(self, directory: Path) -> Status:
         """The present status, also of launches that an earlier agent made. Never blocks."""

@@ -73,6 +73,7 @@ class Session:
         self._ever_enrolled = False
         self._seen = 0
         self._stalls = 0
+        self._refusals = 0
         self._entries_max: int | None = None
         self._order = 0
         self.refused: str | None = None
@@ -132,7 +133,8 @@ class Session:
         if answer is None:
             return
         changed = self._apply(answer)
-        self._wait(answer, parcel, quick=not changed and time.monotonic() - began < QUIET_SECONDS)
+        quick = bool(hold_ms) and not changed and time.monotonic() - began < QUIET_SECONDS
+        self._wait(answer, parcel, quick=quick)
 
     def _packed(self) -> Parcel:
         ready = [a for a in self._node.allocations() if a.acked is not None]
@@ -171,7 +173,7 @@ class Session:
             self._pace.release()
         if not isinstance(answer, dict):
             raise Unreachable(f"{self._url} answered a sync with {type(answer).__name__}")
-        self._entries_max = None
+        self._entries_max, self._refusals = None, 0
         return answer
 
     def _refusal(self, error: ApiError, parcel: Parcel) -> None:
@@ -205,7 +207,8 @@ class Session:
         for allocation in self._node.allocations():
             if allocation.allocation == name:
                 allocation.refuse(writer, offset)
-        self._pace.rest(backoff_seconds(1))
+        self._refusals += 1
+        self._pace.rest(backoff_seconds(self._refusals))
 
     def _apply(self, answer: dict[str, Any]) -> bool:
         """Take over offsets and, unless it is older than what we have, the desired state."""

@@ -7,6 +7,8 @@ exit.json when no process is left. LOCK is a descriptor with an exclusive flock,
 the supervisor lives: whoever can take the lock knows that it is gone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -19,6 +21,11 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SWEEP_SECONDS_MAX = 10.0
 POLL_SECONDS = 5.0
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Supervisor:
@@ -77,19 +84,17 @@ class Supervisor:
                 os.write(2, f"{argv[0]} could not be started: {error}\n".encode())
             finally:
                 os._exit(127)
-        with contextlib.suppress(OSError):
-            os.setpgid(leader, leader)
         return leader
 
     def _become(self, argv: list[str]) -> None:
+        log = os.open(self.launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        log = os.open(self.launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
         os.umask(0o022)
         os.chdir(self.launch["cwd"])
         os.execvpe(argv[0], argv, self.launch["environment"])
@@ -100,21 +105,24 @@ class Supervisor:
         self.asked_to_kill = self._kill_requested()
         while True:
             self._pursue_kill(leader)
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                timeout = POLL_SECONDS
-                if self.kill_at is not None:
-                    timeout = max(0.0, self.kill_at - time.monotonic())
-                select.select([self.wake], [], [], timeout)
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self.wake, 512)
-                continue
-            if ended.si_pid == leader:
+            if _leader_ended(leader):
                 # Before it is reaped, so that the group's number cannot be another's yet.
                 _kill_group(leader, signal.SIGKILL)
-            pid, status = os.waitpid(ended.si_pid, 0)
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == leader:
+                _kill_group(leader, signal.SIGKILL)
                 return status
+            if pid == 0:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        """Until a child ends, a kill is asked for, or the grace of one has passed."""
+        timeout = POLL_SECONDS
+        if self.kill_at is not None:
+            timeout = max(0.0, self.kill_at - time.monotonic())
+        select.select([self.wake], [], [], timeout)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake, 512)
 
     def _pursue_kill(self, leader: int) -> None:
         """SIGTERM once, SIGKILL when its grace has passed; a later request may shorten it."""
@@ -139,7 +147,7 @@ class Supervisor:
         except (OSError, ValueError, KeyError):
             return 0.0
 
-    def _record(self, name: str, content: dict[str, object]) -> None:
+    def _record(self, name: str, content: Mapping[str, object]) -> None:
         beside = f"{self.directory}/.{name}.new"
         with open(beside, "w", encoding="utf-8") as file:  # noqa: PTH123
             json.dump(content, file)
@@ -171,9 +179,22 @@ def _stat_fields(pid: str) -> list[str]:
         return []
 
 
+def _leader_ended(leader: int) -> bool:
+    # Python has no waitid on macOS before 3.13; there the group is killed after the reaping only.
+    if not hasattr(os, "waitid"):
+        return False
+    return os.waitid(os.P_PID, leader, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def _kill_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    try:
         os.killpg(group, number)
+    except ProcessLookupError:
+        # The leader has not made its session yet.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(group, number)
+    except PermissionError:
+        return
 
 
 def _sweep() -> None:

@@ -152,9 +152,9 @@ def _purge(home: Home) -> None:
 
 
 def _facts(endpoint: Endpoint) -> Item:
-    cluster = Cluster.at(endpoint)
-    overview = cluster.overview()
-    active = list(cluster.items("/experiments", state=",".join(RUNNING_STATES)))
+    with Cluster.at(endpoint) as cluster:
+        overview = cluster.overview()
+        active = list(cluster.items("/experiments", state=",".join(RUNNING_STATES)))
     facts: Item = {"running": True, "url": endpoint.url, **overview}
     facts["experiments"] = {
         state: sum(experiment["state"] == state for experiment in active)

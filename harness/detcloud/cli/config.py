@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud import DetcloudError
+from detcloud.cli.failures import detail_line
 from detcloud.cli.server import server_environment
 
 
@@ -33,18 +34,21 @@ def checked_config(file: Path, overrides: list[str]) -> dict[str, Any]:
     """The configuration with every default filled in.
 
     Raises:
-        DetcloudError: it was refused; the message is the checker's.
+        DetcloudError: it was refused; the message holds a line for each problem.
     """
     command = _command(file, overrides, ["--json"])
     done = subprocess.run(
         command, env=server_environment(), check=False, capture_output=True, text=True
     )
-    if done.returncode != 0:
-        problems = (done.stderr or done.stdout).strip().removeprefix("error: ")
-        raise DetcloudError(problems or f"{file} was refused")
-    document: dict[str, Any] = json.loads(done.stdout)
-    config = document.get("config", document)
-    return config if isinstance(config, dict) else document
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        raise DetcloudError(f"{file} could not be checked: {done.stderr.strip()}") from None
+    if not report["ok"]:
+        lines = [detail_line(problem, str(file)) for problem in report["problems"]]
+        raise DetcloudError("\n".join([f"{file} was refused", *lines]))
+    config: dict[str, Any] = report["config"]
+    return config
 
 
 def _command(file: Path, overrides: list[str], flags: list[str]) -> list[str]:

@@ -39,7 +39,7 @@ def run_local_test(config_file: Path, model_dir: Path, overrides: list[str]) -> 
             extract(archive.path, code)
         write_trial_directory(folder, config)
         print(f"testing {config_file} with {_hparams_line(config)}", flush=True)
-        exit_code = _run_trial(folder, code)
+        exit_code = _run_trial(folder, code, config)
         return _summarised(folder, exit_code)
 
 
@@ -117,11 +117,13 @@ def _spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_trial(folder: Path, code: Path) -> int:
+def _run_trial(folder: Path, code: Path, config: dict[str, Any]) -> int:
+    asked = ((config.get("environment") or {}).get("environment_variables") or {}).get("cpu") or []
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
+        **dict(variable.split("=", 1) for variable in asked),
         "DETCLOUD_TRIAL_DIR": str(folder),
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),
     }

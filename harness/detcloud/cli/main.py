@@ -61,7 +61,12 @@ def _run(words: list[str]) -> int:
     parser, run = _loaded(command, typed)
     arguments = parser.parse_args(rest)
     arguments.url = arguments.url or url
-    return run(arguments)
+    arguments.cluster = None
+    try:
+        return run(arguments)
+    finally:
+        if arguments.cluster is not None:
+            arguments.cluster.close()
 
 
 def _leading_url(words: list[str]) -> tuple[str | None, list[str]]:

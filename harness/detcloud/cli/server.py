@@ -166,10 +166,14 @@ def _kill_start(process: subprocess.Popen[bytes]) -> None:
 
 def _end_all(processes: list[Process]) -> None:
     """Waits for processes whose server is gone, then kills those that stay."""
-    if not _within(KILL_SECONDS_MAX, lambda: not any(map(alive, processes))):
-        for process in processes:
-            if alive(process):
-                _signal(process.pid, signal.SIGKILL)
+
+    def ended() -> bool:
+        return not any(map(alive, processes))
+
+    if not _within(KILL_SECONDS_MAX, ended):
+        for process in filter(alive, processes):
+            _signal(process.pid, signal.SIGKILL)
+        _within(KILL_SECONDS_MAX, ended)
 
 
 def _within(seconds: float, holds: Callable[[], bool]) -> bool:

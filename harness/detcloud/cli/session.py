@@ -11,7 +11,7 @@ from detcloud.client.home import Home
 
 
 def cluster_of(arguments: Namespace, *, start: bool = False) -> Cluster:
-    """The cluster configured; with `start`, a local one when none is.
+    """The cluster configured; with `start`, a local one when none is. Closed after the command.
 
     Raises:
         DetcloudError: there is none, or it did not start.
@@ -22,7 +22,9 @@ def cluster_of(arguments: Namespace, *, start: bool = False) -> Cluster:
 
         print("starting a local cluster ...", file=sys.stderr)
         start_server(Home.from_environment())
-    return Cluster.from_environment(arguments.url)
+    cluster = Cluster.from_environment(arguments.url)
+    arguments.cluster = cluster
+    return cluster
 
 
 def identifier(text: str) -> int:

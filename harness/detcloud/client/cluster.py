@@ -156,8 +156,14 @@ class Cluster:
         return self.http.request("POST", f"{API}{path}", {} if body is None else body, headers)
 
     def close(self) -> None:
-        """Closes the kept connection."""
+        """Closes the kept connection; the next request opens one again."""
         self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def _config_text(config: str | Path | Mapping[str, Any]) -> str:

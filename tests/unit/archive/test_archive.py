@@ -403,3 +403,11 @@ def test_an_accepted_name_stays_inside(name: str) -> None:
     except ArchiveInvalid:
         return
     assert os.path.normpath(f"/root/{name}") == f"/root/{name}"
+
+
+def test_packing_refuses_what_unpacking_would_call_a_bomb(tree: Path) -> None:
+    with (tree / "zeros").open("wb") as file:
+        file.truncate(17 * 2**20)
+    # 17 MiB of zeros are over the 16 MiB that may shrink at will.
+    with pytest.raises(ArchiveInvalid, match="expands more than 200 times"):
+        pack(tree)

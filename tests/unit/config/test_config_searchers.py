@@ -9,7 +9,7 @@ from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.single import SinglePlan
-from tests.unit.config.samples import LENGTH, STEP, checked, refusals
+from tests.unit.config.samples import LENGTH, STEP, changed, checked, problems_of, refusals, text_of
 
 PBT = {
     "name": "pbt",
@@ -187,10 +187,8 @@ def test_every_rule_of_a_length_names_its_field(
 
 
 def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
-    from tests.unit.config.samples import changed, problems_of, text_of
-
     tree = changed(LENGTH, with_searcher({"name": "grid"}))
-    (problem, empty) = problems_of(text_of(tree))
+    problem, empty = problems_of(text_of(tree))
     assert (problem.path, problem.message) == ("searcher.max_length", "is required")
     assert "max_steps" in problem.hint
     assert empty.path == "hyperparameters"

@@ -1,0 +1,198 @@
+"""Faults as decorators over any StateTable, for tests and simulations.
+
+A process dies (CrashingTable), the table does not answer or a client library repeats a commit
+(FlakyTable), somebody else acts between two of our calls (InterleavingTable) or between two rows
+of one query (TearingTable).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from threading import Lock
+from typing import Literal
+
+from control_plane.state.table import Key, Page, Row, StateTable, Unavailable, Write
+
+When = Literal["before", "after"]
+
+
+class Crash(BaseException):
+    """The process ends here. No handler of Exception sees it, as none would see a power cut."""
+
+
+class TableDecorator:
+    """A StateTable that passes everything on; the faults override what they disturb."""
+
+    def __init__(self, table: StateTable) -> None:
+        self.table = table
+
+    def get(self, key: Key) -> Row | None:
+        """See StateTable."""
+        return self.table.get(key)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """See StateTable."""
+        return self.table.query(partition, first, last, limit=limit, descending=descending)
+
+    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """See StateTable."""
+        return self.table.due(shard, until_ms, limit=limit)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        self.table.commit(writes)
+
+
+class CrashingTable(TableDecorator):
+    """Raises Crash at commit number `crash_at` (from 1; 0: never), before or after it happened.
+
+    A commit whose condition fails counts too: the process may die there as well. The dead process
+    does nothing more: every later call raises Crash again.
+    """
+
+    def __init__(self, table: StateTable, crash_at: int = 0, when: When = "before") -> None:
+        super().__init__(table)
+        self.commits = 0
+        self._crash_at = crash_at
+        self._when = when
+
+    def get(self, key: Key) -> Row | None:
+        """See StateTable."""
+        self._die_if_dead()
+        return super().get(key)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """See StateTable."""
+        self._die_if_dead()
+        return super().query(partition, first, last, limit=limit, descending=descending)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable; raises Crash."""
+        self._die_if_dead()
+        self.commits += 1
+        if self.commits != self._crash_at:
+            super().commit(writes)
+            return
+        if self._when == "after":
+            super().commit(writes)
+        raise Crash(f"{self._when} commit {self.commits}")
+
+    def _die_if_dead(self) -> None:
+        if self._crash_at and self.commits >= self._crash_at:
+            raise Crash(f"dead since commit {self._crash_at}")
+
+
+class FlakyTable(TableDecorator):
+    """Disturbs a share of the commits, drawn from `seed`: half of these are Unavailable, before or
+    after the commit happened, and half are sent twice, as a client library's retry does.
+
+    The second of two equal commits may raise Conflict though the first went through. A share of
+    `reads_share` of the reads is Unavailable too.
+    """
+
+    def __init__(
+        self, table: StateTable, seed: int, share: float = 0.1, reads_share: float = 0.0
+    ) -> None:
+        super().__init__(table)
+        self.faults = 0
+        self._random = Random(seed)
+        self._share = share
+        self._reads_share = reads_share
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Row | None:
+        """See StateTable."""
+        self._fail_reading()
+        return super().get(key)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """See StateTable."""
+        self._fail_reading()
+        return super().query(partition, first, last, limit=limit, descending=descending)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        with self._lock:
+            drawn = self._random.random()
+            self.faults += drawn < self._share
+        if drawn < self._share / 4:
+            raise Unavailable("throttled before the commit")
+        super().commit(writes)
+        if drawn < self._share / 2:
+            raise Unavailable("the answer to the commit was lost")
+        if drawn < self._share:
+            super().commit(writes)
+
+    def _fail_reading(self) -> None:
+        with self._lock:
+            fails = self._random.random() < self._reads_share
+            self.faults += fails
+        if fails:
+            raise Unavailable("throttled reading")
+
+
+class InterleavingTable(TableDecorator):
+    """Lets somebody else act, once, right before the commit that `picks` chooses."""
+
+    def __init__(
+        self,
+        table: StateTable,
+        act: Callable[[], object],
+        picks: Callable[[Sequence[Write]], bool] = lambda writes: True,
+    ) -> None:
+        super().__init__(table)
+        self.acted = False
+        self._act = act
+        self._picks = picks
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        if not self.acted and self._picks(writes):
+            self.acted = True
+            self._act()
+        super().commit(writes)
+
+
+class TearingTable(TableDecorator):
+    """Lets somebody else act in the middle of a query: the rows up to `torn_after` were read
+    before, the others after it. Pages of a query are torn `times` times.
+    """
+
+    def __init__(
+        self, table: StateTable, act: Callable[[], object], torn_after: int = 1, times: int = 1
+    ) -> None:
+        super().__init__(table)
+        self.torn = 0
+        self._act = act
+        self._torn_after = torn_after
+        self._times = times
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """See StateTable: what a store may answer that reads a range row by row."""
+        before = super().query(partition, first, last, limit=limit, descending=descending)
+        if self.torn >= self._times:
+            return before
+        self.torn += 1
+        self._act()
+        early = before.rows[: self._torn_after]
+        # An empty range is torn at its start: whatever is there later was seen.
+        seen = early[-1].key.sort if early else None
+        page = super().query(partition, first, last, limit=limit, descending=descending)
+        late = tuple(row for row in page.rows if seen is None or _beyond(row, seen, descending))
+        rows = early + late
+        if len(rows) <= limit:
+            return replace(page, rows=rows)
+        return Page(rows[:limit], rows[limit - 1 if descending else limit].key.sort)
+
+
+def _beyond(row: Row, sort: str, descending: bool) -> bool:
+    there, here = row.key.sort.encode(), sort.encode()
+    return there < here if descending else there > here

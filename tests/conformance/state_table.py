@@ -1,0 +1,340 @@
+"""What every state table must do, whatever is behind it.
+
+A suite for a backend subclasses `StateTableContract` and gives it two fixtures: `table`, empty,
+and `reopen`, which opens the same rows again, as another process would. Reads need not be
+snapshots: nothing here asks two rows of one query to be of one moment.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from control_plane.state.table import (
+    COMMIT_BYTES_MAX,
+    OPERATIONS_MAX,
+    PARTITION_BYTES_MAX,
+    ROW_BYTES_MAX,
+    SHARDS,
+    SORT_BYTES_MAX,
+    Check,
+    CommitRefused,
+    Conflict,
+    Delete,
+    Expect,
+    Expected,
+    Key,
+    Put,
+    Row,
+    StateTable,
+    Unavailable,
+    Write,
+    shard_of,
+    stored_bytes,
+)
+
+Reopen = Callable[[], StateTable]
+Kind = Callable[[Expected], Write]
+
+KEY = Key("trial#1", "A")
+OTHER = Key("trial#1", "B")
+BYSTANDER = Key("trial#2", "A")
+# Rows whose byte order differs from the order of UTF-16 code units and of any locale: upper case
+# first, a NUL inside, U+E000 (EE 80 80) before U+10000 (F0 90 80 80).
+SORTS = ("A", "B", "Z", "a", "a\x00b", "a ", "a#", "aa", "z", "é", "\ue000", "\U00010000")
+THREADS = 8
+INCREMENTS = 10
+
+MUTATIONS: dict[str, Kind] = {
+    "put": lambda expect: Put(KEY, 9, b"new", expect),
+    "delete": lambda expect: Delete(KEY, expect),
+    "check": lambda expect: Check(KEY, expect),
+}
+# The row is absent, or present at revision 3.
+CONDITIONS = [
+    (None, Expect.ANYTHING, True),
+    (None, Expect.ABSENT, True),
+    (None, Expect.PRESENT, False),
+    (None, 3, False),
+    (None, 0, False),
+    (3, Expect.ANYTHING, True),
+    (3, Expect.ABSENT, False),
+    (3, Expect.PRESENT, True),
+    (3, 3, True),
+    (3, 2, False),
+    (3, 4, False),
+]
+
+
+class StateTableContract:
+    """The suite."""
+
+    @pytest.fixture
+    def table(self) -> StateTable:
+        raise AssertionError("a suite gives its own table")
+
+    @pytest.fixture
+    def reopen(self) -> Reopen:
+        raise AssertionError("a suite says how its table is opened again")
+
+    def test_an_absent_row_is_none(self, table: StateTable) -> None:
+        assert table.get(KEY) is None
+
+    def test_a_row_comes_back_as_it_was_put(self, table: StateTable) -> None:
+        body = bytes(range(256))
+        table.commit([Put(KEY, 7, body, Expect.ABSENT, due_ms=5)])
+        assert table.get(KEY) == Row(KEY, 7, body, 5)
+
+    def test_an_empty_body_is_a_body(self, table: StateTable) -> None:
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+        assert table.get(KEY) == Row(KEY, 1, b"", None)
+
+    def test_a_revision_may_exceed_32_bits(self, table: StateTable) -> None:
+        table.commit([Put(KEY, 1 << 52, b"", Expect.ABSENT, due_ms=1 << 45)])
+        table.commit([Check(KEY, 1 << 52), Put(OTHER, 1, b"", Expect.ABSENT)])
+        assert table.get(KEY) == Row(KEY, 1 << 52, b"", 1 << 45)
+
+    @pytest.mark.parametrize("kind", MUTATIONS)
+    @pytest.mark.parametrize(("stored", "expect", "holds"), CONDITIONS)
+    def test_a_condition_decides(
+        self, table: StateTable, kind: str, stored: int | None, expect: Expected, holds: bool
+    ) -> None:
+        if stored is not None:
+            table.commit([Put(KEY, stored, b"old", Expect.ABSENT)])
+        before = table.get(KEY)
+        write = MUTATIONS[kind](expect)
+        if holds:
+            table.commit([write])
+        else:
+            with pytest.raises(Conflict) as raised:
+                table.commit([write])
+            assert raised.value.key == KEY
+        after = {"put": Row(KEY, 9, b"new", None), "delete": None, "check": before}[kind]
+        assert table.get(KEY) == (after if holds else before)
+
+    @pytest.mark.parametrize("kind", MUTATIONS)
+    def test_a_failing_last_write_undoes_all(self, table: StateTable, kind: str) -> None:
+        table.commit([Put(OTHER, 1, b"stays", Expect.ABSENT, due_ms=3)])
+        with pytest.raises(Conflict):
+            table.commit(
+                [
+                    Put(Key("trial#1", "C"), 1, b"", Expect.ABSENT, due_ms=1),
+                    Put(BYSTANDER, 1, b"", Expect.ANYTHING),
+                    Delete(OTHER, Expect.PRESENT),
+                    MUTATIONS[kind](5),
+                ]
+            )
+        assert table.get(Key("trial#1", "C")) is None
+        assert table.get(BYSTANDER) is None
+        assert table.get(OTHER) == Row(OTHER, 1, b"stays", 3)
+        assert table.due(shard_of("trial#1"), 10) == (OTHER,)
+
+    def test_a_failing_first_write_undoes_all(self, table: StateTable) -> None:
+        with pytest.raises(Conflict):
+            table.commit([Check(KEY, 1), Put(OTHER, 1, b"", Expect.ABSENT)])
+        assert table.get(OTHER) is None
+
+    def test_conditions_see_the_rows_before_the_commit(self, table: StateTable) -> None:
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+        table.commit([Put(KEY, 2, b"", 1), Check(OTHER, Expect.ABSENT)])
+        assert table.get(KEY) == Row(KEY, 2, b"", None)
+
+    def test_a_table_goes_on_after_a_conflict(self, table: StateTable) -> None:
+        for _ in range(3):
+            with pytest.raises(Conflict):
+                table.commit([Check(KEY, 1)])
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+        assert table.get(KEY) is not None
+
+    def test_a_range_is_half_open_and_of_one_partition(self, table: StateTable) -> None:
+        _put_all(table, "p", ("a", "b", "c", "d"))
+        _put_all(table, "p2", ("b",))
+        page = table.query("p", "b", "d")
+        assert [row.key for row in page.rows] == [Key("p", "b"), Key("p", "c")]
+        assert page.next_sort is None
+        assert table.query("p", "x", "z").rows == ()
+        assert table.query("nobody", "a", "z").rows == ()
+
+    def test_sort_keys_are_compared_as_utf8_bytes(self, table: StateTable) -> None:
+        _put_all(table, "p", SORTS)
+        in_bytes = sorted(SORTS, key=str.encode)
+        assert _sorts(table, "p") == in_bytes
+        assert _sorts(table, "p", descending=True) == in_bytes[::-1]
+        found = [row.key.sort for row in table.query("p", "a", "b").rows]
+        assert found == ["a", "a\x00b", "a ", "a#", "aa"]
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
+    def test_pages_add_up_to_the_range(
+        self, table: StateTable, limit: int, descending: bool
+    ) -> None:
+        sorts = [f"{n:02d}" for n in range(7)]
+        _put_all(table, "p", sorts)
+        pages = _pages(table, "p", limit, descending)
+        assert [len(page) for page in pages] == _split(7, limit)
+        found = [sort for page in pages for sort in page]
+        assert found == (sorts[::-1] if descending else sorts)
+
+    @pytest.mark.parametrize("descending", [False, True])
+    def test_a_page_ends_at_about_a_mebibyte(self, table: StateTable, descending: bool) -> None:
+        # 5 rows of 300 KiB: three of them fill 900 KiB, a fourth would pass 1 MiB.
+        for n in range(5):
+            body = bytes(300 * 1024)
+            table.commit([Put(Key("p", f"{n}"), 1, body, Expect.ABSENT)])
+        pages = _pages(table, "p", 1000, descending)
+        assert [len(page) for page in pages] == [3, 2]
+        order = list("43210" if descending else "01234")
+        assert [sort for page in pages for sort in page] == order
+
+    def test_the_due_index_holds_rows_with_a_time_and_no_others(self, table: StateTable) -> None:
+        timed, untimed = Key("p", "timed"), Key("p", "untimed")
+        table.commit(
+            [Put(timed, 1, b"", Expect.ABSENT, due_ms=10), Put(untimed, 1, b"", Expect.ABSENT)]
+        )
+        assert table.due(shard_of("p"), 10) == (timed,)
+        assert table.due(shard_of("p"), 9) == ()
+
+    def test_the_due_index_follows_updates_and_deletions(self, table: StateTable) -> None:
+        shard = shard_of(KEY.partition)
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10)])
+        table.commit([Put(KEY, 2, b"", 1, due_ms=20)])
+        assert table.due(shard, 19) == ()
+        assert table.due(shard, 20) == (KEY,)
+        table.commit([Put(KEY, 3, b"", Expect.PRESENT)])
+        assert table.due(shard, 100) == ()
+        table.commit([Put(KEY, 4, b"", Expect.ANYTHING, due_ms=5)])
+        assert table.due(shard, 100) == (KEY,)
+        table.commit([Delete(KEY, 4)])
+        assert table.due(shard, 100) == ()
+
+    def test_each_shard_has_its_own_due_rows_the_earliest_first(self, table: StateTable) -> None:
+        partitions = [f"trial#{n}" for n in range(40)]
+        for n, partition in enumerate(partitions):
+            due_ms = 1000 - n
+            table.commit([Put(Key(partition, "M"), 1, b"", Expect.ABSENT, due_ms=due_ms)])
+        for shard in range(SHARDS):
+            ours = [Key(name, "M") for name in partitions if shard_of(name) == shard]
+            assert list(table.due(shard, 1000)) == ours[::-1]
+            assert list(table.due(shard, 1000, limit=2)) == ours[::-1][:2]
+
+    def test_a_hundred_operations_fit_and_no_more(self, table: StateTable) -> None:
+        puts = [Put(Key("p", f"{n:03d}"), 1, b"", Expect.ABSENT) for n in range(OPERATIONS_MAX)]
+        table.commit(puts)
+        assert len(table.query("p", "0", "9").rows) == OPERATIONS_MAX
+        checks: Sequence[Write] = [Check(Key("q", f"{n}"), Expect.ABSENT) for n in range(101)]
+        with pytest.raises(CommitRefused, match="101 operations"):
+            table.commit(checks)
+        with pytest.raises(CommitRefused, match="0 operations"):
+            table.commit([])
+
+    def test_a_row_holds_400_kib_and_no_more(self, table: StateTable) -> None:
+        room = ROW_BYTES_MAX - stored_bytes(KEY, b"")
+        table.commit([Put(KEY, 1, bytes(room), Expect.ABSENT)])
+        found = table.get(KEY)
+        assert found is not None
+        assert len(found.body) == room
+        with pytest.raises(CommitRefused, match="bytes"):
+            table.commit([Put(OTHER, 1, bytes(room + 1), Expect.ABSENT)])
+        assert table.get(OTHER) is None
+
+    def test_a_commit_holds_4_mib_and_no_more(self, table: StateTable) -> None:
+        keys = [Key("p", f"{n:02d}") for n in range(16)]
+        share = COMMIT_BYTES_MAX // 16 - stored_bytes(keys[0], b"")
+        table.commit([Put(key, 1, bytes(share), Expect.ABSENT) for key in keys])
+        heavier = [Put(key, 2, bytes(share + 1), 1) for key in keys]
+        with pytest.raises(CommitRefused, match="bytes in a commit"):
+            table.commit(heavier)
+        assert [table.get(key) == Row(key, 1, bytes(share)) for key in keys] == [True] * 16
+
+    def test_a_commit_touches_a_row_once(self, table: StateTable) -> None:
+        with pytest.raises(CommitRefused, match="two operations on one row"):
+            table.commit([Check(KEY, Expect.ABSENT), Put(KEY, 1, b"", Expect.ABSENT)])
+        assert table.get(KEY) is None
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            Key("", "a"),
+            Key("p", ""),
+            Key("p" * (PARTITION_BYTES_MAX + 1), "a"),
+            Key("p", "é" * (SORT_BYTES_MAX // 2) + "a"),  # 2 bytes each, and one
+        ],
+    )
+    def test_an_empty_or_long_key_is_refused(self, table: StateTable, key: Key) -> None:
+        for write in (Put(key, 1, b"", Expect.ANYTHING), Check(key, Expect.ABSENT)):
+            with pytest.raises(CommitRefused, match="empty or too long"):
+                table.commit([write])
+
+    def test_the_longest_keys_fit(self, table: StateTable) -> None:
+        key = Key("p" * PARTITION_BYTES_MAX, "é" * (SORT_BYTES_MAX // 2))
+        table.commit([Put(key, 1, b"x", Expect.ABSENT)])
+        assert table.get(key) == Row(key, 1, b"x")
+
+    def test_nothing_is_lost_by_reopening(self, table: StateTable, reopen: Reopen) -> None:
+        _put_all(table, "p", SORTS)
+        table.commit([Put(KEY, 4, b"body", Expect.ABSENT, due_ms=10)])
+        again = reopen()
+        assert _sorts(again, "p") == sorted(SORTS, key=str.encode)
+        assert again.get(KEY) == Row(KEY, 4, b"body", 10)
+        assert again.due(shard_of(KEY.partition), 10) == (KEY,)
+        again.commit([Put(KEY, 5, b"newer", 4)])
+        assert table.get(KEY) == Row(KEY, 5, b"newer")
+
+    def test_two_openings_see_each_other_at_once(self, table: StateTable, reopen: Reopen) -> None:
+        other = reopen()
+        for n in range(10):
+            writer, reader = (table, other) if n % 2 else (other, table)
+            writer.commit([Put(KEY, n + 1, b"%d" % n, n or Expect.ABSENT)])
+            assert reader.get(KEY) == Row(KEY, n + 1, b"%d" % n)
+            with pytest.raises(Conflict):
+                reader.commit([Put(KEY, 99, b"", n)])
+
+    def test_threads_count_exactly(self, table: StateTable, reopen: Reopen) -> None:
+        table.commit([Put(KEY, 1, b"0", Expect.ABSENT)])
+        with ThreadPoolExecutor(THREADS) as threads:
+            tables = [table if n % 2 else reopen() for n in range(THREADS)]
+            list(threads.map(increment, tables))
+        found = reopen().get(KEY)
+        assert found is not None
+        assert (found.revision, found.body) == (1 + THREADS * INCREMENTS, b"80")
+
+
+def increment(table: StateTable, times: int = INCREMENTS) -> None:
+    """Adds to the number in KEY, each time by a commit that expects the revision it read."""
+    for _ in range(times):
+        while True:
+            row = table.get(KEY)
+            assert row is not None
+            try:
+                table.commit([Put(KEY, row.revision + 1, b"%d" % (int(row.body) + 1), row.revision)])
+            except (Conflict, Unavailable):
+                continue
+            break
+
+
+def _put_all(table: StateTable, partition: str, sorts: Sequence[str]) -> None:
+    table.commit([Put(Key(partition, sort), 1, sort.encode(), Expect.ABSENT) for sort in sorts])
+
+
+def _sorts(table: StateTable, partition: str, *, descending: bool = False) -> list[str]:
+    page = table.query(partition, "\x01", "\U0010ffff", descending=descending)
+    return [row.key.sort for row in page.rows]
+
+
+def _pages(table: StateTable, partition: str, limit: int, descending: bool) -> list[list[str]]:
+    first, last = "0", "9"
+    pages: list[list[str]] = []
+    while True:
+        page = table.query(partition, first, last, limit=limit, descending=descending)
+        pages.append([row.key.sort for row in page.rows])
+        if page.next_sort is None:
+            return pages
+        if descending:
+            last = page.next_sort
+        else:
+            first = page.next_sort
+
+
+def _split(total: int, limit: int) -> list[int]:
+    """7 rows by 3 are pages of 3, 3 and 1."""
+    return [min(limit, total - start) for start in range(0, total, limit)]

@@ -1,0 +1,80 @@
+"""The suite of state tables over each of them."""
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from control_plane.state.faults import CrashingTable, FlakyTable
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Put, StateTable
+from tests.conformance.state_table import (
+    INCREMENTS,
+    KEY,
+    THREADS,
+    Reopen,
+    StateTableContract,
+    increment,
+)
+
+PROCESSES = 2
+
+
+class TestSqliteTable(StateTableContract):
+    """Rows in one file; reopening it is what another process does."""
+
+    @pytest.fixture
+    def reopen(self, tmp_path: Path) -> Iterator[Reopen]:
+        with ExitStack() as opened:
+            yield lambda: opened.enter_context(
+                closing(SqliteTable(tmp_path / "table.db", synchronous="NORMAL"))
+            )
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return reopen()
+
+    def test_processes_and_threads_count_exactly(self, table: StateTable, tmp_path: Path) -> None:
+        table.commit([Put(KEY, 1, b"0", Expect.ABSENT)])
+        spawn = multiprocessing.get_context("spawn")
+        path = str(tmp_path / "table.db")
+        processes = [spawn.Process(target=_count, args=(path,)) for _ in range(PROCESSES)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+        found = table.get(KEY)
+        assert found is not None
+        # 2 processes x 8 threads x 10 increments, from revision 1.
+        assert (found.revision, found.body) == (161, b"160")
+
+
+class TestSqliteTableReopened(TestSqliteTable):
+    """A file that was written, closed and opened again."""
+
+    @pytest.fixture
+    def table(self, reopen: Reopen, tmp_path: Path) -> StateTable:
+        with closing(SqliteTable(tmp_path / "table.db")) as earlier:
+            earlier.commit([Put(KEY._replace(partition="earlier"), 1, b"", Expect.ABSENT)])
+        return reopen()
+
+
+class TestFaultsThatNeverStrike(TestSqliteTable):
+    """The decorators are tables themselves."""
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return CrashingTable(FlakyTable(reopen(), seed=1, share=0))
+
+
+def _count(path: str) -> None:
+    with ExitStack() as opened, ThreadPoolExecutor(THREADS) as threads:
+        tables = [
+            opened.enter_context(closing(SqliteTable(path, synchronous="NORMAL")))
+            for _ in range(THREADS)
+        ]
+        list(threads.map(increment, tables, [INCREMENTS] * THREADS))

@@ -1,0 +1,232 @@
+"""The cluster's side of the agent protocol, as small as it can be and still behave."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+JOIN_TOKEN = "join-token-7f3a"
+SHADOW = "detcloud/__init__.py", "detcloud/launch/__init__.py"
+
+
+@dataclass
+class Desired:
+    """One entry of the desired list."""
+
+    spec: dict[str, Any]
+    code: dict[str, Any] | None
+    directives: dict[str, Any]
+    state: str = "run"
+    grace_ms: int = 15_000
+
+
+@dataclass
+class Received:
+    """One report line with the time of its arrival."""
+
+    allocation: str
+    writer: str
+    offset: int
+    line: dict[str, Any]
+    at: float
+
+
+@dataclass
+class FakeCluster:
+    """Remembers offsets, holds calls, fences by epoch; drops answers and goes down on demand."""
+
+    lease_ms: int = 30_000
+    epoch: int = 0
+    revision: int = 0
+    down: bool = False
+    answers_to_drop: int = 0
+    forgets_exited: bool = False
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[Received] = field(default_factory=list)
+    acked: dict[str, dict[str, int]] = field(default_factory=dict)
+    log: dict[str, bytes] = field(default_factory=dict)
+    desired: dict[str, Desired] = field(default_factory=dict)
+    archives: dict[str, bytes] = field(default_factory=dict)
+    refused_text: str | None = None
+
+    def __enter__(self) -> Self:
+        self.changed = threading.Condition()
+        cluster = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._answer(200, cluster.archives[self.path.rsplit("/", 1)[1]])
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = cluster.post(self.path, self.headers["Authorization"], body)
+                if status == 0:
+                    self.close_connection = True
+                    return
+                self._answer(status, json.dumps(answer).encode())
+
+            def _answer(self, status: int, content: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """A call that the agent cut off is no error."""
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.changed:
+            self.revision += 1
+            self.changed.notify_all()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def assign(
+        self, allocation: str, program: str, *, hook: str | None = None, **spec: Any
+    ) -> None:
+        """Desire an allocation that runs `program` in place of the trial launcher."""
+        files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": program}
+        if hook is not None:
+            files["startup-hook.sh"] = hook
+        archive = tar(files)
+        digest = hashlib.sha256(archive).hexdigest()
+        self.archives[digest] = archive
+        code = {"sha256": digest, "size": len(archive), "path": f"/api/v1/model-code/{digest}"}
+        base = {"version": 1, "trial_seed": 2**32 + 5, "config": {}, "allocation_id": allocation}
+        with self.changed:
+            self.desired[allocation] = Desired({**base, **spec}, code, {"revision": 1, "length": 1})
+            self._change()
+
+    def change(self, allocation: str, **fields: Any) -> None:
+        """Change an entry of the desired list."""
+        with self.changed:
+            for name, value in fields.items():
+                setattr(self.desired[allocation], name, value)
+            self._change()
+
+    def fence(self) -> None:
+        """Make every call of the present enrolment too old."""
+        with self.changed:
+            self.epoch += 1
+            self._change()
+
+    def lines(self, allocation: str, writer: str = "0") -> list[dict[str, Any]]:
+        """What one writer reported, in order."""
+        return [
+            received.line
+            for received in self.reports
+            if (received.allocation, received.writer) == (allocation, writer)
+        ]
+
+    def kinds(self, allocation: str, writer: str = "agent") -> list[str]:
+        """The kinds, with a container's state in place of `container`."""
+        return [str(line.get("state", line["kind"])) for line in self.lines(allocation, writer)]
+
+    def exited(self, allocation: str) -> dict[str, Any] | None:
+        """The agent's exit record, once it is here."""
+        records = self.lines(allocation, "agent")
+        return next((record for record in records if record["kind"] == "exited"), None)
+
+    def post(self, path: str, authorization: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.down:
+            return 503, {"error": {"code": "unavailable", "message": "down", "details": []}}
+        if path == "/api/v1/agents":
+            return self._enrol(authorization, body)
+        assert path == "/api/v1/agents/agent-1/sync"
+        assert authorization == f"Bearer agent-token-{body['epoch']}"
+        with self.changed:
+            self.calls.append(body)
+            if body["epoch"] != self.epoch:
+                return 409, {"error": {"code": "conflict", "message": "older", "details": []}}
+            if self.refused_text is not None and self.refused_text in json.dumps(body["reports"]):
+                return 422, {"error": {"code": "invalid", "message": "bad line", "details": []}}
+            self._take(body)
+            if self.answers_to_drop and (body["reports"] or body["logs"]):
+                self.answers_to_drop -= 1
+                return 0, None
+            self._hold(body)
+            return 200, self._sync_answer(body)
+
+    def _enrol(self, authorization: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if authorization != f"Bearer {JOIN_TOKEN}":
+            message = {"code": "unauthenticated", "message": "unknown join token", "details": []}
+            return 401, {"error": message}
+        assert (body["name"], body["resource_pool"]) == ("node", "default")
+        assert body["slots"]
+        with self.changed:
+            self.epoch += 1
+            token = f"agent-token-{self.epoch}"
+            enrolled = {"agent_id": "agent-1", "token": token, "epoch": self.epoch}
+            return 200, {**enrolled, "lease_ms": self.lease_ms}
+
+    def _take(self, body: dict[str, Any]) -> None:
+        for report in body["reports"]:
+            acked = self.acked.setdefault(report["allocation"], {})
+            if report["offset"] > acked.get(report["writer"], 0):
+                acked[report["writer"]] = report["offset"]
+                self.reports.append(Received(**report, at=time.time()))
+        for piece in body["logs"]:
+            held = self.log.setdefault(piece["allocation"], b"")
+            text = piece["text"].encode()[len(held) - piece["offset"] :]
+            assert piece["offset"] <= len(held)
+            self.log[piece["allocation"]] = held + text
+        for allocation, desired in self.desired.items():
+            if self.forgets_exited and self.exited(allocation) and desired.state != "forget":
+                desired.state = "forget"
+                self._change()
+
+    def _hold(self, body: dict[str, Any]) -> None:
+        until = time.monotonic() + body["wait_ms"] / 1000
+        while self.revision <= body["seen"] and (left := until - time.monotonic()) > 0:
+            self.changed.wait(left)
+
+    def _sync_answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        entries = []
+        for allocation, desired in self.desired.items():
+            entry: dict[str, Any] = {"allocation": allocation, "state": desired.state}
+            entry |= {"directives": desired.directives, "grace_ms": desired.grace_ms}
+            if allocation not in body["known"]:
+                entry |= {"spec": desired.spec, "code": desired.code, "slots": [0]}
+            entries.append(entry)
+        return {
+            "acked": self.acked,
+            "logs_acked": {name: len(text) for name, text in self.log.items()},
+            "revision": self.revision,
+            "desired": entries,
+            "next_sync_ms": 0,
+            "lease_ms": self.lease_ms,
+        }
+
+    def _change(self) -> None:
+        self.revision += 1
+        self.changed.notify_all()
+
+
+def tar(files: dict[str, str]) -> bytes:
+    """A .tar.gz of the files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()

@@ -1,0 +1,446 @@
+"""The agent as a process, with real trial processes, against a cluster that behaves."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.agent_cluster import JOIN_TOKEN, FakeCluster
+
+pytestmark = pytest.mark.end_to_end
+
+HARNESS = Path(__file__).parents[2] / "harness"
+PRELUDE = """
+import json, os, signal, subprocess, sys, time
+home = os.environ["DETCLOUD_TRIAL_DIR"]
+out = os.open(f"{home}/out/report-0.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def report(kind, **fields):
+    line = json.dumps({"kind": kind, "time_ms": time.time_ns() // 10**6, **fields}) + "\\n"
+    os.write(out, line.encode())
+def directives():
+    with open(f"{home}/in/directives.json") as file:
+        return json.load(file)
+"""
+LEAVE = 'report("exit", reason="completed", directive_revision=directives()["revision"])\n'
+OBEY = """
+while not directives().get("preempt"):
+    time.sleep(0.01)
+report("exit", reason="preempted", directive_revision=directives()["revision"])
+"""
+
+
+class AgentProcess:
+    """Starts and ends agents in one work directory."""
+
+    def __init__(self, work: Path, url: str) -> None:
+        self.work = work
+        self.url = url
+        self.token_file = work.parent / "token"
+        self.token_file.write_text(JOIN_TOKEN)
+        self.errors = work.parent / "agent.err"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "detcloud.agent", "--url", self.url]
+        command += ["--token-file", str(self.token_file), "--name", "node", "--pool", "default"]
+        command += ["--work-dir", str(self.work), "--slots", "2", *options]
+        environment = {**os.environ, "PYTHONPATH": str(HARNESS), "AGENT_SECRET": "do-not-pass"}
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(command, env=environment, stderr=errors)
+        return self.process
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        for path in self.work.glob("allocations/*/agent/process.json"):
+            record = json.loads(path.read_bytes())
+            for pid in (record["pid"], record["supervisor"]):
+                if (path.parent / "exit.json").exists():
+                    continue
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
+    started = AgentProcess(tmp_path / "work", cluster.url)
+    yield started
+    started.end()
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_trial_is_started_reported_and_forgotten(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.forgets_exited = True
+    cluster.assign("4.1", PRELUDE + 'print("hello")\nreport("completed", length=1)\n' + LEAVE)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
+    assert [line["kind"] for line in cluster.lines("4.1")] == ["completed", "exit"]
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["code"], exited["signal"]) == ("completed", 0, None)
+    assert exited["directive_revision"] == 1
+    assert cluster.log["4.1"] == b"hello\n"
+    until(lambda: not (agent.work / "allocations/4.1").exists())
+
+
+def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = PRELUDE + 'report("seen", env=dict(os.environ), cwd=os.getcwd())\n' + LEAVE
+    config = {"environment": {"environment_variables": ["COLOUR=blue", "PYTHONHASHSEED=9"]}}
+    cluster.assign("4.1", program, config=config)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    seen = cluster.lines("4.1")[0]
+    environment, home = seen["env"], agent.work / "allocations/4.1"
+    assert "AGENT_SECRET" not in environment
+    assert JOIN_TOKEN not in json.dumps(environment) + (home / "in/spec.json").read_text()
+    assert environment["COLOUR"] == "blue"
+    assert environment["PYTHONHASHSEED"] == "9"
+    assert environment["HOME"] == str(home / "home")
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert seen["cwd"] == str(home / "code")
+    spec = json.loads((home / "in/spec.json").read_text())
+    assert spec["slots"] == [0]
+    assert (home / "in/spec.json").stat().st_mode & 0o777 == 0o400
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_lines_and_directives_travel_within_a_tenth_of_a_second(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    loop = """
+for length in range(2, 7):
+    while directives()["length"] < length:
+        time.sleep(0.002)
+    report("completed", length=length, seen=time.time())
+"""
+    cluster.assign("4.1", PRELUDE + 'report("ready")\nprint("log line")\n' + loop + LEAVE)
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    until(lambda: cluster.log.get("4.1") == b"log line\n", seconds=2.0)
+
+    def arrived(count: int) -> bool:
+        return len(cluster.lines("4.1")) >= count
+
+    down_seconds, up_seconds = [], []
+    for length in range(2, 7):
+        changed = time.time()
+        cluster.change("4.1", directives={"revision": length, "length": length})
+        until(functools.partial(arrived, length))
+        completed = next(r for r in cluster.reports if r.line.get("length") == length)
+        down_seconds.append(completed.line["seen"] - changed)
+        up_seconds.append(completed.at - completed.line["seen"])
+    # Medians: this machine may be busy for a moment.
+    assert sorted(down_seconds)[2] < 0.1
+    assert sorted(up_seconds)[2] < 0.1
+
+
+def test_a_killed_trial_gets_a_term_first_and_all_its_children_die(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = """
+signal.signal(signal.SIGTERM, lambda *_: report("asked"))
+child = subprocess.Popen(["sleep", "600"])
+# A daemon leaves the group and its parent.
+daemon = subprocess.run(
+    [sys.executable, "-c", "import os,subprocess;"
+     "print(subprocess.Popen(['sleep','600'],start_new_session=True,stdout=2).pid)"],
+    stdout=subprocess.PIPE, text=True)
+report("children", pids=[child.pid, int(daemon.stdout)])
+while True:
+    time.sleep(0.05)
+"""
+    cluster.assign("4.1", PRELUDE + program)
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    pids = cluster.lines("4.1")[0]["pids"]
+    assert all(map(alive, pids))
+    cluster.change("4.1", state="kill", grace_ms=300)
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["signal"]) == ("killed", signal.SIGKILL)
+    assert "asked" in [line["kind"] for line in cluster.lines("4.1")]
+    assert not any(map(alive, pids))
+
+
+def test_children_left_behind_by_a_finished_trial_are_reaped(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = 'report("child", pid=subprocess.Popen(["sleep", "600"]).pid)\n'
+    cluster.assign("4.1", PRELUDE + program + LEAVE)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert not alive(cluster.lines("4.1")[0]["pid"])
+
+
+def test_a_trial_without_an_exit_line_failed_with_the_end_of_its_log(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", 'raise ValueError("the learning rate is a fish")')
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["code"]) == ("errored", 1)
+    assert "exit code 1" in exited["message"]
+    assert "the learning rate is a fish" in exited["message"]
+
+
+def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + LEAVE, hook="echo no such package; exit 3\n")
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert exited["reason"] == "errored"
+    assert "startup-hook.sh failed with exit code 3" in exited["message"]
+    assert "no such package" in exited["message"]
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "exited"]
+    assert cluster.lines("4.1") == []
+
+
+def test_wrong_model_code_is_never_run(agent: AgentProcess, cluster: FakeCluster) -> None:
+    cluster.assign("4.1", PRELUDE + LEAVE)
+    cluster.archives = {digest: b"something else" for digest in cluster.archives}
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert exited["reason"] == "start_failed"
+    assert "digest" in exited["message"]
+
+
+def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    count = """
+for n in range(150):
+    report("metrics", group="training", n=n)
+    print(n)
+    time.sleep(0.02)
+"""
+    cluster.assign("4.1", PRELUDE + count + LEAVE)
+    first = agent.start()
+    until(lambda: cluster.lines("4.1"))
+    first.kill()
+    first.wait()
+    time.sleep(0.5)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(150))
+    assert cluster.log["4.1"] == b"".join(b"%d\n" % n for n in range(150))
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["code"]) == ("completed", 0)
+    assert cluster.epoch == 2
+
+
+def test_an_exit_while_no_agent_ran_is_reported_by_the_next_one(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(0.6)\nsys.exit(7)\n')
+    first = agent.start()
+    until(lambda: cluster.lines("4.1"))
+    first.kill()
+    first.wait()
+    until((agent.work / "allocations/4.1/agent/exit.json").exists)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["code"]) == ("errored", 7)
+
+
+def test_a_trial_whose_supervisor_was_killed_is_lost_and_ended(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = 'report("ready", pid=os.getpid(), parent=os.getppid())\ntime.sleep(600)\n'
+    cluster.assign("4.1", PRELUDE + program)
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    ready = cluster.lines("4.1")[0]
+    os.kill(ready["parent"], signal.SIGKILL)
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert exited["reason"] == "lost"
+    assert not alive(ready["pid"])
+
+
+def test_a_kill_for_what_never_ran_here_is_answered(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.forgets_exited = True
+    cluster.assign("4.1", PRELUDE + LEAVE)
+    cluster.change("4.1", state="kill")
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+    until(lambda: not (agent.work / "allocations/4.1").exists())
+
+
+def test_an_outage_stops_no_trial_and_lost_answers_repeat_nothing(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    count = """
+for n in range(60):
+    report("metrics", group="validation", n=n)
+    time.sleep(0.02)
+"""
+    cluster.assign("4.1", PRELUDE + count + LEAVE)
+    cluster.answers_to_drop = 3
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    cluster.down = True
+    time.sleep(1.0)
+    cluster.down = False
+    until(lambda: cluster.exited("4.1"), seconds=20)
+    assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(60))
+    assert cluster.answers_to_drop == 0
+
+
+def test_a_fenced_agent_kills_its_trials_and_enrols_again(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + 'report("ready", pid=os.getpid())\ntime.sleep(600)\n')
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    cluster.fence()
+    until(lambda: cluster.epoch == 3)
+    assert not alive(cluster.lines("4.1")[0]["pid"])
+    until(lambda: cluster.exited("4.1"))
+
+
+def test_a_notice_reaches_the_trial_and_newer_directives_keep_it(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = """
+while directives()["revision"] < 5:
+    time.sleep(0.01)
+"""
+    saved = 'report("saved", preempt=directives()["preempt"])\n'
+    cluster.assign("4.1", PRELUDE + 'report("ready")\n' + program + saved + OBEY)
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    notice = {"deadline_ms": 1_900_000_000_000, "reason": "spot interruption"}
+    (agent.work / "preemption-notice.json").write_text(json.dumps(notice))
+    directives = agent.work / "allocations/4.1/in/directives.json"
+    until(lambda: json.loads(directives.read_bytes()).get("preempt") == notice, seconds=1.0)
+    cluster.change("4.1", directives={"revision": 5, "length": 9, "preempt": None})
+    until(lambda: cluster.exited("4.1"))
+    assert cluster.lines("4.1")[1]["preempt"] == notice
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert exited["reason"] == "preempted"
+
+
+def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + 'report("ready")\n' + OBEY)
+    cluster.assign("5.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
+    process = agent.start("--stop-seconds", "1.5")
+    until(lambda: cluster.lines("4.1") and cluster.lines("5.1"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 0
+    reasons = {name: (cluster.exited(name) or {}).get("reason") for name in ("4.1", "5.1")}
+    assert reasons == {"4.1": "preempted", "5.1": "killed"}
+
+
+def test_a_line_that_the_cluster_cannot_take_does_not_stop_the_others(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.refused_text = "poison"
+    program = """
+for n in range(10):
+    report("progress", value=n, text="poison" if n == 4 else "fine")
+"""
+    cluster.assign("4.1", PRELUDE + program + LEAVE)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert [line.get("value") for line in cluster.lines("4.1")] == [
+        0,
+        1,
+        2,
+        3,
+        None,
+        *range(5, 10),
+        None,
+    ]
+    assert cluster.lines("4.1")[4]["kind"] == "agent_warning"
+
+
+def test_a_wrong_join_token_ends_the_agent_with_a_message(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    agent.token_file.write_text("another")
+    assert agent.start().wait(timeout=10) == 1
+    assert "unknown join token" in agent.errors.read_text()
+    assert "another" not in agent.errors.read_text().replace("another agent", "")
+
+
+def test_a_second_agent_in_the_same_directory_is_refused(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    first = agent.start()
+    until(lambda: cluster.calls)
+    second = agent.start()
+    assert second.wait(timeout=10) == 2
+    assert "--work-dir" in agent.errors.read_text()
+    first.kill()
+    first.wait()
+
+
+def test_the_agent_stays_small_and_calls_rarely_when_idle(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + 'print("x" * 300000)\nreport("ready")\ntime.sleep(3)\n' + LEAVE)
+    process = agent.start()
+    until(lambda: cluster.lines("4.1"))
+    until(lambda: len(cluster.log.get("4.1", b"")) == 300001)
+    time.sleep(0.2)
+    calls = len(cluster.calls)
+    time.sleep(1.0)
+    assert len(cluster.calls) - calls <= 1
+    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    pss_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    assert pss_kb < 25 * 1024

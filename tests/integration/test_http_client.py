@@ -1,0 +1,231 @@
+"""The JSON client against real sockets that misbehave."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from detcloud.http import ApiError, Client, Unreachable, backoff_seconds
+
+Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
+
+
+class Server:
+    """Answers with what the test scripts, one function per request, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.script: list[Answer] = []
+        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                outer.connections += 1
+                super().setup()
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                outer.seen.append((self.command, self.path, dict(self.headers), body))
+                answer = outer.script.pop(0) if len(outer.script) > 1 else outer.script[0]
+                answer(self, body)
+
+            do_POST = do_PUT = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    started = Server()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def other() -> Iterator[Server]:
+    started = Server()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    made = Client(server.url, "secret-token", timeout_seconds=5, sleep=lambda _: None)
+    yield made
+    made.close()
+
+
+def answers(status: int, content: object, **headers: str) -> Answer:
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    def answer(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(raw)))
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(raw)
+
+    return answer
+
+
+def hangs_up(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+    handler.close_connection = True
+
+
+def test_requests_share_a_connection_and_carry_the_token(server: Server, client: Client) -> None:
+    server.script = [answers(200, {"n": 1}), answers(200, b"")]
+    assert client.request("POST", "/x?y=1", {"a": "é"}) == {"n": 1}
+    assert client.request("GET", "/z") is None
+    assert server.connections == 1
+    method, path, headers, body = server.seen[0]
+    assert (method, path, json.loads(body)) == ("POST", "/x?y=1", {"a": "é"})
+    assert headers["Authorization"] == "Bearer secret-token"
+    assert headers["Content-Type"] == "application/json"
+
+
+def test_bytes_are_sent_as_they_are(server: Server, client: Client) -> None:
+    server.script = [answers(200, {})]
+    client.request("POST", "/", b'{"x": 1.0}')
+    assert server.seen[0][3] == b'{"x": 1.0}'
+
+
+def test_an_error_keeps_code_message_and_details(server: Server, client: Client) -> None:
+    error = {"code": "invalid", "message": "no such field", "details": [{"path": "a"}]}
+    server.script = [answers(422, {"error": error}), answers(200, {"ok": True})]
+    with pytest.raises(ApiError) as caught:
+        client.request("GET", "/")
+    assert (caught.value.status, caught.value.code) == (422, "invalid")
+    assert caught.value.details == [{"path": "a"}]
+    assert str(caught.value) == "no such field"
+    assert client.request("GET", "/") == {"ok": True}
+
+
+def test_a_proxys_error_page_has_a_message_too(server: Server, client: Client) -> None:
+    server.script = [answers(502, b"<html>")]
+    with pytest.raises(ApiError, match="502"):
+        client.request("GET", "/", retry=False)
+
+
+def test_lost_connections_and_overload_are_tried_again(server: Server, client: Client) -> None:
+    server.script = [hangs_up, answers(429, {}), answers(503, {}), answers(200, {"ok": True})]
+    assert client.request("GET", "/") == {"ok": True}
+    assert len(server.seen) == 4
+
+
+def test_nothing_is_repeated_without_leave(server: Server, client: Client) -> None:
+    server.script = [hangs_up, answers(200, {})]
+    with pytest.raises(Unreachable) as caught:
+        client.request("POST", "/", retry=False)
+    assert len(server.seen) == 1
+    assert "secret-token" not in str(caught.value)
+
+
+def test_a_client_error_is_final(server: Server, client: Client) -> None:
+    server.script = [answers(404, {})]
+    with pytest.raises(ApiError):
+        client.request("GET", "/")
+    assert len(server.seen) == 1
+
+
+def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Client) -> None:
+    def answers_and_closes(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        answers(200, {})(handler, body)
+        handler.close_connection = True
+
+    server.script = [answers_and_closes, answers(200, {})]
+    client.request("POST", "/", retry=False)
+    time.sleep(0.1)
+    client.request("POST", "/", retry=False)
+    assert server.connections == 2
+
+
+def test_an_interrupted_request_ends_at_once(server: Server, client: Client) -> None:
+    def holds(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        time.sleep(3)
+        handler.close_connection = True
+
+    server.script = [holds]
+    threading.Timer(0.2, client.interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        client.request("POST", "/", retry=False)
+    assert time.monotonic() - began < 2
+
+
+def test_a_download_starts_again_after_a_break(server: Server, client: Client) -> None:
+    def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.wfile.write(b"half ")
+        handler.close_connection = True
+
+    server.script = [breaks, answers(200, b"0123456789")]
+    file = io.BytesIO()
+    assert client.download("/file", file) == 10
+    assert file.getvalue() == b"0123456789"
+
+
+def test_a_redirect_to_another_host_gets_no_token(
+    server: Server, other: Server, client: Client
+) -> None:
+    server.script = [answers(307, b"", Location=f"{other.url}/object?signature=1")]
+    other.script = [answers(200, b"content")]
+    file = io.BytesIO()
+    client.download("/file", file)
+    assert file.getvalue() == b"content"
+    assert "Authorization" not in other.seen[0][2]
+    assert other.seen[0][1] == "/object?signature=1"
+
+
+def test_redirects_end(server: Server, client: Client) -> None:
+    server.script = [answers(302, b"", Location="/again")]
+    with pytest.raises(Unreachable, match="redirected"):
+        client.download("/file", io.BytesIO())
+
+
+def test_an_upload_is_repeated_from_its_start(server: Server, client: Client) -> None:
+    server.script = [answers(503, {}), answers(200, b"")]
+    file = io.BytesIO(b"skip0123456789")
+    file.seek(4)
+    client.upload("/file", file, 10, headers={"X-Extra": "1"})
+    assert [(seen[0], seen[3]) for seen in server.seen] == [("PUT", b"0123456789")] * 2
+    assert server.seen[0][2]["X-Extra"] == "1"
+
+
+def test_nobody_listening_is_named() -> None:
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9 could not be reached"):
+        Client("http://127.0.0.1:9", None).request("GET", "/", retry=False)
+
+
+@pytest.mark.parametrize("url", ["localhost:80", "ftp://host", "", "http://"])
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="http://HOST:PORT"):
+        Client(url, None)
+
+
+def test_waiting_grows_to_fifteen_seconds() -> None:
+    # 0.2 * 2^(n-1): at most 0.2 after the first failure, 15 from the eighth on (0.2 * 128 = 25.6).
+    assert all(0 <= backoff_seconds(1) <= 0.2 for _ in range(50))
+    assert max(backoff_seconds(8) for _ in range(500)) > 12
+    assert all(backoff_seconds(100) <= 15 for _ in range(50))

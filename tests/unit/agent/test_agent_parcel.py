@@ -1,0 +1,124 @@
+"""What goes into one call: the caps hold, and nothing overtakes what it must follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from detcloud.agent.parcel import ALLOCATIONS_MAX, CALL_BYTES_MAX, Parcel, pack
+from detcloud.agent.reports import Line, parse_line
+
+
+@dataclass
+class Waiting:
+    """An allocation with lines of given kinds and text for its log."""
+
+    allocation: str
+    by_writer: dict[str, list[Line]] = field(default_factory=dict)
+    text: str = ""
+    pressing: bool = False
+
+    def writers(self) -> Sequence[str]:
+        return list(self.by_writer)
+
+    def lines(self, writer: str, after: int | None, bytes_max: int) -> list[Line]:
+        return [line for line in self.by_writer[writer] if line.offset > (after or 0)]
+
+    def log(self, bytes_max: int) -> tuple[int, str, bool]:
+        return 0, self.text[:bytes_max], len(self.text) > bytes_max
+
+
+def lines(*kinds: str, filler: int = 0) -> list[Line]:
+    texts = [json.dumps({"kind": kind, "filler": "x" * filler}).encode() for kind in kinds]
+    return [parse_line(text, (n + 1) * 1000) for n, text in enumerate(texts)]
+
+
+def sent(parcel: Parcel) -> list[tuple[str, str, str]]:
+    reports = json.loads(parcel.body(1, 0, 0, []))["reports"]
+    return [(r["allocation"], r["writer"], r["line"]["kind"]) for r in reports]
+
+
+def test_the_body_is_what_the_protocol_says() -> None:
+    parcel = pack([Waiting("4.1", {"0": lines("completed")}, text="hé")])
+    body: dict[str, Any] = json.loads(parcel.body(3, 17, 0, ["5.1", "4.1"]))
+    assert body == {
+        "epoch": 3,
+        "seen": 17,
+        "wait_ms": 0,
+        "known": ["4.1", "5.1"],
+        "reports": [
+            {
+                "allocation": "4.1",
+                "writer": "0",
+                "offset": 1000,
+                "line": {"kind": "completed", "filler": ""},
+            }
+        ],
+        "logs": [{"allocation": "4.1", "offset": 0, "text": "hé"}],
+        "more": False,
+    }
+    # The log's next offset counts bytes: h is one, é two.
+    assert parcel.sent == {("4.1", "0"): 1000, ("4.1", "log"): 3}
+
+
+def test_nothing_to_say_is_an_empty_parcel() -> None:
+    assert pack([Waiting("4.1", {"agent": []})]).empty
+
+
+def test_exited_follows_everything_else_of_its_allocation() -> None:
+    own = lines("container", "exited")
+    parcel = pack([Waiting("4.1", {"agent": own, "0": lines("exit"), "1": lines("exit")})])
+    assert [kind for _, _, kind in sent(parcel)] == ["container", "exit", "exit", "exited"]
+
+
+def test_exited_waits_for_reports_that_did_not_fit() -> None:
+    much = lines(*["metrics"] * 10, filler=200_000)
+    parcel = pack([Waiting("4.1", {"agent": lines("exited"), "0": much})])
+    # Ten lines of 200 KB do not fit into 1 MiB: five do.
+    assert [kind for _, _, kind in sent(parcel)] == ["metrics"] * 5
+    assert parcel.more
+
+
+def test_exited_waits_for_the_rest_of_the_log() -> None:
+    parcel = pack([Waiting("4.1", {"agent": lines("exited")}, text="x" * 200_000)])
+    assert sent(parcel) == []
+    assert len(parcel.logs) == 1
+    assert parcel.more
+
+
+def test_a_call_stays_within_a_mebibyte() -> None:
+    waiting = [
+        Waiting(f"{n}.1", {"0": lines(*["metrics"] * 20, filler=20_000)}, text="\x01" * 100_000)
+        for n in range(9)
+    ]
+    parcel = pack(waiting)
+    known = [source.allocation for source in waiting]
+    assert 900_000 < len(parcel.body(1, 1, 0, known)) <= CALL_BYTES_MAX
+    assert parcel.more
+
+
+def test_text_that_grows_when_escaped_is_sent_in_part() -> None:
+    # 128 KiB of control characters take six bytes each; a room of 100 KB holds less than 17 KB.
+    parcel = Parcel(bytes_max=100_000)
+    parcel.add(Waiting("4.1", text="\x01" * 200_000))
+    assert 0 < len(parcel.logs[0]) <= 100_000
+    assert parcel.more
+
+
+def test_thirty_allocations_a_call_the_pressing_ones_first() -> None:
+    waiting = [Waiting(f"{n}.1", {"0": lines("metrics")}) for n in range(40)]
+    waiting[39].pressing = True
+    parcel = pack(waiting)
+    named = [allocation for allocation, _, _ in sent(parcel)]
+    assert len(named) == ALLOCATIONS_MAX
+    assert named[:2] == ["39.1", "0.1"]
+    assert parcel.more
+
+
+def test_entries_can_be_limited_to_find_a_line_that_is_refused() -> None:
+    parcel = pack([Waiting("4.1", {"0": lines("a", "b", "c")}, text="log")], entries_max=2)
+    assert [kind for _, _, kind in sent(parcel)] == ["a", "b"]
+    assert parcel.logs == []
+    assert parcel.more

@@ -1,0 +1,264 @@
+"""The agent's small pure parts: environment, slots, logs, exits, notices, directories."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from detcloud.agent.allocation import Allocation
+from detcloud.agent.directory import AllocationDirectory, delete_tree, read_object
+from detcloud.agent.environment import configured_variables, trial_environment
+from detcloud.agent.exits import exited_record
+from detcloud.agent.logs import decoded, log_tail, read_log
+from detcloud.agent.model_code import ARCHIVES_KEPT, CodeCache, CodeReference, CodeUnavailable
+from detcloud.agent.notices import FileNotices, Notice, with_notice
+from detcloud.agent.own_report import OwnReport
+from detcloud.agent.runtime import Phase, ProcessRuntime, Status
+from detcloud.agent.slots import Slot, SlotsUnknown, cpu_slots, parse_nvidia
+from tests.integration.agent_cluster import tar
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> AllocationDirectory:
+    made = AllocationDirectory(tmp_path / "allocations", "4.1")
+    made.create()
+    return made
+
+
+def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
+    own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
+    spec = {"trial_seed": 2**32 + 7, "config": {}}
+    gpu = Slot(1, "cuda", "GPU-b", "H100")
+    environment = trial_environment(own, spec, directory, [gpu], threads=4)
+    assert not {"AWS_SECRET_ACCESS_KEY", "TOKEN"} & set(environment)
+    assert environment["PATH"].endswith(":/bin")
+    assert environment["LANG"] == "C.UTF-8"
+    assert environment["PYTHONHASHSEED"] == "7"  # (2^32 + 7) mod 2^32
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "4"
+
+
+def test_the_configuration_may_set_variables_but_not_the_trials_place(
+    directory: AllocationDirectory,
+) -> None:
+    variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
+    spec = {"config": {"environment": {"environment_variables": variables}}}
+    environment = trial_environment({}, spec, directory, [], threads=4)
+    assert environment["PYTHONPATH"].endswith(":/lib")
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["HOME"] == str(directory.home)
+    assert environment["DETCLOUD_TRIAL_DIR"] == str(directory.path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (["A=1", "B=x=y", "C", "=z"], {"A": "1", "B": "x=y", "C": ""}),
+        ({"A": 1}, {"A": "1"}),
+        ({"cpu": ["A=1"], "gpu": ["A=2"]}, {"A": "2"}),
+        ({"cpu": {"A": "1"}, "cuda": {"A": "2"}, "gpu": None}, {"A": "2"}),
+        (None, {}),
+        ("A=1", {}),
+    ],
+)
+def test_variables_are_read_in_every_form(variables: object, expected: dict[str, str]) -> None:
+    config = {"environment": {"environment_variables": variables}}
+    assert configured_variables(config, cuda=True) == expected
+
+
+def test_nvidia_devices_become_slots() -> None:
+    listing = "0, GPU-a, NVIDIA H100 80GB HBM3\n1, GPU-b, NVIDIA H100 80GB HBM3\n"
+    assert parse_nvidia(listing)[1] == Slot(1, "cuda", "GPU-b", "NVIDIA H100 80GB HBM3")
+    with pytest.raises(SlotsUnknown, match="No devices"):
+        parse_nvidia("No devices were found")
+
+
+def test_there_is_at_least_one_cpu_slot() -> None:
+    assert [slot.id for slot in cpu_slots(0)] == [0]
+
+
+def test_decoded_text_has_as_many_bytes_as_it_stands_for() -> None:
+    raw = b"ok \xff\xc3\xa9 \xe2\x82"
+    assert decoded(raw) == "ok ?é ??"
+    assert len(decoded(raw).encode()) == len(raw)
+
+
+def test_a_character_cut_by_the_end_waits_for_its_rest(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes("ab€".encode()[:-1])
+    assert read_log(log, 0, 100, ended=False) == "ab"
+    assert read_log(log, 0, 100, ended=True) == "ab??"
+    log.write_bytes("ab€".encode())
+    assert read_log(log, 0, 100, ended=False) == "ab€"
+    assert read_log(log, 0, 4, ended=True) == "ab"
+
+
+def test_the_tail_has_the_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"{n}\n" for n in range(100)))
+    assert log_tail(log, 3) == "97\n98\n99"
+
+
+@pytest.mark.parametrize(
+    ("status", "exits", "reason"),
+    [
+        (Status(Phase.ENDED, "trial", 0), [{"reason": "completed"}], "completed"),
+        (Status(Phase.ENDED, "trial", 0), [], "errored"),
+        (Status(Phase.ENDED, "trial", 1), [{"reason": "idle"}], "idle"),
+        (Status(Phase.ENDED, "trial", None, 9, killed=True), [], "killed"),
+        (Status(Phase.ENDED, "trial", 1, killed=True), [{"reason": "errored"}], "killed"),
+        (Status(Phase.ENDED, "trial", 0, killed=True), [{"reason": "preempted"}], "preempted"),
+        (Status(Phase.ENDED, lost=True), [], "lost"),
+        (
+            Status(Phase.ENDED, "trial", 1),
+            [{"reason": "preempted"}, {"reason": "errored"}],
+            "errored",
+        ),
+    ],
+)
+def test_the_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reason: str) -> None:
+    assert exited_record(status, exits, "", revision=3)["reason"] == reason
+
+
+def test_a_failure_without_words_quotes_signal_and_log() -> None:
+    status = Status(Phase.ENDED, "trial", None, signal.SIGKILL)
+    record = exited_record(status, [], "last words", revision=3)
+    assert record["message"].startswith("the trial's process was ended by SIGKILL (out of memory?)")
+    assert record["message"].endswith("last words")
+    assert record["directive_revision"] == 3
+
+
+@pytest.mark.parametrize(
+    ("clusters", "expected"),
+    [
+        (None, 2000),
+        ({"deadline_ms": None, "reason": "priority"}, 2000),
+        ({"deadline_ms": 1000, "reason": "drain"}, 1000),
+        ({"deadline_ms": 3000, "reason": "drain"}, 2000),
+    ],
+)
+def test_the_earlier_deadline_counts(clusters: dict[str, Any] | None, expected: int) -> None:
+    merged = with_notice({"revision": 4, "preempt": clusters}, Notice(2000, "spot"))
+    assert merged["preempt"]["deadline_ms"] == expected
+    assert merged["revision"] == 4
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"deadline_ms": "soon"}', '{"deadline'])
+def test_a_file_that_says_something_else_is_no_notice(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "notice.json"
+    assert FileNotices(path).poll() is None
+    path.write_text(content)
+    assert FileNotices(path).poll() is None
+
+
+def test_older_directives_are_ignored_and_a_notice_stays(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    allocation.direct({"revision": 5, "length": 100})
+    allocation.direct({"revision": 4, "length": 50})
+    allocation.notify(Notice(2000, "spot"))
+    allocation.direct({"revision": 6, "length": 200, "preempt": None})
+    assert directory.read_directives() == {
+        "revision": 6,
+        "length": 200,
+        "preempt": {"deadline_ms": 2000, "reason": "spot"},
+    }
+
+
+def test_a_flood_of_lines_is_slowed_down(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    allocation.charge(4000)
+    assert not allocation.throttled
+    # 9,000 lines at once: at most 5,000 and what a moment refills are allowed.
+    allocation.charge(5000)
+    assert allocation.throttled
+
+
+def test_a_torn_own_record_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "report-agent.jsonl"
+    path.write_bytes(b'{"kind":"container"}\n{"ki')
+    own = OwnReport(path)
+    own.append("exited", code=0)
+    own.append("more")
+    assert [line.kind for line in own.lines(0)] == ["container", "agent_warning", "exited", "more"]
+    assert own.lines(0)[-1].offset == own.size
+    assert [record["kind"] for record in own.records()] == ["container", "exited", "more"]
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "a" * 200])
+def test_only_plain_names_are_allocations(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="allocation id"):
+        AllocationDirectory(tmp_path, name)
+
+
+def test_deleting_never_follows_links_and_opens_closed_directories(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "closed").mkdir(parents=True)
+    (tree / "closed/file").touch()
+    (tree / "closed").chmod(0)
+    (tree / "link").symlink_to(kept)
+    (tmp_path / "alias").symlink_to(kept)
+    delete_tree(tree)
+    delete_tree(tmp_path / "alias")
+    assert not tree.exists()
+    assert not (tmp_path / "alias").is_symlink()
+    assert (kept / "file").exists()
+
+
+class Downloads:
+    """Serves archives by path and counts."""
+
+    def __init__(self, archives: dict[str, bytes]) -> None:
+        self.archives = archives
+        self.count = 0
+
+    def __call__(self, path: str, file: BinaryIO) -> int:
+        self.count += 1
+        return file.write(self.archives[path])
+
+
+def test_model_code_is_fetched_once_and_every_copy_is_its_own(tmp_path: Path) -> None:
+    archive = tar({"model.py": "x = 1\n"})
+    code = CodeReference(hashlib.sha256(archive).hexdigest(), len(archive), "/code")
+    downloads = Downloads({"/code": archive})
+    cache = CodeCache(tmp_path / "cache", downloads)
+    for name in ("one", "two"):
+        cache.unpack(code, tmp_path / name)
+        assert (tmp_path / name / "model.py").read_text() == "x = 1\n"
+        (tmp_path / name / "model.py").write_text("changed")
+    assert downloads.count == 1
+    (tmp_path / f"cache/{code.sha256}.tar.gz").write_bytes(b"tampered with")
+    cache.unpack(code, tmp_path / "three")
+    assert downloads.count == 2
+
+
+def test_code_with_another_digest_is_refused_and_not_kept(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache", Downloads({"/code": b"other"}))
+    with pytest.raises(CodeUnavailable, match="digest"):
+        cache.unpack(CodeReference("0" * 64, 5, "/code"), tmp_path / "one")
+    assert list((tmp_path / "cache").iterdir()) == []
+    with pytest.raises(CodeUnavailable, match="SHA-256"):
+        CodeReference.parse({"sha256": "../../etc", "path": "/"})
+
+
+def test_the_archives_used_last_are_kept(tmp_path: Path) -> None:
+    archives = [tar({"n": str(n)}) for n in range(ARCHIVES_KEPT + 2)]
+    digests = [hashlib.sha256(archive).hexdigest() for archive in archives]
+    cache = CodeCache(tmp_path / "cache", Downloads(dict(zip(digests, archives, strict=True))))
+    for n, digest in enumerate(digests):
+        cache.unpack(CodeReference(digest, 0, digest), tmp_path / str(n))
+    kept = {path.name.split(".")[0] for path in (tmp_path / "cache").iterdir()}
+    assert kept == set(digests[2:])
+
+
+def test_a_file_that_is_no_object_reads_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(json.dumps([1]))
+    assert read_object(tmp_path / "list") is None
+    assert read_object(tmp_path / "missing") is None

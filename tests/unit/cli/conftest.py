@@ -1,0 +1,69 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from detcloud.cli.main import main
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serving
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Detcloud = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "user"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("DETCLOUD_URL", "DETCLOUD_TOKEN", "DETCLOUD_HOME", "DETCLOUD_DEBUG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    with serving(FakeCluster()) as cluster:
+        monkeypatch.setenv("DETCLOUD_URL", cluster.url)
+        monkeypatch.setenv("DETCLOUD_TOKEN", TOKEN)
+        monkeypatch.setattr("detcloud.cli.follow.POLLING_SECONDS_FIRST", 0.01)
+        monkeypatch.setattr("detcloud.cli.follow.POLLING_SHARE_MAX", 1.0)
+        monkeypatch.setattr("detcloud.cli.logs.POLLING_SECONDS", 0.01)
+        yield cluster
+
+
+@pytest.fixture
+def detcloud(capfd: pytest.CaptureFixture[str]) -> Detcloud:
+    """Runs a command in this process."""
+
+    def run(*words: str) -> Ended:
+        try:
+            code = main(words)
+        except SystemExit as ending:
+            code = int(ending.code or 0)
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model_def.py").write_text("print('hello')\n")
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text("name: digits\nsearcher:\n  name: single\n")
+    return path

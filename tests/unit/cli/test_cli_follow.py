@@ -1,0 +1,127 @@
+"""What a follower sees: lines of changes, or a frame that fits the screen and replaces itself."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import detcloud as package
+from detcloud.cli.follow import Snapshot, changes, frame, summary
+from tests.unit.client.fake_cluster import FakeCluster
+
+EXPERIMENT = {"id": 3, "name": "digits", "state": "ACTIVE", "metric": "loss", "progress": 0.5}
+
+
+def trial(number: int, **changed: Any) -> dict[str, Any]:
+    standard = {
+        "id": number,
+        "number": number - 1,
+        "state": "ACTIVE",
+        "hparams": {"lr": 0.5},
+        "steps_completed": 50,
+        "target_steps": 100,
+        "metric": None,
+        "restarts": 0,
+        "allocation": None,
+        "ended_ms": None,
+    }
+    return {**standard, **changed}
+
+
+def test_only_changes_are_told() -> None:
+    before = Snapshot(EXPERIMENT, [trial(1), trial(2)])
+    assert changes(None, before) == [
+        "trial 1: QUEUED, 50 steps",
+        "trial 2: QUEUED, 50 steps",
+        "experiment 3: ACTIVE",
+    ]
+    running = {"allocation": {"state": "RUNNING"}, "steps_completed": 60}
+    after = Snapshot(EXPERIMENT, [trial(1, **running), trial(2, steps_completed=70), trial(3)])
+    assert changes(before, after) == ["trial 1: RUNNING, 60 steps", "trial 3: QUEUED, 50 steps"]
+    later = Snapshot({**EXPERIMENT, "state": "PAUSED"}, [trial(2, metric=0.25)])
+    assert changes(before, later) == [
+        "trial 2: QUEUED, 50 steps, loss 0.25",
+        "experiment 3: PAUSED",
+    ]
+    assert changes(later, later) == []
+
+
+def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
+    running = {"state": "RUNNING"}
+    trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
+    trials += [trial(50), trial(51, allocation=running)]
+    lines = frame(Snapshot(EXPERIMENT, trials), 76, 10, colour=False).splitlines()
+    assert lines[0] == "experiment 3 digits  ACTIVE  [##########----------] 50%"
+    # 10 lines less 5 for the head, the titles, the rule, the rest and the cursor: 5 trials.
+    assert len(lines) == 9
+    assert [line.split("|")[0].strip() for line in lines[3:8]] == ["51", "50", "49", "48", "47"]
+    assert lines[8] == " ... and 46 more trials"
+    assert "[#####-----] 50/100" in lines[3]
+    assert max(map(len, lines)) <= 76
+
+
+def test_the_summary_names_the_best_and_the_reason() -> None:
+    ended = {**EXPERIMENT, "state": "ERROR", "best_metric": 0.125, "best_trial_id": 2}
+    snapshot = Snapshot({**ended, "message": "trial 1 failed"}, [trial(1), trial(2)])
+    assert summary(snapshot) == [
+        "best loss 0.125 in trial 2: lr=0.5",
+        "experiment 3 ended: ERROR: trial 1 failed",
+    ]
+
+
+def on_a_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "detcloud.cli.main", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(descriptor: int, wanted: bytes) -> bytes:
+    """What was written until `wanted` came, or until the end."""
+    found = b""
+    while wanted not in found:
+        try:
+            block = os.read(descriptor, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        found += block
+    return found
+
+
+def test_a_terminal_is_redrawn_in_place(fake: FakeCluster) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    process, terminal = on_a_terminal("follow", "1")
+    output = read_until(terminal, b"\0never")
+    os.close(terminal)
+    assert process.wait(10) == 0
+    # The first frame has a head, titles, a rule and two trials: five lines to go up again.
+    assert b"\x1b[5A\r\x1b[J" in output
+    assert b"\x1b[36mRUNNING" in output
+    assert b"best validation_loss" in output.rpartition(b"\x1b[J")[2]
+
+
+def test_ctrl_c_leaves_the_experiment_running(fake: FakeCluster) -> None:
+    fake.add_experiment({"name": "digits"}, {"paused": True})
+    process, terminal = on_a_terminal("follow", "1")
+    read_until(terminal, b"digits")
+    process.send_signal(signal.SIGINT)
+    output = read_until(terminal, b"\0never").decode()
+    os.close(terminal)
+    assert process.wait(10) == 130
+    assert "experiment 1 goes on; come back with `detcloud follow 1`" in output
+    assert "Traceback" not in output
+    assert fake.experiments[0]["state"] == "PAUSED"
+    assert all(method == "GET" for method, _ in fake.requests)

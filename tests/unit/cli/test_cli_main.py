@@ -1,0 +1,175 @@
+"""The command line as a real process: version, help, wrong words, no tracebacks."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import detcloud as package
+from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, flat_words, words_of
+from detcloud.cli.main import main
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+def shell(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **extra, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-m", "detcloud.cli.main", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_the_version_is_printed() -> None:
+    done = shell("--version")
+    assert (done.returncode, done.stdout) == (0, f"detcloud {package.__version__}\n")
+
+
+def test_help_names_every_flat_command_and_noun() -> None:
+    done = shell("--help")
+    assert done.returncode == 0
+    for word in [*(command.flat[0] for command in COMMANDS if command.flat), *NOUNS]:
+        assert f"\n  {word} " in done.stdout
+    assert shell().stdout == done.stdout
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    code = (
+        "import sys; from detcloud.cli.main import main; main(['--version']); main(['--help']);"
+        "print([name for name in ('argparse', 'dataclasses', 'json', 'tarfile', 'http.client', "
+        "'pathspec', 'torch', 'asyncio') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["creat"], "`detcloud creat` is no command", "did you mean `detcloud create`?"),
+        (["e", "lits"], "`detcloud experiment lits` is no", "mean `detcloud experiment list`?"),
+        (["zzz"], "`detcloud zzz` is no command", "see `detcloud --help`"),
+        (["--verbos"], "--verbos is no option here", "see `detcloud --help`"),
+        (["--url"], "--url needs an address", "such as --url"),
+        (["create"], "arguments are required: CONFIG, MODEL_DIR", "see `detcloud create --help`"),
+        (["pause", "x"], "'x' is no id; expected a whole number", "`detcloud pause --help`"),
+        (["wait", "1", "--polling-interval", "0"], "no duration", "`detcloud wait --help`"),
+        (["up", "--port", "70000"], "no port; expected 1 to 65535", "`detcloud up --help`"),
+        (["list", "--json", "--csv"], "not allowed with", "`detcloud list --help`"),
+    ],
+)
+def test_wrong_usage_is_a_line_a_hint_and_exit_2(
+    words: list[str], message: str, hint: str, detcloud: Detcloud
+) -> None:
+    code, out, err = detcloud(*words)
+    first, second = err.splitlines()
+    assert (code, out) == (2, "")
+    assert first.startswith("error: ")
+    assert message in first
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+def test_failures_are_a_line_without_a_traceback() -> None:
+    done = shell("list", DETCLOUD_URL="ftp://x", DETCLOUD_TOKEN="t")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: 'ftp://x' is not an address")
+    assert "Traceback" not in done.stderr
+    debug = shell("list", DETCLOUD_URL="ftp://x", DETCLOUD_TOKEN="t", DETCLOUD_DEBUG="1")
+    assert "Traceback" in debug.stderr
+
+
+def test_even_our_own_mistakes_are_a_line(
+    monkeypatch: pytest.MonkeyPatch, detcloud: Detcloud
+) -> None:
+    def broken(arguments: object) -> int:
+        raise KeyError("missing")
+
+    monkeypatch.setattr("detcloud.cli.experiment.listing", broken)
+    code, _, err = detcloud("list")
+    assert code == 1
+    assert err.splitlines()[0] == "error: internal: KeyError: 'missing'"
+
+
+def test_a_reader_that_has_enough_is_no_error(fake: FakeCluster) -> None:
+    for _ in range(2000):
+        fake.add_experiment({"name": "x" * 50}, {})
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "detcloud.cli.main", "list", "--all"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_every_command_has_its_two_functions() -> None:
+    for command in COMMANDS:
+        module_name, function = command.place.split(":")
+        module = importlib.import_module(f"detcloud.cli.{module_name}")
+        assert callable(getattr(module, function)), command
+        assert callable(getattr(module, f"{function}_arguments")), command
+
+
+def test_no_word_means_two_things() -> None:
+    flat = [word for command in COMMANDS for word in command.flat]
+    assert len(flat) == len(set(flat)) == len(flat_words())
+    assert not set(flat) & {*NOUNS, *NOUN_ALIASES}
+    for noun in NOUNS:
+        own = [command for command in COMMANDS if command.noun == noun]
+        assert len(words_of(noun)) == sum(1 + len(command.verb_aliases) for command in own)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_noun_alone_shows_its_commands(noun: str, detcloud: Detcloud) -> None:
+    helped = detcloud(noun, "--help")
+    assert helped.code == 0
+    assert all(f"  {command.verb}" in helped.out for command in COMMANDS if command.noun == noun)
+    assert detcloud(noun).code == 2
+
+
+def test_flat_noun_and_alias_are_one_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "one"}, {"paused": True})
+    forms = [("list",), ("ls",), ("experiment", "list"), ("experiment", "ls"), ("e", "ls")]
+    outputs = {detcloud(*words).out for words in forms}
+    assert len(outputs) == 1
+    assert "one" in outputs.pop()
+
+
+def test_the_url_may_stand_before_or_after_the_command(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:1")
+    assert detcloud("--url", fake.url, "list").code == 0
+    assert detcloud(f"--url={fake.url}", "list").code == 0
+    assert detcloud("list", "--url", fake.url).code == 0
+
+
+def test_without_a_cluster_the_error_says_what_to_do(detcloud: Detcloud) -> None:
+    code, _, err = detcloud("list")
+    assert code == 1
+    assert err.startswith("error: no cluster is configured and none runs here; start one with")
+
+
+def test_ctrl_c_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("detcloud.cli.experiment.listing", interrupted)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -1,0 +1,103 @@
+"""One renderer: text, CSV, cut lines, colours."""
+
+import pytest
+
+from detcloud.cli.table import cell_text, csv_text, field, text_table, time_text
+from detcloud.cli.terminal import bar, bytes_text, clean, has_colour
+
+COLUMNS = (field("ID", "id"), field("Name", "name"), field("State", "state"))
+ITEMS = [
+    {"id": 7, "name": "a", "state": "COMPLETED"},
+    {"id": 12, "name": "a long name, with commas", "state": None},
+]
+
+
+def test_numbers_stand_to_the_right_and_the_missing_are_named() -> None:
+    assert text_table(COLUMNS, ITEMS, None).splitlines() == [
+        " ID | Name                     | State",
+        "----+--------------------------+-----------",
+        "  7 | a                        | COMPLETED",
+        " 12 | a long name, with commas | N/A",
+    ]
+
+
+def test_the_widest_column_is_cut_to_fit() -> None:
+    # 2 + 24 + 9 characters and 3 columns * 3 - 1 = 43; to fit 30, the name loses 13.
+    lines = text_table(COLUMNS, ITEMS, 30).splitlines()
+    assert lines[3] == " 12 | a long nam… | N/A"
+    assert max(map(len, lines)) == 30
+
+
+def test_no_column_vanishes_on_a_narrow_terminal() -> None:
+    # 2 + 8 + 8 characters and 8 for the bars: columns stop at 8.
+    assert max(map(len, text_table(COLUMNS, ITEMS, 5).splitlines())) == 26
+
+
+def test_an_empty_list_is_its_titles() -> None:
+    assert text_table(COLUMNS, [], 80).splitlines()[0] == " ID | Name | State"
+
+
+def test_csv_is_quoted_and_runs_no_formula() -> None:
+    items = [*ITEMS, {"id": -1, "name": "-cmd", "state": "@x"}]
+    assert csv_text(COLUMNS, items).splitlines() == [
+        "ID,Name,State",
+        "7,a,COMPLETED",
+        '12,"a long name, with commas",N/A',
+        "-1,'-cmd,'@x",
+    ]
+
+
+def test_states_are_coloured_without_moving_columns() -> None:
+    plain = text_table(COLUMNS, ITEMS, None).splitlines()
+    coloured = text_table(COLUMNS, ITEMS, None, colour=True).splitlines()
+    assert coloured[2] == plain[2].replace("COMPLETED", "\x1b[32mCOMPLETED\x1b[0m")
+
+
+def test_cells_are_short_texts() -> None:
+    assert cell_text(None) == cell_text("") == "N/A"
+    assert cell_text(0.1 + 0.2) == "0.3"
+    assert cell_text(0) == "0"
+    assert cell_text({"a": 1}) == '{"a": 1}'
+    assert time_text(None) is None
+    assert time_text(1_000_000_000_999) == "2001-09-09 01:46:40+0000"
+
+
+def test_bars_and_sizes() -> None:
+    assert bar(0.25, 8) == "[##------]"
+    assert bar(-1.0, 2) == "[--]"
+    assert bar(7.0, 2) == "[##]"
+    assert [bytes_text(size) for size in (0, 1023, 1536, 2**30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "1.0 GiB",
+    ]
+
+
+def test_control_characters_are_replaced() -> None:
+    assert clean("a\x1b]0;x\x07b\u202ec") == "a�]0;x�b�c"
+    assert clean("日本 ünï") == "日本 ünï"
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("no_color", "term", "expected"),
+    [("", "xterm", True), ("1", "xterm", False), ("", "dumb", False)],
+)
+def test_colour_is_for_terminals_that_want_it(
+    no_color: str, term: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
+    assert has_colour(Screen()) is expected
+    assert not has_colour(io.StringIO())

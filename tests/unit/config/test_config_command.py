@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from control_plane.config import check
+from control_plane.config.__main__ import main
+from tests.unit.config.samples import LENGTH, STEP, changed, text_of
+
+RANDOM = {"name": "random", "metric": "accuracy", "max_steps": 10, "max_trials": 5}
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "config.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_valid_file_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = changed(STEP, {"searcher": RANDOM, "description": "mine"})
+    assert main([written(tmp_path, text_of(tree))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "name:            mine",
+        "era:             step",
+        "searcher:        random (minimizes accuracy)",
+        "trials:          5",
+        "slots per trial: 1",
+        "total:           50 steps",
+    ]
+
+
+def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, text_of(LENGTH) + "max_restarts: -1\nlabel: [a]\n")
+    assert main([file]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}:7: max_restarts: must be at least 0, not -1",
+        f"{file}:8: label: is not a known field (did you mean labels?)",
+    ]
+
+
+def test_json_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, text_of(LENGTH))
+    assert main([file, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["era"], report["problems"]) == (True, "length", [])
+    assert report["config"]["max_restarts"] == 5
+    assert main([file, "--json", "--config", "max_restarts=-1"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["config"]) == (False, None)
+    assert report["problems"] == [
+        {
+            "path": "max_restarts",
+            "line": None,
+            "value": -1,
+            "message": "must be at least 0, not -1",
+            "hint": "set by --config",
+        }
+    ]
+
+
+def test_migrate_prints_the_length_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([written(tmp_path, text_of(STEP)), "--migrate"]) == 0
+    assert check(capsys.readouterr().out).era == "length"
+    assert main([written(tmp_path, text_of(STEP)), "--migrate", "--json"]) == 0
+    assert check(json.loads(capsys.readouterr().out)["migrated"]).era == "length"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"\xff\xfe", "is not UTF-8 text (byte 0)"), (None, "cannot be read: No such file")],
+)
+def test_a_file_that_cannot_be_read_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, reason: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    assert main([str(file)]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{file}: {reason}")
+
+
+def test_a_folder_and_a_name_that_is_none_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert main(["a\0b"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
+    file = written(tmp_path, text_of(STEP))
+    command = [sys.executable, "-m", "control_plane.config", file]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "era:             step" in ran.stdout

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.config import ExperimentConfig, check
+from tests.unit.config.samples import ABSENT, LENGTH, STEP, changed, checked, problems_of, text_of
+
+NEUTRAL = changed(LENGTH, {"searcher.max_length": ABSENT})
+STEP_MARKS = {
+    "searcher.max_steps": 5,
+    "searcher.target_trial_steps": 5,
+    "searcher.step_budget": 5,
+    "searcher.steps_per_round": 5,
+    "batches_per_step": 5,
+    "min_validation_period": 5,
+    "min_checkpoint_period": 5,
+}
+LENGTH_MARKS = {
+    "searcher.max_length": {"batches": 5},
+    "searcher.max_time": 5,
+    "records_per_epoch": 5,
+    "scheduling_unit": 5,
+    "min_validation_period": {"batches": 5},
+    "min_checkpoint_period": {"epochs": 5},
+}
+
+
+@pytest.mark.parametrize("step", STEP_MARKS)
+@pytest.mark.parametrize("length", LENGTH_MARKS)
+def test_fields_of_both_eras_are_one_error_that_names_two_fields(step: str, length: str) -> None:
+    if step == length:
+        return
+    text = text_of(changed(NEUTRAL, {step: STEP_MARKS[step], length: LENGTH_MARKS[length]}))
+    (problem,) = problems_of(text)
+    assert problem.path == length
+    assert f"{step} counts steps, but {length} counts batches" in problem.message
+    assert problem.line is not None
+
+
+def test_a_template_of_the_other_era_is_an_error_too() -> None:
+    (problem,) = problems_of(text_of(STEP), template="scheduling_unit: 5")
+    assert (problem.path, problem.line) == ("searcher.max_steps", 7)
+    assert "scheduling_unit" in problem.message
+
+
+def test_an_absent_field_marks_no_era() -> None:
+    assert checked(LENGTH, {"batches_per_step": None}).era == "length"
+    assert checked(STEP, {"scheduling_unit": None}).era == "step"
+
+
+def test_a_configuration_without_any_mark_is_of_the_length_era() -> None:
+    custom = {"name": "custom", "metric": "loss"}
+    config = checked(LENGTH, {"searcher": custom})
+    assert (config.era, config.unit, config.workload_batches) == ("length", "batches", 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit", "length", "batches"),
+    [
+        ({"searcher.max_length": 500}, "batches", 500, 500),
+        ({"searcher.max_length": {"batches": 500}}, "batches", 500, 500),
+        ({"searcher.max_length": {"records": 1000}}, "records", 1000, 15),  # 1000 // 64
+        ({"searcher.max_length": {"records": 10}}, "records", 10, 1),  # at least one batch
+        ({"searcher.max_length": {"epochs": 3}}, "epochs", 3, 46),  # 3 * 1000 // 64
+    ],
+)
+def test_lengths_become_batches_by_the_batch_size_of_the_trial(
+    changes: dict[str, Any], unit: str, length: int, batches: int
+) -> None:
+    needed = {"hyperparameters.global_batch_size": 8, "records_per_epoch": 1000}
+    config = checked(LENGTH, {**changes, **needed})
+    assert config.unit == unit
+    assert config.batches(length, {"global_batch_size": 64}) == batches
+
+
+def test_steps_become_batches_by_their_size() -> None:
+    config = checked(STEP, {"batches_per_step": 30})
+    assert (config.unit, config.workload_batches) == ("steps", 30)
+    assert config.batches(7, {}) == 210
+    assert config.units(45, {}) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("max_length", "units"),
+    [({"batches": 5}, 125.0), ({"records": 5}, 8000.0), ({"epochs": 5}, 8.0)],
+)
+def test_batches_become_units_again(max_length: dict[str, int], units: float) -> None:
+    needed = {"hyperparameters.global_batch_size": 64, "records_per_epoch": 1000}
+    config = checked(LENGTH, {"searcher.max_length": max_length, **needed})
+    assert config.units(125, {"global_batch_size": 64}) == units  # 125 * 64 = 8000 records
+
+
+def test_a_trial_without_a_batch_size_cannot_convert_records() -> None:
+    changes = {"searcher.max_length": {"records": 5}, "hyperparameters.global_batch_size": 64}
+    config = checked(LENGTH, changes)
+    with pytest.raises(ValueError, match="global_batch_size must be an integer of at least 1"):
+        config.batches(5, {"global_batch_size": "64"})
+
+
+def test_periods_keep_their_own_unit() -> None:
+    config = checked(
+        LENGTH,
+        {
+            "min_validation_period": {"epochs": 2},
+            "min_checkpoint_period": {"batches": 7},
+            "records_per_epoch": 1000,
+            "hyperparameters.global_batch_size": 100,
+        },
+    )
+    assert config.min_validation_batches({"global_batch_size": 100}) == 20
+    assert config.min_checkpoint_batches({"global_batch_size": 100}) == 7
+    step = checked(STEP, {"min_validation_period": 3})
+    assert (step.min_validation_batches({}), step.min_checkpoint_batches({})) == (300, 0)
+
+
+def test_a_period_of_zero_is_off() -> None:
+    config = checked(
+        LENGTH, {"min_validation_period": {"records": 0}, "hyperparameters.global_batch_size": 5}
+    )
+    assert config.min_validation_batches({"global_batch_size": 5}) == 0
+
+
+def test_epochs_need_the_records_of_one() -> None:
+    text = text_of(changed(LENGTH, {"min_validation_period": {"epochs": 1}}))
+    assert {problem.path for problem in problems_of(text)} == {
+        "records_per_epoch",
+        "hyperparameters.global_batch_size",
+    }
+
+
+def test_a_length_beyond_what_can_be_counted_is_refused() -> None:
+    text = text_of(changed(STEP, {"searcher.max_steps": 2**52}))
+    (problem,) = problems_of(text)
+    assert problem.path == "searcher.max_steps"
+
+
+@pytest.mark.parametrize("base", [STEP, LENGTH])
+def test_the_stored_form_is_the_same_configuration(base: dict[str, Any]) -> None:
+    config = checked(base, {"hyperparameters.lr": 0.1, "data": {"a": None}, "labels": ["x"]})
+    stored = config.to_json()
+    assert ExperimentConfig.from_json(stored) == config
+    assert ExperimentConfig.from_json(stored).to_json() == stored
+
+
+@pytest.mark.parametrize("base", [STEP, LENGTH])
+def test_the_public_form_checks_to_the_same_configuration(base: dict[str, Any]) -> None:
+    config = checked(base, {"resources.devices": ["/dev/a:/dev/b"], "hyperparameters.lr": 0.1})
+    assert check(text_of(config.public())) == config
+
+
+def test_a_stored_form_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="must have version 1"):
+        ExperimentConfig.from_json(b'{"version": 2}')
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    config = checked(STEP, {})
+    with pytest.raises(ValueError, match="frozen"):
+        setattr(config, "max_restarts", 1)  # noqa: B010
+
+
+def test_the_caller_gives_the_seed_where_the_user_does_not() -> None:
+    text = text_of(LENGTH)
+    assert check(text, seed_default=12).experiment_seed == 12
+    assert check(text, seed_default=2**31 + 5).experiment_seed == 5
+    assert check(text + "reproducibility: {experiment_seed: 3}", seed_default=12).name != ""
+    assert check(text, seed_default=1).name != check(text, seed_default=2).name
+
+
+def test_the_generated_name_is_the_description_in_the_step_era() -> None:
+    assert (checked(STEP, {}).description or "").startswith("Experiment (")
+    assert checked(STEP, {"description": ""}).description == ""
+    assert checked(LENGTH, {"name": "mine"}).name == "mine"

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.searchers import space
+from tests.unit.config.samples import ABSENT, LENGTH, STEP, checked, refusals
+
+RANDOM = {"name": "random", "metric": "loss", "max_steps": 1, "max_trials": 1}
+GRID = {"name": "grid", "metric": "loss", "max_steps": 1}
+LENGTH_GRID = {"name": "grid", "metric": "loss", "max_length": 1}
+NESTED = {"optimizer": {"name": "adam", "lr": {"type": "double", "minval": 0, "maxval": 1}}}
+
+
+def step_space(parameter: Any) -> dict[str, Any]:
+    return {"searcher": RANDOM, "hyperparameters.x": parameter}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (64, space.Const(64)),
+        (None, space.Const(None)),
+        ([1, 2], space.Const([1, 2])),
+        ({"type": "const", "val": {"type": "log"}}, space.Const({"type": "log"})),
+        (
+            {"type": "categorical", "vals": ["SGD", None, [1]]},
+            space.Categorical(("SGD", None, [1])),
+        ),
+        ({"type": "double", "minval": 0.2, "maxval": 0.5}, space.Double(0.2, 0.5)),
+        ({"type": "int", "minval": -3, "maxval": 5, "count": 2}, space.Int(-3, 5, 2)),
+        ({"type": "log", "minval": -5, "maxval": 1.0, "base": 10}, space.Log(10.0, -5.0, 1.0)),
+    ],
+)
+def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected: object) -> None:
+    plan = checked(STEP, step_space(written)).search_plan()
+    assert plan.space.members["x"] == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "message"),
+    [
+        ({"minval": 1}, "type", "is required"),
+        ({}, "type", "is required"),
+        ({"type": "float"}, "type", "must be one of categorical, const, double, int, log, not"),
+        ({"type": "int", "minval": 1, "maxval": 1}, "maxval", "must be greater than minval (1)"),
+        ({"type": "double", "minval": 1.5, "maxval": 1}, "maxval", "must be greater than minval"),
+        ({"type": "int", "minval": 1.5, "maxval": 3}, "minval", "must be an integer, not 1.5"),
+        ({"type": "int", "minval": 1}, "maxval", "is required"),
+        ({"type": "int", "minval": 1, "maxval": 2, "count": 0}, "count", "must be at least 1"),
+        ({"type": "int", "minval": 1, "maxval": 2, "step": 1}, "step", "is not a known field"),
+        ({"type": "log", "minval": -5, "maxval": 1}, "base", "is required"),
+        ({"type": "log", "minval": -5, "maxval": 1, "base": 0}, "base", "greater than 0, not 0"),
+        ({"type": "log", "minval": -5, "maxval": 400, "base": 10}, "maxval", "too large or too"),
+        ({"type": "log", "minval": 1, "maxval": 1, "base": 10}, "maxval", "greater than minval"),
+        ({"type": "categorical", "vals": []}, "vals", "must not be empty"),
+        ({"type": "categorical"}, "vals", "is required"),
+        ({"type": "double", "minval": -1.7e308, "maxval": 1.7e308}, "maxval", "too far from"),
+    ],
+)
+def test_every_rule_of_a_hyperparameter_names_its_field(
+    written: Any, field: str, message: str
+) -> None:
+    assert message in refusals(STEP, step_space(written))[f"hyperparameters.x.{field}"]
+
+
+def test_groups_belong_to_the_length_era() -> None:
+    random = {"name": "random", "metric": "loss", "max_length": 1, "max_trials": 1}
+    config = checked(LENGTH, {"hyperparameters": NESTED, "searcher": random})
+    group = space.Group({"name": space.Const("adam"), "lr": space.Double(0.0, 1.0)})
+    assert config.search_plan().space == space.Group({"optimizer": group})
+    found = refusals(STEP, {"hyperparameters.optimizer": NESTED["optimizer"], "searcher": RANDOM})
+    assert found == {"hyperparameters.optimizer.type": "is required"}
+
+
+def test_a_nested_hyperparameter_is_named_by_its_whole_path() -> None:
+    found = refusals(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
+    assert found == {"hyperparameters.optimizer.lr.count": "is required by the grid searcher"}
+
+
+def test_a_grid_asks_every_range_for_a_count() -> None:
+    ranges = {
+        "a": {"type": "int", "minval": 1, "maxval": 9},
+        "b": {"type": "log", "minval": 1, "maxval": 9, "base": 2, "count": 3},
+    }
+    found = refusals(STEP, {"searcher": GRID, "hyperparameters": {"global_batch_size": 1} | ranges})
+    assert list(found) == ["hyperparameters.a.count"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "fits"),
+    [
+        ([20, 10, 10], True),  # 2000
+        ([20, 10, 10, 2], False),  # 4000
+        ([2001], False),
+    ],
+)
+def test_a_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits: bool) -> None:
+    axes = {
+        f"x{n}": {"type": "double", "minval": 0, "maxval": 1, "count": count}
+        for n, count in enumerate(counts)
+    }
+    changes = {"searcher": GRID, "hyperparameters": {"global_batch_size": 1, **axes}}
+    if fits:
+        assert checked(STEP, changes).trials == 2000
+    else:
+        assert "points, at most 2000 are allowed" in refusals(STEP, changes)["hyperparameters"]
+
+
+def test_the_step_era_counts_one_integer_too_few_against_its_limit() -> None:
+    axes = {
+        "layers": {"type": "int", "minval": 0, "maxval": 2000, "count": 5000},
+        "global_batch_size": 1,
+    }
+    # min(5000, 2000 - 0) = 2000 points by the rule, although the grid has 2001.
+    assert checked(STEP, {"searcher": GRID, "hyperparameters": axes}).trials == 2001
+
+
+def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
+    axis = {"type": "double", "minval": 0, "maxval": 1, "count": 10**5}
+    changes: dict[str, Any] = {"searcher": LENGTH_GRID, "hyperparameters": {"x": axis}}
+    assert checked(LENGTH, changes).trials == 100_000
+    changes["hyperparameters"] = {"x": axis, "y": {**axis, "count": 2}}
+    assert refusals(LENGTH, changes) == {
+        "hyperparameters": "make a grid of 200000 points, at most 100000 are allowed"
+    }
+
+
+def test_a_grid_without_any_hyperparameter_is_refused() -> None:
+    assert "hyperparameters" in refusals(LENGTH, {"searcher": LENGTH_GRID})
+
+
+def test_a_single_search_of_the_step_era_takes_constants_only() -> None:
+    lr = {"type": "double", "minval": 0, "maxval": 1}
+    found = refusals(STEP, {"hyperparameters.lr": lr})
+    assert found == {"hyperparameters.lr": "must be constant for the single searcher"}
+    assert checked(LENGTH, {"hyperparameters.lr": lr}).trials == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "slots", "message"),
+    [
+        (ABSENT, 1, "is required"),
+        ("64", 1, "must be an integer of at least 1"),
+        (0, 1, "must be an integer of at least 1"),
+        ({"type": "double", "minval": 1, "maxval": 9}, 1, "must be an integer of at least 1"),
+        ({"type": "categorical", "vals": [8, 1.5]}, 1, "must be an integer of at least 1"),
+        (7, 8, "must be at least slots_per_trial (8), but can be 7"),
+        ({"type": "categorical", "vals": [16, 4]}, 8, "(8), but can be 4"),
+        ({"type": "int", "minval": 2, "maxval": 64}, 8, "(8), but can be 2"),
+    ],
+)
+def test_the_step_era_needs_a_global_batch_size_for_every_slot(
+    size: Any, slots: int, message: str
+) -> None:
+    changes = {
+        "hyperparameters.global_batch_size": size,
+        "resources.slots_per_trial": slots,
+        "searcher": RANDOM,
+    }
+    assert message in refusals(STEP, changes)["hyperparameters.global_batch_size"]
+
+
+def test_native_parallel_trials_may_have_small_batches() -> None:
+    resources = {"slots_per_trial": 8, "native_parallel": True}
+    changes = {"resources": resources, "hyperparameters.global_batch_size": 1}
+    assert checked(STEP, changes).job.slots_per_trial == 8
+
+
+def test_the_length_era_needs_a_global_batch_size_only_to_count_batches() -> None:
+    assert checked(LENGTH, {}).hyperparameters == {}
+    found = refusals(LENGTH, {"searcher.max_length": {"records": 1000}})
+    path = "hyperparameters.global_batch_size"
+    assert found == {path: "is required, to count searcher.max_length in batches"}

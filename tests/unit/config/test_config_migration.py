@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.config import ConfigInvalid, check, migrate
+from control_plane.config.yaml_document import parse
+from tests.unit.config.samples import LENGTH, STEP, changed, text_of
+from tests.unit.config.test_config_searchers import STEP_SEARCHERS, with_searcher
+
+RENAMED = {
+    "max_steps": "max_length",
+    "target_trial_steps": "max_length",
+    "step_budget": "budget",
+    "steps_per_round": "length_per_round",
+}
+
+
+@pytest.mark.parametrize("searcher", STEP_SEARCHERS)
+@pytest.mark.parametrize("batches_per_step", [None, 30])
+def test_every_length_means_as_many_batches_as_before(
+    searcher: dict[str, Any], batches_per_step: int | None
+) -> None:
+    changes = {"batches_per_step": batches_per_step, "min_validation_period": 4}
+    text = text_of(changed(STEP, {**with_searcher(searcher), **changes}))
+    before, after = check(text), check(migrate(text))
+    assert (after.era, after.unit) == ("length", "batches")
+    lengths = after.searcher.lengths()
+    for name, length in before.searcher.lengths().items():
+        expected = length.count * (batches_per_step or 100)
+        assert before.batches(length.count, {}) == expected
+        assert after.batches(lengths[RENAMED[name]].count, {}) == expected
+    assert after.min_validation_batches({}) == before.min_validation_batches({})
+    assert after.min_checkpoint_batches({}) == 0
+    assert after.workload_batches == before.workload_batches
+    assert after.trials == before.trials
+
+
+def test_what_the_eras_read_differently_is_written_out() -> None:
+    searcher = {"name": "random", "max_steps": 1, "max_trials": 50}
+    after = check(migrate(text_of(changed(STEP, with_searcher(searcher)))))
+    assert after.public()["searcher"]["max_concurrent_trials"] == 0
+    assert after.optimizations.average_training_metrics is False
+    assert after.optimizations.tensor_fusion_cycle_time == 5
+
+
+def test_integers_keep_the_values_they_could_take() -> None:
+    spaces = {
+        "wide": {"type": "int", "minval": 1, "maxval": 9},
+        "narrow": {"type": "int", "minval": 1, "maxval": 2},
+    }
+    hyperparameters = {"global_batch_size": 8, **spaces}
+    random = with_searcher({"name": "random", "max_steps": 1, "max_trials": 1})
+    after = parse(migrate(text_of(changed(STEP, {**random, "hyperparameters": hyperparameters}))))
+    assert isinstance(after.tree, dict)
+    found = after.tree["hyperparameters"]
+    # The step era drew from [1, 9) and [1, 2): the length era includes its maxval.
+    assert found["wide"] == {"type": "int", "minval": 1, "maxval": 8}
+    assert found["narrow"] == {"type": "const", "val": 1}
+
+
+def test_the_points_of_a_grid_stay() -> None:
+    axis = {"type": "int", "minval": 1, "maxval": 9, "count": 5}
+    grid = {**with_searcher({"name": "grid", "max_steps": 1}), "hyperparameters.x": axis}
+    text = text_of(changed(STEP, grid))
+    assert check(migrate(text)).search_plan().space == check(text).search_plan().space
+
+
+def test_text_that_looks_like_a_number_stays_text() -> None:
+    data: dict[str, object] = {
+        "a": "1e-3",
+        "b": "010",
+        "c": "on",
+        "d": "2020-01-01",
+        "e": "1.5",
+        "f": None,
+        "g": "~",
+    }
+    data |= {"h": "0o7", "i": ".inf", "j": "<<", "k": "ü", "l": 1e-7, "m": 10**18}
+    text = text_of(changed(STEP, {"data": data})).replace("1e-3", "'1e-3'").replace("0o7", "'0o7'")
+    text = text.replace("''", "'")
+    assert check(text).data == data
+    assert check(migrate(text)).data == data
+
+
+def test_anchors_are_written_out() -> None:
+    text = text_of(STEP) + "data: {a: &x {b: 1}, c: *x, d: {<<: *x}}\n"
+    assert "&" not in migrate(text)
+    assert check(migrate(text)).data == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1}}
+
+
+def test_a_configuration_of_the_length_era_keeps_its_content() -> None:
+    text = text_of(changed(LENGTH, {"searcher.max_length": {"records": 10}}))
+    text += "hyperparameters: {global_batch_size: 2}\n"
+    assert parse(migrate(text)).tree == parse(text).tree
+
+
+def test_a_configuration_with_problems_is_not_migrated() -> None:
+    with pytest.raises(ConfigInvalid):
+        migrate(text_of(changed(STEP, {"searcher.max_steps": 0})))
+
+
+def test_overrides_are_migrated_too() -> None:
+    after = check(migrate(text_of(STEP), overrides=["searcher.max_steps=7"]))
+    assert after.batches(700, {}) == 700
+    assert [it.count for it in after.searcher.lengths().values()] == [700]

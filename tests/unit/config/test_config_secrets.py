@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from control_plane.config import ConfigInvalid, ExperimentConfig, check
+from control_plane.config.storage import S3, Azure
+from tests.unit.config.samples import LENGTH, changed, checked, text_of
+
+CANARY = "canary-5f1c"
+SECRETS = {
+    "checkpoint_storage": {
+        "type": "s3",
+        "bucket": "b",
+        "access_key": CANARY,
+        "secret_key": CANARY,
+    },
+    "data_layer": {
+        "type": "s3",
+        "bucket": "b",
+        "bucket_directory_path": "p",
+        "access_key": CANARY,
+        "secret_key": CANARY,
+    },
+    "environment.registry_auth": {"username": "u", "password": CANARY},
+}
+
+
+def test_no_secret_is_shown() -> None:
+    config = checked(LENGTH, SECRETS)
+    public = config.public()
+    assert public["checkpoint_storage"]["secret_key"] == "********"
+    assert public["environment"]["registry_auth"]["password"] == "********"
+    for text in (json.dumps(public), repr(config), str(config), repr(config.checkpoint_storage)):
+        assert CANARY not in text
+
+
+def test_the_stored_form_keeps_secrets() -> None:
+    config = ExperimentConfig.from_json(checked(LENGTH, SECRETS).to_json())
+    storage = config.checkpoint_storage
+    assert isinstance(storage, S3)
+    assert storage.secret_key is not None
+    assert storage.secret_key.reveal() == CANARY
+
+
+def test_the_secrets_of_azure_are_masked_too() -> None:
+    azure = {"type": "azure", "container": "c", "connection_string": CANARY}
+    config = checked(LENGTH, {"checkpoint_storage": azure})
+    assert isinstance(config.checkpoint_storage, Azure)
+    assert CANARY not in json.dumps(config.public())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("checkpoint_storage.secret_key", [CANARY]),
+        ("checkpoint_storage.secret_kee", CANARY),
+        ("checkpoint_storage", CANARY),
+        ("environment.registry_auth", CANARY),
+        ("environment.registry_auth.password", {"x": CANARY}),
+        ("environment.environment_variables", [CANARY]),
+        ("checkpoint_storage.type", None),
+    ],
+)
+def test_no_problem_shows_a_secret(path: str, value: object) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        check(text_of(changed(changed(LENGTH, SECRETS), {path: value})))
+    assert CANARY not in str(caught.value)
+    assert CANARY not in repr(caught.value.problems)
+
+
+def test_a_number_is_no_secret() -> None:
+    with pytest.raises(ConfigInvalid, match="must be a non-empty string") as caught:
+        checked(LENGTH, {**SECRETS, "checkpoint_storage.secret_key": 12345678})
+    assert "12345678" not in repr(caught.value.problems)
+
+
+def test_an_unreadable_line_is_not_quoted() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        check(f"a: 1\n secret_key: {CANARY}\n")
+    assert CANARY not in str(caught.value)

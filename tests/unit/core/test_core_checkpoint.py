@@ -1,0 +1,201 @@
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.core import CheckpointContext, CheckpointReference
+from detcloud.storage.directory import DirectoryStore
+from detcloud.trial_directory import TrialSpec
+
+
+class Trial:
+    """A checkpoint context over a real store, with the reports it made."""
+
+    def __init__(self, root: Path, *, on_cluster: bool = True, **spec: Any) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.root = root / "store"
+        self.checkpoint = CheckpointContext(
+            TrialSpec(experiment_id=3, trial_id=4, epoch=2, **spec),
+            DirectoryStore(self.root),
+            self._report,
+            on_cluster=on_cluster,
+        )
+
+    def _report(self, kind: str, **fields: object) -> None:
+        self.reports.append({"kind": kind, **fields})
+
+    def store(self, **files: str) -> str:
+        with self.checkpoint.store_path({"steps_completed": 7, "note": "x"}) as (folder, uuid):
+            for name, text in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(text)
+        return uuid
+
+    @property
+    def reference(self) -> CheckpointReference:
+        line = self.reports[-1]
+        return CheckpointReference(
+            line["uuid"], 4, line["path"], line["steps_completed"], line["manifest_sha256"]
+        )
+
+
+def test_a_checkpoint_is_announced_then_stored_then_reported(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    intent, done = trial.reports
+    path = f"3/4/2/{uuid}"
+    assert intent == {
+        "kind": "checkpoint_intent",
+        "uuid": uuid,
+        "steps_completed": 7,
+        "path": path,
+    }
+    manifest = (trial.root / path / "manifest.json").read_bytes()
+    metadata = (trial.root / path / "metadata.json").read_bytes()
+    assert done["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
+    # Two files: weights of 3 bytes, and the metadata.
+    assert (done["files"], done["size_bytes"]) == (2, 3 + len(metadata))
+    assert json.loads(metadata) == {"steps_completed": 7, "note": "x"} == done["metadata"]
+    entry = json.loads(manifest)["files"]["weights"]
+    assert entry == {"size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+
+
+def test_the_files_come_back(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(**{"weights": "abc", "deep/more": "def"})
+    with trial.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "weights").read_text() == "abc"
+        assert (folder / "deep" / "more").read_text() == "def"
+    assert trial.checkpoint.get_metadata(uuid)["note"] == "x"
+
+
+def test_another_process_restores_by_reference(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    later = Trial(tmp_path, latest_checkpoint=trial.reference)
+    with later.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "weights").read_text() == "abc"
+
+
+def test_a_changed_file_is_not_restored(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    (trial.root / trial.reference.path / "weights").write_text("abd")
+    with pytest.raises(DetcloudError, match="weights is not the file that was stored"):
+        trial.checkpoint.download(uuid, tmp_path / "copy")
+
+
+def test_a_changed_manifest_is_not_trusted(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    place = trial.root / trial.reference.path / "manifest.json"
+    place.write_bytes(place.read_bytes() + b"\n")
+    with pytest.raises(DetcloudError, match="but the cluster recorded"):
+        trial.checkpoint.get_metadata(uuid)
+
+
+def test_a_checkpoint_without_a_manifest_does_not_exist(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    (trial.root / trial.reference.path / "manifest.json").unlink()
+    with pytest.raises(DetcloudError, match=r"does not exist: 3/4/2/.* has no manifest.json"):
+        trial.checkpoint.download(uuid, tmp_path)
+
+
+def test_a_manifest_cannot_write_outside_the_folder(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    trial.store(weights="abc")
+    place = trial.root / trial.reference.path / "manifest.json"
+    manifest = json.loads(place.read_text())
+    manifest["files"]["../escaped"] = manifest["files"]["weights"]
+    place.write_text(json.dumps(manifest))
+    unverified = CheckpointReference(trial.reference.uuid, 4, trial.reference.path)
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(DetcloudError, match="cannot name a stored file"):
+        trial.checkpoint.download(unverified, tmp_path / "copy")
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_block_that_fails_stores_and_reports_nothing(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+
+    def fail_half_way() -> None:
+        with trial.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+            (folder / "half").write_text("x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert trial.reports == []
+    assert not trial.root.exists()
+
+
+def test_a_folder_is_uploaded_as_it_is(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "weights").write_text("abc")
+    uuid = trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
+    assert (trial.root / f"3/4/2/{uuid}" / "weights").read_text() == "abc"
+    assert list((tmp_path / "mine").iterdir()) == [tmp_path / "mine" / "weights"]
+    with pytest.raises(DetcloudError, match="is no directory"):
+        trial.checkpoint.upload(tmp_path / "nowhere", {"steps_completed": 1})
+
+
+@pytest.mark.parametrize("steps", [None, -1, "3", True])
+def test_metadata_needs_its_steps_on_a_cluster(tmp_path: Path, steps: Any) -> None:
+    trial = Trial(tmp_path)
+    with (
+        pytest.raises(DetcloudError, match="steps_completed"),
+        trial.checkpoint.store_path({"steps_completed": steps}),
+    ):
+        pass
+
+
+def test_metadata_is_plain_data(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DetcloudError, match=r"metadata\.thing is a object"),
+        Trial(tmp_path).checkpoint.store_path({"steps_completed": 1, "thing": object()}),
+    ):
+        pass
+
+
+def test_links_and_a_manifest_of_the_users_are_refused(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "manifest.json").write_text("{}")
+    with pytest.raises(DetcloudError, match="the checkpoint's own file"):
+        trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
+    (tmp_path / "mine" / "manifest.json").unlink()
+    (tmp_path / "mine" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(DetcloudError, match="is a link or a special file"):
+        trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
+
+
+def test_an_unknown_checkpoint_is_an_error_that_names_the_known(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    with pytest.raises(DetcloudError, match=f"'other' is not known to this trial; known: {uuid}"):
+        trial.checkpoint.get_metadata("other")
+
+
+def test_without_a_cluster_a_uuid_is_enough(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, on_cluster=False)
+    with trial.checkpoint.store_path() as (folder, uuid):
+        (folder / "weights").write_text("abc")
+    again = Trial(tmp_path, on_cluster=False)
+    with again.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "weights").read_text() == "abc"
+
+
+def test_storage_that_is_off_keeps_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = Trial(tmp_path)
+    off = CheckpointContext(TrialSpec(), None, trial._report, on_cluster=True)
+    with off.store_path({"steps_completed": 1}) as (folder, _):
+        (folder / "weights").write_text("abc")
+    assert trial.reports == []
+    assert "thrown away" in capsys.readouterr().err

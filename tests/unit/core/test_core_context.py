@@ -1,0 +1,174 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcloud import InvalidHP, core
+from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
+
+
+def test_the_import_of_detcloud_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, detcloud; print(detcloud.__version__, len(sys.modules) - before, "
+        "'detcloud.core' in sys.modules); detcloud.core; "
+        "print('detcloud.core' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; before = len(sys.modules); " + script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Two more modules: detcloud itself and __future__.
+    assert done.stdout.split() == ["0.1.0", "2", "False", "True", "False"]
+
+
+def test_an_unknown_attribute_of_detcloud_is_an_attribute_error() -> None:
+    import detcloud
+
+    assert not hasattr(detcloud, "keras")
+
+
+def test_a_script_follows_the_searcher_and_exits_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, hparams={"rate": 0.5}, threads=1)
+    direct(trial, revision=3, length=4, closed=True)
+    enter(trial, monkeypatch)
+    (trial / "code" / "model.py").write_text("x = 1")
+    with core.init() as context:
+        assert (context.info.trial_id, context.info.hparams) == (4, {"rate": 0.5})
+        assert (context.distributed.rank, context.distributed.allgather(5)) == (0, [5])
+        for operation in context.searcher.operations():
+            context.train.report_validation_metrics(operation.length, {"loss": 1.0})
+            operation.complete(1.0)
+    assert kinds(trial) == ["metrics", "completed", "exit"]
+    exit_line = reports(trial)[-1]
+    assert (exit_line["reason"], exit_line["directive_revision"]) == ("completed", 3)
+
+
+def test_the_environment_is_reported_before_the_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, threads=1)
+    enter(trial, monkeypatch)
+    with core.init():
+        pass
+    (line,) = reports(trial, "environment")
+    assert line["python"] == sys.version.split()[0]
+    assert line["threads"] == 1
+    assert any(package.startswith("pytest==") for package in line["packages"])
+    # SHA-256 of nothing: the code directory is empty.
+    assert line["code_sha256"].startswith("e3b0c44298fc1c14")
+    assert set(line) >= {"torch", "devices", "hostname"}
+
+
+def test_invalid_hyperparameters_end_the_trial_with_a_good_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    with pytest.raises(SystemExit) as ended, core.init():
+        raise InvalidHP("too wide")
+    assert ended.value.code == 0
+    early, last = reports(trial)
+    assert (early["kind"], early["reason"]) == ("early_exit", "INVALID_HP")
+    assert (last["reason"], last["message"]) == ("invalid_hp", "InvalidHP: too wide")
+
+
+def test_an_exception_is_an_error_with_its_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    with pytest.raises(ZeroDivisionError), core.init():
+        raise ZeroDivisionError("by nought")
+    assert reports(trial)[-1]["message"] == "ZeroDivisionError: by nought"
+    assert reports(trial)[-1]["reason"] == "errored"
+
+
+@pytest.mark.parametrize(
+    ("directives", "asks", "reason"),
+    [
+        ({"length": 5}, False, "stop_requested"),
+        ({"length": 5, "preempt": {"deadline_ms": None}}, True, "preempted"),
+        ({"length": 5, "preempt": {"deadline_ms": None}}, False, "stop_requested"),
+        ({"length": 5, "answered": 5, "closed": True}, False, "completed"),
+    ],
+)
+def test_a_script_that_just_returns_says_why(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    directives: dict[str, object],
+    asks: bool,
+    reason: str,
+) -> None:
+    trial = make_trial(tmp_path)
+    direct(trial, revision=1, **directives)
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        if asks:
+            assert context.preempt.should_preempt()
+    assert reports(trial)[-1]["reason"] == reason
+
+
+def test_sigterm_is_a_preemption_at_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    before = signal.getsignal(signal.SIGTERM)
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        signal.raise_signal(signal.SIGTERM)
+        assert context.preempt.must_stop_at_next_batch()
+    assert reports(trial)[-1]["reason"] == "preempted"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_stop_that_the_code_asked_for_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+    assert kinds(trial) == ["early_exit", "exit"]
+    assert reports(trial)[-1]["reason"] == "stop_requested"
+
+
+def test_without_a_cluster_metrics_are_printed_and_checkpoints_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with core.init(hparams={"a": 1}) as context:
+        assert not context.on_cluster
+        assert not context.preempt.should_preempt()
+        assert context.info.hparams == {"a": 1}
+        context.train.report_validation_metrics(2, {"loss": 0.5})
+        with context.checkpoint.store_path() as (folder, uuid):
+            (folder / "weights").write_text("abc")
+        assert [operation.length for operation in _completed(context)] == [1]
+    assert "validation at batch 2: loss=0.5" in capsys.readouterr().out
+    assert (tmp_path / "detcloud" / "checkpoints" / f"0/0/0/{uuid}" / "weights").exists()
+
+
+def test_without_a_cluster_invalid_hyperparameters_are_an_exception(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    with pytest.raises(InvalidHP), core.init():
+        raise InvalidHP("too wide")
+
+
+def _completed(context: core.Context) -> list[core.SearcherOperation]:
+    operations = []
+    for operation in context.searcher.operations():
+        operation.complete(1)
+        operations.append(operation)
+    return operations

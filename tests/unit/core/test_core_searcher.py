@@ -1,0 +1,139 @@
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.core import PreemptContext, SearcherContext
+from detcloud.core.searcher import Outcome
+from detcloud.trial_directory import Directives, Preempt
+
+
+class Cluster:
+    """Directives that a test replaces, and the reports made of it."""
+
+    def __init__(self, **directives: Any) -> None:
+        self.directives = Directives(**directives)
+        self.reports: list[tuple[str, dict[str, object]]] = []
+        self.preempt = PreemptContext(lambda: self.directives)
+        self.searcher = SearcherContext(
+            lambda: self.directives, self._report, self.preempt, on_cluster=True
+        )
+
+    def _report(self, kind: str, **fields: object) -> None:
+        self.reports.append((kind, fields))
+
+    def run(self, react: Callable[[int], Directives | None] = lambda _length: None) -> list[int]:
+        """Completes every operation; `react` gives the directives that follow a length."""
+        lengths = []
+        for operation in self.searcher.operations():
+            lengths.append(operation.length)
+            operation.complete(0.5)
+            self.directives = react(operation.length) or self.directives
+        return lengths
+
+
+def test_a_closed_operation_is_done_once_and_ends_the_trial() -> None:
+    cluster = Cluster(length=10, closed=True)
+    assert cluster.run() == [10]
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+    assert cluster.reports == [("completed", {"length": 10, "metric": 0.5})]
+
+
+def test_an_operation_follows_the_next_length() -> None:
+    cluster = Cluster(length=10)
+    following = {10: Directives(length=30, answered=10), 30: Directives(length=30, closed=True)}
+    assert cluster.run(lambda length: following[length]) == [10, 30]
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+
+
+def test_an_answer_without_a_longer_length_is_idle() -> None:
+    cluster = Cluster(length=10)
+    assert cluster.run(lambda length: Directives(length=length, answered=length)) == [10]
+    assert cluster.searcher.outcome is Outcome.IDLE
+
+
+def test_a_length_that_was_answered_before_the_start_is_not_done_again() -> None:
+    cluster = Cluster(length=10, answered=10)
+    assert cluster.run() == []
+    assert cluster.searcher.outcome is Outcome.IDLE
+
+
+def test_closing_after_the_answer_completes() -> None:
+    cluster = Cluster(length=10, answered=10, closed=True)
+    assert cluster.run() == []
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+
+
+def test_it_waits_while_its_completion_is_not_answered() -> None:
+    cluster = Cluster(length=10)
+    timer = threading.Timer(
+        0.1, lambda: setattr(cluster, "directives", Directives(length=10, answered=10))
+    )
+    timer.start()
+    started = time.monotonic()
+    assert cluster.run() == [10]
+    assert time.monotonic() - started >= 0.1
+    assert cluster.searcher.outcome is Outcome.IDLE
+    timer.join()
+
+
+def test_it_waits_for_a_first_length() -> None:
+    cluster = Cluster()
+    timer = threading.Timer(
+        0.05, lambda: setattr(cluster, "directives", Directives(length=5, closed=True))
+    )
+    timer.start()
+    assert cluster.run() == [5]
+    timer.join()
+
+
+def test_preemption_ends_the_waiting() -> None:
+    cluster = Cluster(length=10, preempt=Preempt())
+    assert cluster.run() == []
+    assert cluster.searcher.outcome is Outcome.PREEMPTED
+
+
+def test_a_trial_with_nothing_left_completes_although_it_is_preempted() -> None:
+    cluster = Cluster(length=10, answered=10, closed=True, preempt=Preempt())
+    assert cluster.run() == []
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+
+
+def test_an_operation_that_is_left_open_is_an_error() -> None:
+    cluster = Cluster(length=10)
+    with pytest.raises(DetcloudError, match="length 10 was left without its metric"):
+        list(cluster.searcher.operations())
+
+
+def test_an_operation_is_completed_once_and_with_a_number() -> None:
+    cluster = Cluster(length=10, closed=True)
+    operation = next(cluster.searcher.operations())
+    with pytest.raises(DetcloudError, match=r"is \[1\]: it must be one number"):
+        operation.complete([1])  # type: ignore[arg-type]
+    operation.complete(1)
+    with pytest.raises(DetcloudError, match="completed twice"):
+        operation.complete(1)
+
+
+def test_progress_is_a_share_of_the_length() -> None:
+    cluster = Cluster(length=10, closed=True)
+    operation = next(cluster.searcher.operations())
+    operation.report_progress(4)
+    operation.report_progress(11)
+    assert cluster.reports == [("progress", {"value": 0.4}), ("progress", {"value": 1.0})]
+
+
+def test_without_a_cluster_there_is_one_operation() -> None:
+    def ignore(kind: str, **fields: object) -> None:
+        pass
+
+    preempt = PreemptContext(Directives)
+    searcher = SearcherContext(Directives, ignore, preempt, on_cluster=False)
+    lengths = []
+    for operation in searcher.operations(7):
+        lengths.append(operation.length)
+        operation.complete(1)
+    assert lengths == [7]

@@ -1,0 +1,143 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.core.trial_files import direct, make_trial, reports
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def launch(trial: Path, code: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "detcloud.launch.trial"],
+        cwd=code,
+        env=environment(trial),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def environment(trial: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "DETCLOUD_TRIAL_DIR": str(trial),
+        "PYTHONPATH": str(ROOT / "harness"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "directives", "code", "reason"),
+    [
+        ("exit 0", {"length": 5}, 0, "stop_requested"),
+        ("true", {"length": 5, "answered": 5, "closed": True}, 0, "completed"),
+        ("exit 3", {}, 3, "errored"),
+        (["sh", "-c", "kill -9 $$"], {}, 128 + 9, "errored"),
+    ],
+)
+def test_a_commands_exit_code_becomes_an_exit_line(
+    tmp_path: Path,
+    entrypoint: str | list[str],
+    directives: dict[str, Any],
+    code: int,
+    reason: str,
+) -> None:
+    trial = make_trial(tmp_path, entrypoint=entrypoint)
+    direct(trial, revision=2, **directives)
+    assert launch(trial, tmp_path).returncode == code
+    (line,) = reports(trial)
+    assert (line["kind"], line["reason"]) == ("exit", reason)
+
+
+def test_a_script_with_the_core_api_writes_its_own_exit_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from detcloud import core\n"
+        "with core.init() as context:\n"
+        "    for operation in context.searcher.operations():\n"
+        "        operation.complete(0.25)\n"
+    )
+    trial = make_trial(tmp_path, entrypoint=[sys.executable, "train.py"])
+    direct(trial, revision=1, length=4, closed=True)
+    assert launch(trial, tmp_path).returncode == 0
+    assert [(line["kind"], line.get("reason")) for line in reports(trial)] == [
+        ("completed", None),
+        ("exit", "completed"),
+    ]
+
+
+def test_a_command_that_is_not_there_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=["no-such-command"])
+    done = launch(trial, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("detcloud: entrypoint ['no-such-command'] cannot be started")
+    assert "Traceback" not in done.stderr
+    assert reports(trial)[-1]["reason"] == "errored"
+
+
+def test_a_users_mistake_shows_its_traceback_and_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("1 / 0")
+    trial = make_trial(tmp_path, entrypoint="model_def:Trial")
+    done = launch(trial, tmp_path)
+    assert done.returncode == 1
+    assert 'model_def.py", line 1' in done.stderr
+    assert reports(trial)[-1]["message"] == "ZeroDivisionError: division by zero"
+
+
+def test_the_users_module_runs_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(
+        "import json, sys\n"
+        "heavy = [name for name in ('torch', 'numpy', 'detcloud.core') if name in sys.modules]\n"
+        "print(json.dumps(heavy))\n"
+        "sys.exit(0)\n"
+    )
+    trial = make_trial(tmp_path, entrypoint="model_def:Trial")
+    assert json.loads(launch(trial, tmp_path).stdout) == []
+
+
+def test_a_module_that_leaves_before_training_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("import sys; sys.exit('enough')")
+    trial = make_trial(tmp_path, entrypoint="model_def:Trial")
+    assert launch(trial, tmp_path).returncode == 1
+    assert reports(trial)[-1]["message"] == "SystemExit: enough"
+
+
+def test_a_process_without_a_directory_says_what_it_needs(tmp_path: Path) -> None:
+    done = launch(tmp_path / "nowhere", tmp_path)
+    assert done.returncode == 1
+    assert "spec.json does not exist" in done.stderr
+
+
+def test_sigterm_to_the_group_lets_a_script_exit_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\n"
+        "from detcloud import core\n"
+        "with core.init() as context:\n"
+        "    context.train.report_progress(0)\n"
+        "    while not context.preempt.should_preempt():\n"
+        "        time.sleep(0.01)\n"
+    )
+    trial = make_trial(tmp_path, entrypoint=[sys.executable, "train.py"])
+    arguments = [sys.executable, "-m", "detcloud.launch.trial"]
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(trial), start_new_session=True
+    ) as process:
+        _wait_for(trial / "out" / "report-0.jsonl", b"progress")
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    assert [line["reason"] for line in reports(trial, "exit")] == ["preempted"]
+
+
+def _wait_for(path: Path, content: bytes) -> None:
+    until = time.monotonic() + 60
+    while not path.exists() or content not in path.read_bytes():
+        assert time.monotonic() < until, f"{path} never held {content!r}"
+        time.sleep(0.01)

@@ -1,0 +1,125 @@
+"""However often and wherever a trial is interrupted, it ends with the bits of an unbroken run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import pytorch
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+from tests.unit.pytorch.noisy_trial import NoisyTrial
+
+LENGTH = 23
+SPEC: dict[str, Any] = {
+    "scheduling_unit": 5,
+    "min_validation_batches": 6,
+    "checkpoint_policy": "none",
+    "metric": "loss",
+    "threads": 1,
+}
+
+
+def test_the_same_seed_gives_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = _train(tmp_path / "a", monkeypatch, [])
+    second, _ = _train(tmp_path / "b", monkeypatch, [])
+    other, _ = _train(tmp_path / "c", monkeypatch, [], trial_seed=18)
+    _assert_equal(first, second)
+    assert not torch.equal(first["models"][0]["0.weight"], other["models"][0]["0.weight"])
+
+
+# Workloads end at 5, 6, 11, 12, 17, 18 and 23 (the unit is 5 and validations are due after 6
+# batches), epochs at 7, 14 and 21: each kind of place is interrupted, and some in a row.
+@pytest.mark.parametrize(
+    "stops",
+    [[1], [4], [5], [6], [7], [8], [13], [14], [18], [21], [22], [23], [1, 2, 3], [6, 7, 20]],
+    ids=str,
+)
+def test_an_interrupted_trial_ends_like_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
+) -> None:
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [])
+    broken = _train(tmp_path / "broken", monkeypatch, stops)
+    _assert_equal(unbroken[0], broken[0])
+    assert unbroken[1] == broken[1]
+
+
+@pytest.mark.parametrize("mode", ["step_every_batch", "step_every_optimizer_step"])
+def test_gradients_that_wait_for_their_step_survive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    config = {"optimizations": {"aggregation_frequency": 3}}
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [], mode, config=config)
+    broken = _train(tmp_path / "broken", monkeypatch, [4, 5, 9, 13], mode, config=config)
+    _assert_equal(unbroken[0], broken[0])
+    assert unbroken[1] == broken[1]
+
+
+def test_a_pause_waits_for_the_workloads_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, **SPEC)
+    direct(trial, revision=1, length=LENGTH, closed=True, preempt={"deadline_ms": None})
+    enter(trial, monkeypatch)
+
+    # The directive is seen before the first operation, so nothing is trained at all.
+    _run()
+    assert [line["kind"] for line in reports(trial)] == ["exit"]
+    assert reports(trial)[-1]["reason"] == "preempted"
+
+
+def _train(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stops: list[int],
+    step_mode: str = "step_every_epoch",
+    **spec: Any,
+) -> tuple[dict[str, Any], list[Any]]:
+    """Trains to the end through every interruption; the final state and the reported metrics."""
+    latest: dict[str, Any] | None = None
+    metrics: list[Any] = []
+    for epoch in range(1, len(stops) + 2):
+        hparams = {"stop_after": stops[epoch - 1 : epoch], "step_mode": step_mode}
+        fields = {**SPEC, **spec, "epoch": epoch, "latest_checkpoint": latest, "hparams": hparams}
+        trial = make_trial(root / str(epoch), **fields)
+        direct(trial, revision=1, length=LENGTH, closed=True)
+        enter(trial, monkeypatch)
+        monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+        _run()
+        metrics += [
+            (line["group"], line["steps_completed"], line["metrics"])
+            for line in reports(trial, "metrics")
+        ]
+        interrupted = epoch <= len(stops)
+        assert reports(trial)[-1]["reason"] == ("preempted" if interrupted else "completed")
+        latest = {**reports(trial, "checkpoint")[-1], "trial_id": 4} if interrupted else latest
+        if latest is not None:
+            # The next process gets a store of its own, as another machine's mount would be.
+            (root / str(epoch + 1)).mkdir(exist_ok=True)
+            (root / str(epoch + 1) / "store").symlink_to(root / str(epoch) / "store")
+    path = (reports(trial, "checkpoint") or [latest])[-1]
+    assert path is not None
+    state = torch.load(trial.parent / "store" / path["path"] / "state_dict.pth", weights_only=True)
+    return state, metrics
+
+
+def _run() -> None:
+    with pytorch.init() as context:
+        pytorch.Trainer(NoisyTrial(context), context).fit()
+
+
+def _assert_equal(one: Any, other: Any, place: str = "state") -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), place
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for key in one.keys() - {"last_checkpoint"}:
+            _assert_equal(one[key], other[key], f"{place}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), place
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            _assert_equal(left, right, f"{place}[{index}]")
+    else:
+        assert one == other, place

@@ -1,0 +1,91 @@
+"""What every checkpoint store must do: subclass it and give a `store` fixture."""
+
+from pathlib import Path
+
+import pytest
+
+from detcloud.storage import AlreadyStored, CheckpointStore, NotStored, StorageError
+
+KEY = "3/4/1/uuid/state_dict.pth"
+
+
+class CheckpointStoreSuite:
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Path:
+        path = tmp_path / "source"
+        path.write_bytes(b"abc")
+        return path
+
+    def test_a_file_comes_back_as_it_was(
+        self, store: CheckpointStore, source: Path, tmp_path: Path
+    ) -> None:
+        store.put(KEY, source)
+        store.get(KEY, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"abc"
+
+    def test_an_empty_file_is_a_file(
+        self, store: CheckpointStore, source: Path, tmp_path: Path
+    ) -> None:
+        source.write_bytes(b"")
+        store.put(KEY, source)
+        store.get(KEY, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b""
+
+    def test_nothing_is_overwritten(
+        self, store: CheckpointStore, source: Path, tmp_path: Path
+    ) -> None:
+        store.put(KEY, source)
+        source.write_bytes(b"other")
+        with pytest.raises(AlreadyStored):
+            store.put(KEY, source)
+        store.get(KEY, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"abc"
+
+    def test_what_was_stored_does_not_follow_its_source(
+        self, store: CheckpointStore, source: Path, tmp_path: Path
+    ) -> None:
+        store.put(KEY, source)
+        source.write_bytes(b"changed")
+        store.get(KEY, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"abc"
+
+    def test_a_missing_file_is_said_to_be_missing(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        with pytest.raises(NotStored):
+            store.get(KEY, tmp_path / "copy")
+
+    def test_a_listing_has_the_sizes_below_a_prefix(
+        self, store: CheckpointStore, source: Path
+    ) -> None:
+        for key in ("3/4/1/a/x", "3/4/1/a/deep/y", "3/4/1/ab/z"):
+            store.put(key, source)
+        assert store.list("3/4/1/a") == {"3/4/1/a/x": 3, "3/4/1/a/deep/y": 3}
+        assert store.list("3/4/1/ab/z") == {"3/4/1/ab/z": 3}
+        assert store.list("3/5") == {}
+
+    def test_a_deletion_may_be_repeated(self, store: CheckpointStore, source: Path) -> None:
+        store.put(KEY, source)
+        store.put("3/4/1/uuid/other", source)
+        store.delete(KEY)
+        store.delete(KEY)
+        assert store.list("3") == {"3/4/1/uuid/other": 3}
+
+    def test_a_deleted_key_is_free_again(self, store: CheckpointStore, source: Path) -> None:
+        store.put(KEY, source)
+        store.delete(KEY)
+        store.put(KEY, source)
+        assert store.list("3") == {KEY: 3}
+
+    @pytest.mark.parametrize("key", ["", "/etc/x", "a//b", "../x", "a/../b", "a\\b", "a\n", "."])
+    def test_a_key_that_leads_elsewhere_is_refused(
+        self, store: CheckpointStore, source: Path, key: str
+    ) -> None:
+        with pytest.raises(StorageError):
+            store.put(key, source)
+        with pytest.raises(StorageError):
+            store.get(key, source)
+        with pytest.raises(StorageError):
+            store.list(key)
+        with pytest.raises(StorageError):
+            store.delete(key)
