@@ -174,7 +174,7 @@ def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
 
 
 def _lose(allocation: str, agent: str, reason: str, turn: Turn) -> None:
-    trial_id, epoch = _parsed(allocation)
+    trial_id, epoch = parse_allocation(allocation)
     turn.send(addresses.trial(trial_id), AllocationLost(epoch, f"agent {agent} was lost: {reason}"))
     turn.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
 
@@ -194,7 +194,7 @@ def _scheduled(state: PoolState, turn: Turn) -> PoolState:
         after = before.placing(allocation, start.request.slots)
         agents.put(start.agent, after)
         queue.remove(tickets[allocation])
-        trial_id, epoch = _parsed(allocation)
+        trial_id, epoch = parse_allocation(allocation)
         held = after.running[allocation]
         turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, start.agent, held))
         turn.send(addresses.agent(start.agent), AllocationPlaced(trial_id, epoch, held))
@@ -218,6 +218,7 @@ def _requests(queue: Ordered, tickets: dict[str, str]) -> Iterator[Request]:
         yield Request(allocation, slots)
 
 
-def _parsed(allocation: str) -> tuple[int, int]:
+def parse_allocation(allocation: str) -> tuple[int, int]:
+    """Trial id and epoch of an allocation's name."""
     trial_id, _, epoch = allocation.partition(".")
     return int(trial_id), int(epoch)

@@ -6,6 +6,7 @@ its commit and the loser's mail was there before it. What nobody follows is foun
 index; see due.py.
 """
 
+import itertools
 import logging
 import random
 import time
@@ -25,7 +26,14 @@ from control_plane.dispatch.fold import (
 )
 from control_plane.dispatch.head import HEAD, PARTS
 from control_plane.dispatch.kinds import Encoded, encode_for, kind_at, parse_json
-from control_plane.dispatch.mailbox import Mail
+from control_plane.dispatch.mailbox import (
+    BACKSTOP_MS,
+    FIRST,
+    Mail,
+    mail_key,
+    next_clock,
+    put_mail,
+)
 from control_plane.dispatch.reader import Cache, PartReader, Reading, Torn, load, snapshot_of
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Write
 
@@ -45,6 +53,7 @@ class Engine:
         self.table = table
         self.clock = clock
         self._cache = Cache()
+        self._posts = itertools.count(1)
         self.on_commit: Callable[[str], None] = lambda address: None
 
     def follow(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
@@ -103,6 +112,15 @@ class Engine:
             if found is not None:
                 return found[0]
         raise Refused("unavailable", f"{address} is too busy; try again")
+
+    def post(self, address: str, message: object, *, sender: str) -> None:
+        """Mails a message from outside any actor, and follows it. `sender` names who says so."""
+        now_ms = self.clock()
+        clock = next_clock(0, now_ms)
+        encoded = [encode_for(address, message)]
+        key = mail_key(address, clock, f"{sender}#{next(self._posts)}")
+        self.table.commit((put_mail(key, sender, FIRST, clock, encoded, now_ms + BACKSTOP_MS),))
+        self.follow((address,))
 
     def dead_letter(self, mail: Mail) -> tuple[str, ...]:
         """Takes a message out that no attempt could fold; its actor falls back to a state without

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+from pydantic_core import to_json
+
 from control_plane.actors.step import RowSeen, SetTimer, Turn
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
@@ -36,14 +38,15 @@ class Snapshot:
 
 @dataclass
 class Fold:
-    """What has been folded so far. `rows` are rows outside the actor: the first reading and the
-    last body.
+    """What has been folded so far. `rows` are rows outside the actor: the reading that guards each,
+    which is in `read` too, and the last body.
     """
 
     state: Any
     parts: dict[str, object | None] = field(default_factory=dict)
     sends: dict[str, list[Encoded]] = field(default_factory=dict)
     rows: dict[Key, tuple[RowSeen | None, bytes]] = field(default_factory=dict)
+    read: dict[Key, RowSeen] = field(default_factory=dict)
     timers: list[SetTimer] = field(default_factory=list)
     consumed: list[Mail] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -56,6 +59,7 @@ class Fold:
             parts=dict(self.parts),
             sends={to: list(messages) for to, messages in self.sends.items()},
             rows=dict(self.rows),
+            read=dict(self.read),
             timers=list(self.timers),
             consumed=list(self.consumed),
             reasons=list(self.reasons),
@@ -75,8 +79,9 @@ class Fold:
             self.sends.setdefault(send.to, []).append(encode_for(send.to, send.message))
         for row in turn.rows:
             key = Key(row.partition, row.sort)
-            seen = self.rows[key][0] if key in self.rows else row.seen
-            self.rows[key] = (seen, row.body)
+            if row.seen is not None:
+                self.read.setdefault(key, row.seen)
+            self.rows[key] = (self.read.get(key), row.body)
         self.timers += turn.timers
         self.reasons += turn.reasons
         if turn.reply is not None:
@@ -240,11 +245,13 @@ def _journal(
             digest.update(name.encode() + body)
     bodies = b",".join(mail.body for mail in fold.consumed)
     commands = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in command)
-    body = b'{"now":%d,"out":"%s","in":[%s],"command":[%s]}' % (
+    read = {f"{key.partition}/{key.sort}": list(seen) for key, seen in fold.read.items()}
+    body = b'{"now":%d,"out":"%s","in":[%s],"command":[%s],"read":%s}' % (
         now_ms,
         digest.hexdigest()[:16].encode(),
         bodies,
         commands,
+        to_json(read),
     )
     return Put(Key(before.address, f"{JOURNAL}{revision:012d}"), 1, body, Expect.ABSENT)
 

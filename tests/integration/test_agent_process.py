@@ -64,12 +64,12 @@ class AgentProcess:
             self.process.kill()
             self.process.wait()
         for path in self.work.glob("allocations/*/agent/process.json"):
-            record = json.loads(path.read_bytes())
-            for pid in (record["pid"], record["supervisor"]):
-                if (path.parent / "exit.json").exists():
-                    continue
+            exited = path.with_name("exit.json")
+            if not exited.exists():
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    # A supervisor that is told to ends its trial and all that descends from it.
+                    os.kill(json.loads(path.read_bytes())["supervisor"], signal.SIGTERM)
+                    until(exited.exists, seconds=5.0)
 
 
 @pytest.fixture

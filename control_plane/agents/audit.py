@@ -1,0 +1,114 @@
+"""A pool audits itself: its allocations against what their trials and agents say.
+
+No message is ever lost by the engine, so the audit finds nothing; it is there for what we did not
+think of, dead letters among it. Whatever it mails is harmless if it comes late: an allocation is
+freed, placed or removed by its epoch, and a wrong word is found by the next audit.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from control_plane.actors import addresses
+from control_plane.actors.agent import AgentState
+from control_plane.actors.messages import (
+    AllocationPlaced,
+    AllocationRemoved,
+    AuditFound,
+    SlotsReleased,
+)
+from control_plane.actors.pool import agents_of, parse_allocation, queue_of
+from control_plane.actors.slots import AgentSlots
+from control_plane.actors.step import RowSeen, Turn
+from control_plane.actors.trial import TrialState
+from control_plane.dispatch.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a pool believes: queued allocations by ticket, and its agents."""
+
+    queued: Mapping[str, str]
+    agents: Mapping[str, AgentSlots]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What to say to whom."""
+
+    pool: AuditFound
+    agents: tuple[tuple[str, AllocationPlaced | AllocationRemoved], ...]
+
+
+def differences(
+    holdings: Holdings,
+    trial: Callable[[int], TrialState | None],
+    agent: Callable[[str], AgentState | None],
+) -> Differences:
+    """Compares the pool's books with the trials' and the agents'."""
+    stale: list[SlotsReleased] = []
+    for ticket, allocation in holdings.queued.items():
+        trial_id, epoch = parse_allocation(allocation)
+        if not _holds(trial(trial_id), epoch):
+            stale.append(SlotsReleased(trial_id, epoch, ticket, ""))
+    said: list[tuple[str, AllocationPlaced | AllocationRemoved]] = []
+    for name, slots in holdings.agents.items():
+        state = agent(name)
+        desired = {(entry.trial_id, entry.epoch) for entry in state.desired} if state else set()
+        for allocation, held in slots.running.items():
+            trial_id, epoch = parse_allocation(allocation)
+            if not _holds(trial(trial_id), epoch):
+                stale.append(SlotsReleased(trial_id, epoch, "", name))
+            elif (trial_id, epoch) not in desired:
+                said.append((name, AllocationPlaced(trial_id, epoch, held)))
+        said += [
+            (name, AllocationRemoved(trial_id, epoch))
+            for trial_id, epoch in sorted(desired)
+            if not _holds(trial(trial_id), epoch)
+        ]
+    return Differences(AuditFound(tuple(stale)), tuple(said))
+
+
+def audit(engine: Engine, pool: str) -> Differences:
+    """Audits one pool and mails what it finds."""
+    found = differences(
+        _holdings(engine, pool),
+        lambda trial_id: engine.state(addresses.trial(trial_id)),
+        lambda name: engine.state(addresses.agent(name)),
+    )
+    if found.pool.stale:
+        engine.post(addresses.pool(pool), found.pool, sender=f"audit#{pool}")
+    for name, message in found.agents:
+        engine.post(addresses.agent(name), message, sender=f"audit#{pool}")
+    return found
+
+
+def _holds(trial: TrialState | None, epoch: int) -> bool:
+    return trial is not None and trial.epoch == epoch and trial.allocation is not None
+
+
+def _holdings(engine: Engine, pool: str) -> Holdings:
+    turn = Turn(addresses.pool(pool), 0, _Parts(engine, addresses.pool(pool)))
+    queued = {ticket: str(_first(value)) for ticket, value in queue_of(turn).items()}
+    return Holdings(queued, dict(agents_of(turn).items()))
+
+
+def _first(value: object) -> object:
+    assert isinstance(value, list | tuple)
+    return value[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Reads a pool's parts outside a fold; they may be of different moments, which an audit
+    survives.
+    """
+
+    engine: Engine
+    address: str
+
+    def part(self, name: str) -> object | None:
+        found: object | None = self.engine.part(self.address, name)
+        return found
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        raise AssertionError(f"an audit reads no row {partition} / {sort}")

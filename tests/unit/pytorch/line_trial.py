@@ -1,0 +1,106 @@
+"""The smallest trial, whose workloads can be read off its reports; and how to run it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from detcloud import pytorch
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+
+SPEC: dict[str, Any] = {
+    "scheduling_unit": 5,
+    "checkpoint_policy": "none",
+    "metric": "loss",
+    "threads": 1,
+}
+
+
+class LineTrial(pytorch.PyTorchTrial):
+    """Fits a line to 12 points in batches of 3; `losses` replaces the validation's loss."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(1, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01))
+        self.losses: list[Any] = []
+        self.callbacks: dict[str, pytorch.PyTorchCallback] = {}
+        self.after_batch: Callable[[int], None] = lambda _steps: None
+        self.after_validation_batch: Callable[[], None] = lambda: None
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        return self.callbacks
+
+    def build_training_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(_points(), batch_size=3)
+
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(_points(), batch_size=12)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
+        loss = ((self.model(batch[0]) - batch[1]) ** 2).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        self.after_batch(batch_idx + 1)
+        return loss
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        self.after_validation_batch()
+        if self.losses:
+            return {"loss": self.losses.pop(0)}
+        return {"loss": ((self.model(batch[0]) - batch[1]) ** 2).mean()}
+
+
+class Cluster:
+    """Runs LineTrials in this process as a cluster would."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
+        self._monkeypatch = monkeypatch
+        self.trial = make_trial(root, **{**SPEC, **spec})
+        enter(self.trial, monkeypatch)
+        monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+        monkeypatch.setattr("detcloud.core.preempt.LOOK_SECONDS_MIN", 0.0)
+
+    def direct(self, **directives: Any) -> None:
+        direct(self.trial, **directives)
+
+    def run(
+        self, prepare: Callable[[LineTrial], None] = lambda _trial: None, **fit: Any
+    ) -> LineTrial:
+        """Trains to the exit line; `prepare` changes the trial before it starts."""
+        with pytorch.init() as context:
+            trial = LineTrial(context)
+            prepare(trial)
+            pytorch.Trainer(trial, context).fit(**fit)
+        return trial
+
+    @property
+    def workloads(self) -> list[str]:
+        """T5 trained to batch 5, V5 validated there, C5 checkpointed, D5 done with length 5."""
+        return [name for line in reports(self.trial) if (name := _workload(line))]
+
+    @property
+    def exit_reason(self) -> str:
+        return str(reports(self.trial)[-1]["reason"])
+
+    def latest_checkpoint(self) -> dict[str, Any]:
+        return {**reports(self.trial, "checkpoint")[-1], "trial_id": 4}
+
+
+def _workload(line: dict[str, Any]) -> str:
+    match line["kind"]:
+        case "metrics":
+            return f"{line['group'][0].upper()}{line['steps_completed']}"
+        case "checkpoint":
+            return f"C{line['steps_completed']}"
+        case "completed":
+            return f"D{line['length']}"
+    return ""
+
+
+def _points() -> TensorDataset:
+    inputs = torch.arange(12, dtype=torch.float32).reshape(12, 1) / 12
+    return TensorDataset(inputs, 2 * inputs + 1)

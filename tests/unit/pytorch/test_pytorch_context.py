@@ -1,0 +1,136 @@
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError, pytorch
+from detcloud.pytorch.optimization import Optimization
+
+Pair = namedtuple("Pair", "one other")
+
+
+@pytest.fixture
+def context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytorch.PyTorchTrialContext]:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    with pytorch.init(
+        hparams={"global_batch_size": 64, "rate": 0.5},
+        exp_conf={"data": {"path": "x"}, "reproducibility": {"experiment_seed": 9}},
+        checkpoint_dir=tmp_path,
+    ) as context:
+        yield context
+
+
+def test_the_configuration_can_be_asked(context: pytorch.PyTorchTrialContext) -> None:
+    assert context.get_hparam("rate") == 0.5
+    assert context.get_hparams()["rate"] == 0.5
+    assert context.get_per_slot_batch_size() == context.get_global_batch_size() == 64
+    assert context.get_data_config() == {"path": "x"}
+    assert context.get_experiment_config()["reproducibility"] == {"experiment_seed": 9}
+    assert (context.get_trial_seed(), context.get_trial_id(), context.get_experiment_id()) == (
+        9,
+        0,
+        0,
+    )
+
+
+def test_a_missing_hyperparameter_names_those_that_exist(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    with pytest.raises(DetcloudError, match="'depth' does not exist; there are: global_batch_size"):
+        context.get_hparam("depth")
+
+
+@pytest.mark.parametrize("size", [0, "64", True])
+def test_a_batch_size_is_a_positive_integer(
+    context: pytorch.PyTorchTrialContext, size: Any
+) -> None:
+    context.get_hparams()["global_batch_size"] = size
+    with pytest.raises(DetcloudError, match="global_batch_size is"):
+        context.get_per_slot_batch_size()
+
+
+def test_the_generators_are_seeded(context: pytorch.PyTorchTrialContext) -> None:
+    drawn = torch.rand(())
+    torch.manual_seed(9)
+    assert torch.equal(torch.rand(()), drawn)
+
+
+def test_structures_move_to_the_device_whole(context: pytorch.PyTorchTrialContext) -> None:
+    data = {"a": [torch.ones(1), (torch.ones(1), "text")], "b": Pair(torch.ones(1), 3)}
+    moved = context.to_device(data)
+    assert moved["a"][1][1] == "text"
+    assert isinstance(moved["b"], Pair)
+    assert moved["b"].one.device == context.device
+
+
+# Epochs of 4 batches: batch 5 is the second of the second epoch.
+@pytest.mark.parametrize(
+    ("batch_idx", "epoch", "start", "end"),
+    [(0, 0, True, False), (3, 0, False, True), (4, 1, True, False), (5, 1, False, False)],
+)
+def test_the_position_is_known(
+    context: pytorch.PyTorchTrialContext, batch_idx: int, epoch: int, start: bool, end: bool
+) -> None:
+    context.set_position(batch_idx, 4)
+    assert context.current_train_batch() == batch_idx
+    assert context.current_train_epoch() == epoch
+    assert (context.is_epoch_start(), context.is_epoch_end()) == (start, end)
+
+
+def _weight() -> tuple[torch.nn.Parameter, torch.optim.SGD]:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    return weight, torch.optim.SGD([weight], lr=1.0)
+
+
+@pytest.mark.parametrize(("average", "expected"), [(True, -2.0), (False, -4.0)])
+def test_aggregated_gradients_make_one_step(average: bool, expected: float) -> None:
+    weight, optimizer = _weight()
+    optimization = Optimization(2, average)
+    for batch_idx, gradient in enumerate([1.0, 3.0]):
+        (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
+        optimization.step(optimizer, batch_idx, None, True)
+    # One step of rate 1 against (1 + 3) / 2 or 1 + 3.
+    assert weight.item() == expected
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "frequency", "steps"),
+    [
+        (pytorch.StepMode.STEP_EVERY_BATCH, 1, 12),
+        (pytorch.StepMode.STEP_EVERY_BATCH, 5, 2),  # after 5 and 10
+        (pytorch.StepMode.STEP_EVERY_EPOCH, 1, 3),  # after 4, 8 and 12
+        (pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH, 2, 1),  # after 8
+        (pytorch.StepMode.STEP_EVERY_OPTIMIZER_STEP, 2, 3),  # after 4, 8 and 12: 2 batches a step
+        (pytorch.StepMode.MANUAL_STEP, 1, 0),
+    ],
+)
+def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, steps: int) -> None:
+    weight, optimizer = _weight()
+    optimizer.step()
+    optimization = Optimization(2)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    optimization.add_scheduler(scheduler, mode, frequency)
+    for batch_idx in range(12):
+        optimization.step_schedulers(batch_idx, 4)
+    assert scheduler.last_epoch == steps
+
+
+def test_a_schedule_that_cannot_be_is_refused(context: pytorch.PyTorchTrialContext) -> None:
+    scheduler = torch.optim.lr_scheduler.ConstantLR(_weight()[1])
+    with pytest.raises(DetcloudError, match="frequency is 0"):
+        context.wrap_lr_scheduler(scheduler, pytorch.StepMode.MANUAL_STEP, 0)
+    with pytest.raises(DetcloudError, match="step_mode is 'batch'"):
+        context.wrap_lr_scheduler(scheduler, "batch")  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_of_other_code_is_told_apart() -> None:
+    optimization = Optimization()
+    optimization.models.append(torch.nn.Linear(1, 1))
+    with pytest.raises(DetcloudError, match="holds 0 models, the trial wrapped 1"):
+        optimization.load_models({"models": []})

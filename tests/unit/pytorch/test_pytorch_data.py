@@ -1,0 +1,101 @@
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from detcloud import DetcloudError
+from detcloud.pytorch import DataLoader
+
+
+def numbers(count: int) -> TensorDataset:
+    return TensorDataset(torch.arange(count))
+
+
+def taken(loader: DataLoader, first: int, count: int, seed: int = 5) -> list[list[int]]:
+    return [batch[0].tolist() for batch in islice(loader.batches_from(first, seed), count)]
+
+
+def test_epochs_follow_each_other_and_no_batch_spans_two() -> None:
+    loader = DataLoader(numbers(5), batch_size=2)
+    assert len(loader) == 3
+    assert taken(loader, 0, 4) == [[0, 1], [2, 3], [4], [0, 1]]
+    dropping = DataLoader(numbers(5), batch_size=2, drop_last=True)
+    assert taken(dropping, 0, 3) == [[0, 1], [2, 3], [0, 1]]
+
+
+@pytest.mark.parametrize("first", range(12))
+def test_any_batch_can_be_the_first(first: int) -> None:
+    loader = DataLoader(numbers(10), batch_size=3, shuffle=True)
+    assert taken(loader, first, 12 - first) == taken(loader, 0, 12)[first:]
+
+
+def test_every_epoch_is_shuffled_anew_from_the_seed() -> None:
+    loader = DataLoader(numbers(8), batch_size=8, shuffle=True)
+    first, second = taken(loader, 0, 2)
+    assert sorted(first) == sorted(second) == list(range(8))
+    assert first != second
+    assert taken(loader, 0, 2) == [first, second]
+    assert taken(loader, 0, 1, seed=6) != [first]
+
+
+def test_training_draws_nothing_less_for_the_order() -> None:
+    loader = DataLoader(numbers(8), batch_size=2, shuffle=True)
+    before = torch.get_rng_state()
+    taken(loader, 0, 10)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_sampler_with_a_generator_is_seeded() -> None:
+    sampler = WeightedRandomSampler([1.0] * 6, 6)
+    loader = DataLoader(numbers(6), batch_size=2, sampler=sampler)
+    assert taken(loader, 4, 5) == taken(loader, 0, 9)[4:]
+
+
+def test_one_pass_is_always_the_same() -> None:
+    loader = DataLoader(numbers(5), batch_size=2, shuffle=True)
+    first = [batch[0].tolist() for batch in loader]
+    assert sorted(sum(first, [])) == [0, 1, 2, 3, 4]
+    assert [batch[0].tolist() for batch in loader] == first
+
+
+class Noisy(Dataset[torch.Tensor]):
+    """Augmentation: every access draws from the worker's generator."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return index + torch.rand(())
+
+
+def test_noise_in_workers_depends_on_the_batch_alone() -> None:
+    def drawn(workers: int, first: int) -> list[Any]:
+        loader = DataLoader(Noisy(), batch_size=2, num_workers=workers)
+        return [batch.tolist() for batch in islice(loader.batches_from(first, 5), 5 - first)]
+
+    whole = drawn(1, 0)
+    assert drawn(2, 0) == whole
+    assert drawn(1, 2) == whole[2:]
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dataset": Endless()}, "Endless has no records to ask for by number"),
+        ({"shuffle": True, "sampler": [0]}, "both give an order"),
+        ({"worker_init_fn": print}, "worker_init_fn cannot be given"),
+        ({"batch_sampler": [[0]]}, "batch_sampler cannot be given"),
+        ({"batch_size": 9, "drop_last": True}, "has no batch: 5 records, batch_size 9"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        DataLoader(**{"dataset": numbers(5), **arguments})

@@ -1,0 +1,100 @@
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError
+from detcloud.pytorch import Reducer
+from detcloud.pytorch.metrics import BatchMetrics, MetricAverage
+from tests.unit.pytorch.line_trial import LineTrial
+
+
+class Measured(LineTrial):
+    """Evaluates a batch to what the batch itself says."""
+
+    def __init__(self, reducer: Reducer | dict[str, Reducer]) -> None:
+        self.reducer = reducer
+
+    def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        return self.reducer
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        return {"loss": batch.double().mean()}
+
+
+BATCHES = [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])]
+
+
+@pytest.mark.parametrize(
+    ("reducer", "expected"),
+    [
+        # The batches have 3 records and 1: (3 * 1 + 1 * 5) / 4.
+        (Reducer.AVG, 2.0),
+        (Reducer.SUM, 6.0),
+        (Reducer.MAX, 5.0),
+        (Reducer.MIN, 1.0),
+        ({"loss": Reducer.MAX}, 5.0),
+    ],
+)
+def test_batches_are_reduced(reducer: Reducer, expected: float) -> None:
+    metrics = BatchMetrics(Measured(reducer))
+    for index, batch in enumerate(BATCHES):
+        metrics.add(batch, index)
+    assert metrics.reduce() == {"loss": expected}
+
+
+def test_a_metric_without_a_reducer_is_named() -> None:
+    metrics = BatchMetrics(Measured({"accuracy": Reducer.AVG}))
+    with pytest.raises(DetcloudError, match="evaluation_reducer gives None for metric 'loss'"):
+        metrics.add(BATCHES[0], 0)
+
+
+def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
+    class Numbered(Measured):
+        def evaluate_batch(self, batch: Any, batch_idx: int = -1) -> dict[str, Any]:
+            return {"index": batch_idx}
+
+    metrics = BatchMetrics(Numbered(Reducer.SUM))
+    metrics.add(BATCHES[0], 3)
+    metrics.add(BATCHES[0], 4)
+    assert metrics.reduce() == {"index": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("batch", "length"),
+    [
+        (torch.zeros(5, 2), 5),
+        ([torch.zeros(4), torch.zeros(9)], 4),
+        ({"images": (torch.zeros(3),)}, 3),
+    ],
+)
+def test_the_length_of_a_batch_is_its_first_tensors(batch: Any, length: int) -> None:
+    assert Measured(Reducer.AVG).get_batch_length(batch) == length
+
+
+@pytest.mark.parametrize("batch", ["text", [], torch.tensor(1.0)])
+def test_the_length_of_an_odd_batch_is_asked_for(batch: Any) -> None:
+    with pytest.raises(DetcloudError, match="override get_batch_length"):
+        Measured(Reducer.AVG).get_batch_length(batch)
+
+
+def test_an_average_counts_the_batches_that_had_the_metric() -> None:
+    average = MetricAverage()
+    average.add(torch.tensor(1.0))
+    average.add({"loss": 3, "extra": torch.tensor([1.0, 2.0])})
+    # loss: (1 + 3) / 2; extra came once.
+    assert average.average() == {"loss": 2.0, "extra": [1.0, 2.0]}
+
+
+def test_an_average_goes_on_after_a_restart() -> None:
+    average, restarted = MetricAverage(), MetricAverage()
+    average.add({"loss": 1.0})
+    restarted.load_state_dict(average.state_dict(), torch.device("cpu"))
+    restarted.add({"loss": 2.0})
+    assert restarted.average() == {"loss": 1.5}
+
+
+@pytest.mark.parametrize("metrics", [{"loss": "low"}, {"loss": None}, 3])
+def test_what_cannot_be_averaged_is_refused(metrics: Any) -> None:
+    with pytest.raises(DetcloudError, match="was expected"):
+        MetricAverage().add(metrics)

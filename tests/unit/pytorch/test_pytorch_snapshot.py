@@ -1,0 +1,91 @@
+import random
+from collections import Counter, OrderedDict, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from detcloud import DetcloudError
+from detcloud.pytorch import generators, snapshot
+
+
+def test_tensors_and_plain_data_come_back(tmp_path: Path) -> None:
+    state = {
+        "tensor": torch.ones(2),
+        "nested": [1, 2.5, "x", None, True, (1, 2)],
+        "ordered": OrderedDict(a=1),
+        "counts": Counter([3, 3]),
+    }
+    snapshot.save(state, tmp_path)
+    loaded = snapshot.load(tmp_path)
+    assert torch.equal(loaded.pop("tensor"), state.pop("tensor"))  # type: ignore[arg-type]
+    assert loaded == state
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (numpy.float64(1), r"checkpoint\['a'\]\[0\] is a numpy.float64"),
+        (Path("x"), r"checkpoint\['a'\]\[0\] is a pathlib.PosixPath"),
+        (defaultdict(int), "collections.defaultdict"),
+        (len, "builtins.builtin_function_or_method"),
+    ],
+)
+def test_anything_else_is_refused_when_it_is_saved(
+    tmp_path: Path, value: Any, message: str
+) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        snapshot.save({"a": [value]}, tmp_path)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("evil-was-here"),)
+
+
+def test_a_file_that_would_run_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": Evil()}, tmp_path / "state_dict.pth")
+    with pytest.raises(DetcloudError, match="cannot be read"):
+        snapshot.load(tmp_path)
+    assert not (tmp_path / "evil-was-here").exists()
+
+
+def test_a_checkpoint_of_something_else_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DetcloudError, match=r"no state_dict\.pth: no PyTorchTrial wrote it"):
+        snapshot.load(tmp_path)
+
+
+def _draws() -> list[float]:
+    # The normal ones keep a second value back, which is part of the state.
+    return [
+        random.random(),
+        random.gauss(0, 1),
+        float(numpy.random.random()),
+        float(numpy.random.normal()),
+        float(torch.rand(())),
+        float(torch.randn(())),
+    ]
+
+
+def test_generators_go_on_from_where_they_were_captured(tmp_path: Path) -> None:
+    generators.seed_all(5)
+    _draws()
+    snapshot.save(generators.capture(), tmp_path)
+    expected = _draws()
+    generators.seed_all(6)
+    generators.restore(snapshot.load(tmp_path))
+    assert _draws() == expected
+
+
+def test_what_runs_preserved_moves_no_generator() -> None:
+    generators.seed_all(5)
+    expected = _draws()
+    generators.seed_all(5)
+    with generators.preserved():
+        _draws()
+    assert _draws() == expected

@@ -1,0 +1,397 @@
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError, InvalidHP, pytorch
+from detcloud.pytorch import Batch, Epoch
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.line_trial import Cluster, LineTrial, _points
+
+
+def test_training_is_cut_at_every_boundary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=6, min_checkpoint_batches=8)
+    cluster.direct(revision=1, length=12, closed=True)
+    cluster.run()
+    # 5 is the unit, 6 the first validation, 8 the first checkpoint, 12 the end; there the
+    # checkpoint comes before the validation, which is due at 12 anyway.
+    assert cluster.workloads == "T5 T6 V6 T8 C8 T12 C12 V12 D12".split()
+    assert cluster.exit_reason == "completed"
+
+
+def test_training_metrics_are_averages_over_the_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, scheduling_unit=4)
+    cluster.direct(revision=1, length=6, closed=True)
+    monkeypatch.setattr(LineTrial, "train_batch", lambda _self, _batch, _epoch, idx: {"idx": idx})
+    cluster.run()
+    training = [line for line in reports(cluster.trial, "metrics") if line["group"] == "training"]
+    # (0 + 1 + 2 + 3) / 4 and (4 + 5) / 2.
+    assert [line["metrics"] for line in training] == [{"idx": 1.5}, {"idx": 4.5}]
+    assert [line["batches"] for line in training] == [4, 2]
+
+
+def test_progress_is_reported_with_each_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=8, closed=True)
+    cluster.run()
+    assert [line["value"] for line in reports(cluster.trial, "progress")] == [5 / 8, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "best", "losses", "expected"),
+    [
+        ("all", None, [3, 3, 3], "T2 V2 C2 T4 V4 C4 T6 C6 V6 D6"),
+        ("none", None, [3, 2, 1], "T2 V2 T4 V4 T6 C6 V6 D6"),
+        # The first is the best; the second ties; the end has a checkpoint anyway.
+        ("best", None, [3, 3, 1], "T2 V2 C2 T4 V4 T6 C6 V6 D6"),
+        # The experiment knows 2 already: 3 is worse, 1 is better.
+        ("best", 2, [3, 1, 1], "T2 V2 T4 V4 C4 T6 C6 V6 D6"),
+        # Not a number is better than nothing.
+        ("best", None, [float("nan"), 3, 1], "T2 V2 T4 V4 C4 T6 C6 V6 D6"),
+    ],
+)
+def test_the_policy_decides_on_checkpoints_after_validations(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    best: float | None,
+    losses: list[float],
+    expected: str,
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=2, checkpoint_policy=policy)
+    cluster.direct(revision=1, length=6, closed=True, best_validation=best)
+    cluster.run(lambda trial: trial.losses.extend(losses))
+    assert cluster.workloads == expected.split()
+
+
+def test_larger_can_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(
+        tmp_path,
+        monkeypatch,
+        min_validation_batches=2,
+        checkpoint_policy="best",
+        smaller_is_better=False,
+    )
+    cluster.direct(revision=1, length=6, closed=True)
+    cluster.run(lambda trial: trial.losses.extend([3, 2, 4]))
+    assert cluster.workloads == "T2 V2 C2 T4 V4 T6 C6 V6 D6".split()
+
+
+def test_an_idle_trial_leaves_and_goes_on_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path / "1", monkeypatch, min_validation_batches=4)
+    cluster.direct(revision=1, length=4)
+
+    class Answer(pytorch.PyTorchCallback):
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            cluster.direct(revision=2, length=4, answered=4)
+
+    cluster.run(lambda trial: trial.callbacks.update(answer=Answer()))
+    assert cluster.workloads == "T4 C4".split()
+    assert cluster.exit_reason == "idle"
+
+
+def test_a_promoted_trial_does_not_repeat_its_last_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Cluster(tmp_path, monkeypatch, min_validation_batches=4)
+    first.direct(revision=1, length=4, closed=True)
+    first.run()
+    assert first.workloads == "T4 C4 V4 D4".split()
+    latest = first.latest_checkpoint()
+    (first.trial / "out" / "report-0.jsonl").unlink()
+    second = Cluster(
+        tmp_path, monkeypatch, min_validation_batches=4, epoch=2, latest_checkpoint=latest
+    )
+    second.direct(revision=1, length=8, answered=4, closed=True)
+    second.run()
+    assert second.workloads == "T8 C8 V8 D8".split()
+
+
+def test_a_pause_waits_for_the_workloads_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=12, closed=True)
+
+    def pause(steps: int) -> None:
+        if steps == 3:
+            cluster.direct(revision=2, length=12, closed=True, preempt={"deadline_ms": None})
+
+    cluster.run(lambda trial: setattr(trial, "after_batch", pause))
+    assert cluster.workloads == "T5 C5".split()
+    assert cluster.exit_reason == "preempted"
+    assert reports(cluster.trial)[-1]["directive_revision"] == 2
+
+
+def test_a_deadline_is_obeyed_at_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=12, closed=True)
+
+    def warn(steps: int) -> None:
+        if steps == 8:
+            cluster.direct(revision=2, length=12, closed=True, preempt={"deadline_ms": 1})
+
+    cluster.run(lambda trial: setattr(trial, "after_batch", warn))
+    assert cluster.workloads == "T5 C8".split()
+
+
+def test_a_deadline_cuts_a_validation_which_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Cluster(tmp_path, monkeypatch, min_validation_batches=4)
+    first.direct(revision=1, length=8, closed=True)
+    first.run(
+        lambda trial: setattr(
+            trial, "after_validation_batch", lambda: signal.raise_signal(signal.SIGTERM)
+        )
+    )
+    assert first.workloads == "T4 C4".split()
+    latest = first.latest_checkpoint()
+    (first.trial / "out" / "report-0.jsonl").unlink()
+    second = Cluster(
+        tmp_path, monkeypatch, min_validation_batches=4, epoch=2, latest_checkpoint=latest
+    )
+    second.run()
+    assert second.workloads == "V4 T8 C8 V8 D8".split()
+
+
+def test_a_requested_stop_ends_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=12, closed=True)
+
+    def prepare(trial: LineTrial) -> None:
+        trial.after_batch = lambda steps: trial.context.set_stop_requested(steps >= 3)
+
+    trial = cluster.run(prepare)
+    assert trial.context.get_stop_requested()
+    assert cluster.workloads == "T5 C5".split()
+    assert reports(cluster.trial, "early_exit")[0]["reason"] == "USER_REQUESTED_STOP"
+    assert cluster.exit_reason == "stop_requested"
+
+
+def test_invalid_hyperparameters_in_training_end_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=12, closed=True)
+
+    def refuse(steps: int) -> None:
+        raise InvalidHP("no")
+
+    with pytest.raises(SystemExit):
+        cluster.run(lambda trial: setattr(trial, "after_batch", refuse))
+    assert cluster.exit_reason == "invalid_hp"
+
+
+@pytest.mark.parametrize(
+    ("metric", "losses", "message"),
+    [
+        ("accuracy", [], "batch 2 lacks the searcher's metric 'accuracy'; it has: loss"),
+        ("loss", [torch.ones(2)], r"metric 'loss' at batch 2 is \[1.0, 1.0\]: it must be one"),
+    ],
+)
+def test_the_searchers_metric_must_be_there_and_a_number(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    metric: str,
+    losses: list[Any],
+    message: str,
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, metric=metric)
+    cluster.direct(revision=1, length=2, closed=True)
+    with pytest.raises(DetcloudError, match=message):
+        cluster.run(lambda trial: trial.losses.extend(losses))
+    assert cluster.exit_reason == "errored"
+    assert cluster.workloads == "T2 C2".split()
+
+
+def test_a_diverged_metric_is_reported_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=2, closed=True)
+    cluster.run(lambda trial: trial.losses.append(float("nan")))
+    assert reports(cluster.trial, "completed")[0]["metric"] == "NaN"
+
+
+def test_test_mode_trains_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(
+        tmp_path, monkeypatch, test_mode=True, min_validation_batches=1, checkpoint_policy="all"
+    )
+    cluster.direct(revision=1, length=100, closed=True)
+    cluster.run()
+    assert cluster.workloads == "T1 C1 V1 D100".split()
+
+
+def test_an_initial_validation_comes_first_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, perform_initial_validation=True)
+    cluster.direct(revision=1, length=2, closed=True)
+    cluster.run()
+    assert cluster.workloads == "V0 T2 C2 V2 D2".split()
+
+
+def test_a_warm_start_takes_the_weights_and_counts_from_nought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Cluster(tmp_path, monkeypatch)
+    source.direct(revision=1, length=3, closed=True)
+    trained = source.run().model.weight.detach().clone()
+    latest = {**source.latest_checkpoint(), "trial_id": 99}
+    (source.trial / "out" / "report-0.jsonl").unlink()
+    starts: list[torch.Tensor] = []
+
+    class Look(pytorch.PyTorchCallback):
+        def __init__(self, trial: LineTrial) -> None:
+            self.trial = trial
+
+        def on_training_start(self) -> None:
+            starts.append(self.trial.model.weight.detach().clone())
+
+    warm = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=latest)
+    warm.direct(revision=1, length=2, closed=True)
+    warm.run(lambda trial: trial.callbacks.update(look=Look(trial)))
+    assert torch.equal(starts[0], trained)
+    assert warm.workloads == "T2 C2 V2 D2".split()
+
+
+def test_the_arguments_of_fit_go_before_the_specification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=8, closed=True)
+    # An epoch has 12 / 3 = 4 batches.
+    cluster.run(validation_period=Epoch(1), reporting_period=Batch(3), checkpoint_policy="all")
+    assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8".split()
+
+
+def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def recorded(name: str) -> Any:
+        return lambda _self, *_arguments: calls.append(name)
+
+    hooks = [name for name in vars(pytorch.PyTorchCallback) if name.startswith("on_")]
+    recorder = type("Recorder", (pytorch.PyTorchCallback,), {n: recorded(n) for n in hooks})
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=4, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(recorder=recorder()))
+    assert calls == [
+        "on_trial_startup",
+        "on_training_start",
+        "on_training_epoch_start",
+        "on_training_epoch_end",
+        "on_training_workload_end",
+        "on_checkpoint_save_start",
+        "on_checkpoint_write_end",
+        "on_checkpoint_upload_end",
+        "on_validation_start",
+        "on_validation_end",
+        "on_trial_shutdown",
+    ]
+
+
+def test_without_a_cluster_fit_needs_a_length(local: Path) -> None:
+    with (
+        pytest.raises(DetcloudError, match="fit needs max_length without a cluster"),
+        pytorch.init(checkpoint_dir=local) as context,
+    ):
+        pytorch.Trainer(LineTrial(context), context).fit()
+
+
+def test_without_a_cluster_training_goes_on_from_a_checkpoint(
+    local: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uuids: list[str] = []
+
+    class Note(pytorch.PyTorchCallback):
+        def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+            assert (first_batch_idx, checkpoint_uuid) == ((4, uuids[-1]) if uuids else (0, None))
+
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            uuids.append(uuid)
+
+    for length in (1, 2):
+        with pytorch.init(checkpoint_dir=local) as context:
+            trial = LineTrial(context)
+            trial.callbacks["note"] = Note()
+            latest = uuids[-1] if uuids else None
+            trainer = pytorch.Trainer(trial, context)
+            trainer.fit(Epoch(length), latest_checkpoint=latest)
+    assert len(uuids) == 2
+    assert "training at batch 8: loss=" in capsys.readouterr().out
+
+
+def test_torchs_own_loader_is_refused_with_its_replacement(
+    local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        LineTrial,
+        "build_validation_data_loader",
+        lambda _self: torch.utils.data.DataLoader(_points()),
+    )
+    with (
+        pytest.raises(DetcloudError, match=r"return detcloud\.pytorch\.DataLoader"),
+        pytorch.init(checkpoint_dir=local) as context,
+    ):
+        pytorch.Trainer(LineTrial(context), context).fit(Batch(1))
+
+
+def test_a_trial_defines_one_evaluation(local: Path) -> None:
+    class Both(LineTrial):
+        def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
+            return {"batches": len(list(data_loader))}
+
+    class Neither(Both):
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[assignment]
+        evaluate_full_dataset = pytorch.PyTorchTrial.evaluate_full_dataset
+
+    with pytorch.init(checkpoint_dir=local) as context:
+        with pytest.raises(DetcloudError, match="Both defines both of"):
+            pytorch.Trainer(Both(context), context)
+        with pytest.raises(DetcloudError, match="Neither defines neither of"):
+            pytorch.Trainer(Neither(context), context)
+
+
+def test_a_whole_data_set_can_be_evaluated_at_once(
+    local: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Whole(LineTrial):
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[assignment]
+
+        def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
+            assert not torch.is_grad_enabled()
+            assert not self.model.training
+            return {"records": sum(len(batch[0]) for batch in data_loader)}
+
+    with pytorch.init(checkpoint_dir=local) as context:
+        pytorch.Trainer(Whole(context), context).fit(Batch(1), step_zero_validation=True)
+    assert "validation at batch 0: records=12" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("period", [Batch(0), Epoch(-1), Batch(1.5), 3])  # type: ignore[arg-type]
+def test_a_period_is_a_positive_count(local: Path, period: Any) -> None:
+    with (
+        pytest.raises(DetcloudError, match="is no length of training"),
+        pytorch.init(checkpoint_dir=local) as context,
+    ):
+        pytorch.Trainer(LineTrial(context), context).fit(period)
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    return tmp_path
