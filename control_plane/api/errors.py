@@ -10,6 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from control_plane.actors.step import Refused
+from control_plane.state.table import Unavailable
+
 
 class Code(StrEnum):
     """The codes of docs/api.md."""
@@ -78,6 +81,8 @@ def install(app: FastAPI) -> None:
     """Makes `app` answer every error it knows in the form of the contract."""
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_validation)
+    app.add_exception_handler(Refused, _answer_refused)
+    app.add_exception_handler(Unavailable, _answer_unavailable)
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:
@@ -90,6 +95,16 @@ async def _answer_validation(request: Request, error: Exception) -> JSONResponse
     details = [_detail(fault) for fault in error.errors()]
     listed = "; ".join(f"{d.path}: {d.message}" if d.path else d.message for d in details)
     return ApiError(Code.INVALID, f"the request is not valid: {listed}", details).response()
+
+
+async def _answer_refused(request: Request, error: Exception) -> JSONResponse:
+    """A command that an actor does not carry out."""
+    assert isinstance(error, Refused)
+    return ApiError(Code(error.code), str(error)).response()
+
+
+async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
+    return ApiError(Code.UNAVAILABLE, "the state table did not answer; try again").response()
 
 
 def _translated(request: Request, error: HTTPException) -> ApiError:

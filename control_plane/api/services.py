@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from control_plane.agents.service import AgentService
 from control_plane.api.auth import Tokens
 from control_plane.api.signing import Signer
+from control_plane.api.waiting import WaitingRoom
+from control_plane.dispatch.engine import Engine
 from control_plane.objects.store import ObjectStore
+from control_plane.state.table import StateTable
 
 
 @dataclass(frozen=True)
@@ -17,11 +22,17 @@ class Services:
 
     Attributes:
         tokens: who holds which token.
-        objects: where model code, logs and checkpoints lie.
+        objects: where model code and logs lie.
         signer: the keys of our own signed URLs.
         now_ms: the clock, epoch milliseconds.
         hosts: the names a request may address us by, without ports. A browser that was lured to
             another name resolving to our address is refused.
+        engine: the actors.
+        agents: the agents' side of them.
+        cluster_id: the cluster's name for itself.
+        version: what runs here.
+        checkpoints: the folder of checkpoints where a configuration names none.
+        waiting: where calls are held, on a host where waiting is cheap.
     """
 
     tokens: Tokens
@@ -29,6 +40,16 @@ class Services:
     signer: Signer
     now_ms: Callable[[], int]
     hosts: frozenset[str]
+    engine: Engine
+    agents: AgentService
+    cluster_id: str
+    version: str
+    checkpoints: Path
+    waiting: WaitingRoom | None = None
+
+    @property
+    def table(self) -> StateTable:
+        return self.engine.table
 
 
 def services_of(request: Request) -> Services:

@@ -2,15 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from control_plane.actors.step import Refused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import AgentService, SyncAnswer, SyncRequest
+from control_plane.agents.service import SyncAnswer, SyncRequest
 
 Line = dict[str, Any]
 Script = Callable[["Run"], list[Line]]
 """What an allocation reports next, given what it knows; an `exited` line ends it."""
+
+
+class Calls(Protocol):
+    """The two calls that an agent makes."""
+
+    def enrol(
+        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
+    ) -> int: ...
+
+    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer: ...
 
 
 @dataclass
@@ -70,12 +80,14 @@ def metric_of(run: Run) -> float:
 
 
 class ScriptedAgent:
-    """Enrols with `slots` slots; each `sync` reports what the scripts say and takes what is desired."""
+    """Enrols with `slots` slots; each `sync` reports what the scripts say and takes what is
+    desired. `service` may be replaced by another host of the same cluster.
+    """
 
     def __init__(
-        self, service: AgentService, name: str, pool: str, slots: int, script: Script
+        self, service: Calls, name: str, pool: str, slots: int, script: Script
     ) -> None:
-        self._service = service
+        self.service = service
         self.name = name
         self._pool = pool
         self._slots = tuple((n, "cpu", f"{name}-{n}", "cpu") for n in range(slots))
@@ -87,7 +99,7 @@ class ScriptedAgent:
 
     def enrol(self) -> None:
         """Begins a session."""
-        self.epoch = self._service.enrol(self.name, self._pool, self._slots, "1")
+        self.epoch = self.service.enrol(self.name, self._pool, self._slots, "1")
 
     def sync(self) -> SyncAnswer:
         """One call: everything that is not acknowledged, again."""
@@ -98,7 +110,7 @@ class ScriptedAgent:
             if offset > self._acked.get(run.allocation, {}).get(writer, 0)
         )
         request = SyncRequest(self.epoch, tuple(self.runs), reports)
-        answer = self._service.sync(self.name, request)
+        answer = self.service.sync(self.name, request)
         self._acked = answer.acked
         for entry in answer.desired:
             self._apply(entry)

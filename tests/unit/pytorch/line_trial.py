@@ -41,7 +41,7 @@ class LineTrial(pytorch.PyTorchTrial):
         return pytorch.DataLoader(_points(), batch_size=12)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
-        loss = ((self.model(batch[0]) - batch[1]) ** 2).mean()
+        loss: torch.Tensor = ((self.model(batch[0]) - batch[1]) ** 2).mean()
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
         self.after_batch(batch_idx + 1)
@@ -78,9 +78,9 @@ class Cluster:
         return trial
 
     @property
-    def workloads(self) -> list[str]:
+    def workloads(self) -> str:
         """T5 trained to batch 5, V5 validated there, C5 checkpointed, D5 done with length 5."""
-        return [name for line in reports(self.trial) if (name := _workload(line))]
+        return " ".join(filter(None, map(_workload, reports(self.trial))))
 
     @property
     def exit_reason(self) -> str:

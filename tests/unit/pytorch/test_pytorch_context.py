@@ -111,10 +111,10 @@ def test_aggregated_gradients_make_one_step(average: bool, expected: float) -> N
     ],
 )
 def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, steps: int) -> None:
-    weight, optimizer = _weight()
-    optimizer.step()
+    optimizer = _weight()[1]
     optimization = Optimization(2)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    optimizer.step()
     optimization.add_scheduler(scheduler, mode, frequency)
     for batch_idx in range(12):
         optimization.step_schedulers(batch_idx, 4)

@@ -57,7 +57,7 @@ def test_a_sampler_with_a_generator_is_seeded() -> None:
 def test_one_pass_is_always_the_same() -> None:
     loader = DataLoader(numbers(5), batch_size=2, shuffle=True)
     first = [batch[0].tolist() for batch in loader]
-    assert sorted(sum(first, [])) == [0, 1, 2, 3, 4]
+    assert sorted(index for batch in first for index in batch) == [0, 1, 2, 3, 4]
     assert [batch[0].tolist() for batch in loader] == first
 
 

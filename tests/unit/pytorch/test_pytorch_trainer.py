@@ -17,7 +17,7 @@ def test_training_is_cut_at_every_boundary(tmp_path: Path, monkeypatch: pytest.M
     cluster.run()
     # 5 is the unit, 6 the first validation, 8 the first checkpoint, 12 the end; there the
     # checkpoint comes before the validation, which is due at 12 anyway.
-    assert cluster.workloads == "T5 T6 V6 T8 C8 T12 C12 V12 D12".split()
+    assert cluster.workloads == "T5 T6 V6 T8 C8 T12 C12 V12 D12"
     assert cluster.exit_reason == "completed"
 
 
@@ -67,7 +67,7 @@ def test_the_policy_decides_on_checkpoints_after_validations(
     cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=2, checkpoint_policy=policy)
     cluster.direct(revision=1, length=6, closed=True, best_validation=best)
     cluster.run(lambda trial: trial.losses.extend(losses))
-    assert cluster.workloads == expected.split()
+    assert cluster.workloads == expected
 
 
 def test_larger_can_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,22 +80,46 @@ def test_larger_can_be_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     cluster.direct(revision=1, length=6, closed=True)
     cluster.run(lambda trial: trial.losses.extend([3, 2, 4]))
-    assert cluster.workloads == "T2 V2 C2 T4 V4 T6 C6 V6 D6".split()
+    assert cluster.workloads == "T2 V2 C2 T4 V4 T6 C6 V6 D6"
 
 
-def test_an_idle_trial_leaves_and_goes_on_where_it_stood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = Cluster(tmp_path / "1", monkeypatch, min_validation_batches=4)
+def test_a_trial_with_nothing_to_do_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=4)
 
-    class Answer(pytorch.PyTorchCallback):
-        def on_checkpoint_upload_end(self, uuid: str) -> None:
+    def answer() -> None:
+        cluster.direct(revision=2, length=4, answered=4)
+
+    cluster.run(lambda trial: setattr(trial, "after_validation_batch", answer))
+    assert cluster.workloads == "T4 C4 V4 D4"
+    assert cluster.exit_reason == "idle"
+
+
+def test_a_trial_goes_on_when_it_is_promoted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=4)
+
+    def answer() -> None:
+        cluster.direct(revision=2, length=7, answered=4, closed=True)
+
+    cluster.run(lambda trial: setattr(trial, "after_validation_batch", answer))
+    assert cluster.workloads == "T4 C4 V4 D4 T7 C7 V7 D7"
+
+
+def test_what_a_callback_learned_from_a_validation_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=4)
+
+    class Observer(pytorch.PyTorchCallback):
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
             cluster.direct(revision=2, length=4, answered=4)
 
-    cluster.run(lambda trial: trial.callbacks.update(answer=Answer()))
-    assert cluster.workloads == "T4 C4".split()
-    assert cluster.exit_reason == "idle"
+    cluster.run(lambda trial: trial.callbacks.update(observer=Observer()))
+    assert cluster.workloads == "T4 C4 V4 D4 C4"
 
 
 def test_a_promoted_trial_does_not_repeat_its_last_validation(
@@ -104,7 +128,7 @@ def test_a_promoted_trial_does_not_repeat_its_last_validation(
     first = Cluster(tmp_path, monkeypatch, min_validation_batches=4)
     first.direct(revision=1, length=4, closed=True)
     first.run()
-    assert first.workloads == "T4 C4 V4 D4".split()
+    assert first.workloads == "T4 C4 V4 D4"
     latest = first.latest_checkpoint()
     (first.trial / "out" / "report-0.jsonl").unlink()
     second = Cluster(
@@ -112,7 +136,7 @@ def test_a_promoted_trial_does_not_repeat_its_last_validation(
     )
     second.direct(revision=1, length=8, answered=4, closed=True)
     second.run()
-    assert second.workloads == "T8 C8 V8 D8".split()
+    assert second.workloads == "T8 C8 V8 D8"
 
 
 def test_a_pause_waits_for_the_workloads_end(
@@ -126,7 +150,7 @@ def test_a_pause_waits_for_the_workloads_end(
             cluster.direct(revision=2, length=12, closed=True, preempt={"deadline_ms": None})
 
     cluster.run(lambda trial: setattr(trial, "after_batch", pause))
-    assert cluster.workloads == "T5 C5".split()
+    assert cluster.workloads == "T5 C5"
     assert cluster.exit_reason == "preempted"
     assert reports(cluster.trial)[-1]["directive_revision"] == 2
 
@@ -142,7 +166,7 @@ def test_a_deadline_is_obeyed_at_the_next_batch(
             cluster.direct(revision=2, length=12, closed=True, preempt={"deadline_ms": 1})
 
     cluster.run(lambda trial: setattr(trial, "after_batch", warn))
-    assert cluster.workloads == "T5 C8".split()
+    assert cluster.workloads == "T5 C8"
 
 
 def test_a_deadline_cuts_a_validation_which_is_made_up_for(
@@ -155,14 +179,14 @@ def test_a_deadline_cuts_a_validation_which_is_made_up_for(
             trial, "after_validation_batch", lambda: signal.raise_signal(signal.SIGTERM)
         )
     )
-    assert first.workloads == "T4 C4".split()
+    assert first.workloads == "T4 C4"
     latest = first.latest_checkpoint()
     (first.trial / "out" / "report-0.jsonl").unlink()
     second = Cluster(
         tmp_path, monkeypatch, min_validation_batches=4, epoch=2, latest_checkpoint=latest
     )
     second.run()
-    assert second.workloads == "V4 T8 C8 V8 D8".split()
+    assert second.workloads == "V4 T8 C8 V8 D8"
 
 
 def test_a_requested_stop_ends_with_a_checkpoint(
@@ -176,7 +200,7 @@ def test_a_requested_stop_ends_with_a_checkpoint(
 
     trial = cluster.run(prepare)
     assert trial.context.get_stop_requested()
-    assert cluster.workloads == "T5 C5".split()
+    assert cluster.workloads == "T5 C5"
     assert reports(cluster.trial, "early_exit")[0]["reason"] == "USER_REQUESTED_STOP"
     assert cluster.exit_reason == "stop_requested"
 
@@ -214,7 +238,7 @@ def test_the_searchers_metric_must_be_there_and_a_number(
     with pytest.raises(DetcloudError, match=message):
         cluster.run(lambda trial: trial.losses.extend(losses))
     assert cluster.exit_reason == "errored"
-    assert cluster.workloads == "T2 C2".split()
+    assert cluster.workloads == "T2 C2"
 
 
 def test_a_diverged_metric_is_reported_as_it_is(
@@ -232,7 +256,7 @@ def test_test_mode_trains_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     cluster.direct(revision=1, length=100, closed=True)
     cluster.run()
-    assert cluster.workloads == "T1 C1 V1 D100".split()
+    assert cluster.workloads == "T1 C1 V1 D100"
 
 
 def test_an_initial_validation_comes_first_and_once(
@@ -241,7 +265,7 @@ def test_an_initial_validation_comes_first_and_once(
     cluster = Cluster(tmp_path, monkeypatch, perform_initial_validation=True)
     cluster.direct(revision=1, length=2, closed=True)
     cluster.run()
-    assert cluster.workloads == "V0 T2 C2 V2 D2".split()
+    assert cluster.workloads == "V0 T2 C2 V2 D2"
 
 
 def test_a_warm_start_takes_the_weights_and_counts_from_nought(
@@ -265,7 +289,7 @@ def test_a_warm_start_takes_the_weights_and_counts_from_nought(
     warm.direct(revision=1, length=2, closed=True)
     warm.run(lambda trial: trial.callbacks.update(look=Look(trial)))
     assert torch.equal(starts[0], trained)
-    assert warm.workloads == "T2 C2 V2 D2".split()
+    assert warm.workloads == "T2 C2 V2 D2"
 
 
 def test_the_arguments_of_fit_go_before_the_specification(
@@ -275,7 +299,7 @@ def test_the_arguments_of_fit_go_before_the_specification(
     cluster.direct(revision=1, length=8, closed=True)
     # An epoch has 12 / 3 = 4 batches.
     cluster.run(validation_period=Epoch(1), reporting_period=Batch(3), checkpoint_policy="all")
-    assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8".split()
+    assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8"
 
 
 def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +380,7 @@ def test_a_trial_defines_one_evaluation(local: Path) -> None:
             return {"batches": len(list(data_loader))}
 
     class Neither(Both):
-        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[assignment]
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
         evaluate_full_dataset = pytorch.PyTorchTrial.evaluate_full_dataset
 
     with pytorch.init(checkpoint_dir=local) as context:
@@ -370,7 +394,7 @@ def test_a_whole_data_set_can_be_evaluated_at_once(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Whole(LineTrial):
-        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[assignment]
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
         def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
             assert not torch.is_grad_enabled()

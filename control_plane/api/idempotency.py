@@ -1,0 +1,121 @@
+"""Idempotency keys: a mutation that is sent again happens once and is answered alike.
+
+The key's row is put, if absent, in the commit that has the effect; of several requests at once
+exactly one gets there. It then receives the answer, which whoever comes later reads: should the
+process end in between, the next request makes the answer from what the effect left.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Header, Request, Response
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from control_plane.api.errors import ApiError, Code, invalid
+from control_plane.api.guarded import Caller
+from control_plane.api.services import Services
+from control_plane.dispatch.kinds import parse_json
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
+
+KEPT_MS = 24 * 3600 * 1000
+KEY_CHARACTERS_MAX = 128
+
+Beside = Callable[[object], tuple[Write, ...]]
+"""What an effect has to commit beside itself, given the command's reply."""
+
+Described = Callable[[int], BaseModel]
+"""Makes the answer from the command's reply, the id of what it changed."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """A request's key, None without one, and the digest of what it asks for."""
+
+    key: Key | None
+    digest: str
+
+    def carried_out(
+        self,
+        services: Services,
+        effect: Callable[[Beside], object],
+        described: Described,
+        status: int = 200,
+    ) -> Response:
+        """Has the effect unless the key's row shows that it happened, and answers the request.
+
+        Raises:
+            ApiError: conflict, if the key was used for another request.
+            And whatever `effect` and `described` raise.
+        """
+        if self.key is None:
+            reply = effect(lambda reply: ())
+            assert isinstance(reply, int)
+            return _response(status, to_json(described(reply)))
+        row = services.table.get(self.key)
+        if row is None:
+            due_ms = services.now_ms() + KEPT_MS
+            row = self._first(services, effect, due_ms, status)
+        return self._answer(services, row, described)
+
+    def _first(
+        self, services: Services, effect: Callable[[Beside], object], due_ms: int, status: int
+    ) -> Row:
+        def beside(reply: object) -> tuple[Write, ...]:
+            assert self.key is not None
+            fields = {"digest": self.digest, "status": status, "reply": reply}
+            return (Put(self.key, 1, to_json(fields), Expect.ABSENT, due_ms),)
+
+        try:
+            effect(beside)
+        except Conflict as conflict:
+            if conflict.key != self.key:
+                raise
+        assert self.key is not None
+        row = services.table.get(self.key)
+        if row is None:
+            raise ApiError(Code.UNAVAILABLE, "the request's key expired meanwhile; try again")
+        return row
+
+    def _answer(self, services: Services, row: Row, described: Described) -> Response:
+        fields = parse_json(row.body)
+        if fields["digest"] != self.digest:
+            raise ApiError(
+                Code.CONFLICT,
+                "this Idempotency-Key was used for another request; give each request its own",
+            )
+        if "answer" not in fields:
+            fields["answer"] = to_json(described(fields["reply"])).decode()
+            done = Put(row.key, row.revision + 1, to_json(fields), row.revision, row.due_ms)
+            try:
+                services.table.commit((done,))
+            except Conflict:
+                now = services.table.get(row.key)
+                fields = parse_json(now.body) if now else fields
+        return _response(fields["status"], fields["answer"].encode())
+
+
+async def _once(
+    request: Request,
+    caller: Caller,
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> Once:
+    body = await request.body()
+    asked = f"{request.method} {request.url.path}\n".encode() + body
+    digest = hashlib.sha256(asked).hexdigest()
+    if idempotency_key is None:
+        return Once(None, digest)
+    if not 0 < len(idempotency_key) <= KEY_CHARACTERS_MAX or not idempotency_key.isprintable():
+        text = f"must be 1 to {KEY_CHARACTERS_MAX} printable characters"
+        raise invalid("Idempotency-Key", text)
+    return Once(Key(f"idempotency#{caller.user}", f"I#{idempotency_key}"), digest)
+
+
+AskedOnce = Annotated[Once, Depends(_once)]
+"""The type of a mutation's parameter that receives the request's key."""
+
+
+def _response(status: int, content: bytes) -> Response:
+    return Response(content, status, media_type="application/json")

@@ -1,0 +1,62 @@
+"""Tokens of agents in the state table, by digest; each agent has one, that of its last enrolment."""
+
+import json
+from dataclasses import asdict
+
+from control_plane.api.auth import Principal, Role, Tokens, digest_of, mint_token
+from control_plane.api.errors import ApiError, Code
+from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
+
+TOKENS = "tokens"
+HOLDERS = "token-holders"
+
+_ISSUE_TRIES_MAX = 20
+
+
+class TableTokens:
+    """The table's tokens, and behind them those of `others`."""
+
+    def __init__(self, table: StateTable, others: Tokens) -> None:
+        self._table = table
+        self._others = others
+
+    def principal(self, digest: str) -> Principal | None:
+        """See Tokens."""
+        row = self._table.get(Key(TOKENS, digest))
+        if row is None:
+            return self._others.principal(digest)
+        fields = json.loads(row.body)
+        return Principal(fields["user"], Role(fields["role"]), fields["subject"])
+
+
+def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
+    """A token for the routes of `agent`, in place of the one it had.
+
+    Raises:
+        ApiError: conflict, if the agent has enrolled again meanwhile.
+    """
+    token = mint_token()
+    for _ in range(_ISSUE_TRIES_MAX):
+        try:
+            table.commit(_exchange(table, agent, epoch, digest_of(token)))
+        except Conflict:
+            continue
+        return token
+    raise ApiError(Code.UNAVAILABLE, f"agent {agent} enrols from several places at once")
+
+
+def _exchange(table: StateTable, agent: str, epoch: int, digest: str) -> list[Write]:
+    holder = table.get(Key(HOLDERS, agent))
+    fields = asdict(Principal(f"agent {agent}", Role.AGENT, agent))
+    new = json.dumps({"epoch": epoch, "digest": digest}).encode()
+    revision = holder.revision if holder else 0
+    writes: list[Write] = [
+        Put(Key(TOKENS, digest), 1, json.dumps(fields).encode(), Expect.ABSENT),
+        Put(Key(HOLDERS, agent), revision + 1, new, revision or Expect.ABSENT),
+    ]
+    if holder is not None:
+        former = json.loads(holder.body)
+        if former["epoch"] >= epoch:
+            raise ApiError(Code.CONFLICT, f"agent {agent} has enrolled again")
+        writes.append(Delete(Key(TOKENS, former["digest"]), Expect.ANYTHING))
+    return writes

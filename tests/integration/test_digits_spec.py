@@ -1,0 +1,126 @@
+"""The digits example as a trial process of its own, from a specification written by hand."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+from tests.unit.core.trial_files import direct, make_trial, reports
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTH = 150
+SPEC: dict[str, Any] = {
+    "entrypoint": "model_def:DigitsTrial",
+    "hparams": {
+        "global_batch_size": 64,
+        "learning_rate": 0.05,
+        "dropout": 0.25,
+        "n_filters": 8,
+        "weight_decay": 0.0001,
+    },
+    "metric": "validation_accuracy",
+    "smaller_is_better": False,
+    "threads": 1,
+    "scheduling_unit": 10,
+}
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_a_stopped_process_goes_on_and_ends_with_the_weights_of_an_unbroken_one(
+    tmp_path: Path,
+) -> None:
+    torch = require("torch")
+    require("sklearn")
+    unbroken = make_trial(tmp_path / "unbroken", **SPEC)
+    direct(unbroken, revision=1, length=LENGTH, closed=True)
+    with _start(unbroken) as process:
+        assert process.wait(timeout=120) == 0
+
+    stopped = make_trial(tmp_path / "stopped", **SPEC)
+    direct(stopped, revision=1, length=LENGTH, closed=True)
+    with _start(stopped) as process:
+        _wait_for(stopped / "out" / "report-0.jsonl", b'"group":"training"')
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == 0
+    assert reports(stopped)[-1]["reason"] == "preempted"
+    checkpoint = {**reports(stopped, "checkpoint")[-1], "trial_id": 4}
+    assert 10 <= checkpoint["steps_completed"] < LENGTH
+    (stopped / "out" / "report-0.jsonl").unlink()
+
+    make_trial(tmp_path / "stopped", **SPEC, epoch=2, latest_checkpoint=checkpoint)
+    with _start(stopped) as process:
+        assert process.wait(timeout=120) == 0
+    states = [
+        torch.load(
+            trial.parent / "store" / reports(trial, "checkpoint")[-1]["path"] / "state_dict.pth",
+            weights_only=True,
+        )["models"][0]
+        for trial in (unbroken, stopped)
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert reports(unbroken, "completed")[0]["metric"] == reports(stopped, "completed")[0]["metric"]
+    _check_reports(unbroken)
+
+
+def _check_reports(trial: Path) -> None:
+    kinds = [line["kind"] for line in reports(trial)]
+    assert kinds[-5:] == ["checkpoint_intent", "checkpoint", "metrics", "completed", "exit"]
+    completed = reports(trial, "completed")[0]
+    # Seven epochs, whose random guess would be 0.1.
+    assert completed["length"] == LENGTH
+    assert completed["metric"] > 0.9
+    (environment,) = reports(trial, "environment")
+    assert any(package.startswith("scikit-learn==") for package in environment["packages"])
+    assert environment["torch"]
+    assert reports(trial)[-1]["reason"] == "completed"
+
+
+def test_the_handwritten_digits_are_split_once_and_for_all() -> None:
+    require("sklearn")
+    script = (
+        "import json, model_def; a, b = model_def.load_digits(); "
+        "rows = [{tuple(x.flatten().tolist()) for x in part.tensors[0]} for part in (a, b)]; "
+        "print(json.dumps([len(a), len(b), len(rows[0] & rows[1])]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT / "examples" / "digits",
+        env=_environment(ROOT),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # 1797 records, every fifth validates: 360 of them. No image is in both parts.
+    assert json.loads(done.stdout) == [1437, 360, 0]
+
+
+def _start(trial: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "detcloud.launch.trial"],
+        cwd=ROOT / "examples" / "digits",
+        env=_environment(trial),
+    )
+
+
+def _environment(trial: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "DETCLOUD_TRIAL_DIR": str(trial),
+        "PYTHONPATH": str(ROOT / "harness"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _wait_for(path: Path, content: bytes) -> None:
+    until = time.monotonic() + 120
+    while not path.exists() or content not in path.read_bytes():
+        assert time.monotonic() < until, f"{path} never held {content!r}"
+        time.sleep(0.005)

@@ -1,0 +1,238 @@
+"""A whole cluster in one thread: the real engine and services on one SQLite file, scripted agents
+around them, and a clock that moves when told to.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, TrialSettings
+from control_plane.actors.lengths import Lengths
+from control_plane.actors.step import Refused
+from control_plane.actors.trial import TrialState
+from control_plane.agents.leases import mark_lost
+from control_plane.agents.service import AgentService
+from control_plane.agents.sessions import LogChunk
+from control_plane.dispatch import due
+from control_plane.dispatch.engine import Engine
+from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.space import Double, Group
+from control_plane.state.faults import Crash
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put, StateTable, Unavailable
+from tests.simulation.scripted_agent import Script, ScriptedAgent
+from tests.simulation.watch import Shadow, WatchedTable
+
+T = TypeVar("T")
+
+POOL = "default"
+START_MS = 1_700_000_000_000
+ROUND_MS = 1_000
+RESTART_MS = 2_000
+ROUNDS_MAX = 600
+REPEATS_MAX = 50
+
+Faults = Callable[[StateTable, int], StateTable]
+"""Decorates the table of the n-th process, from 0."""
+
+
+def no_faults(table: StateTable, process: int) -> StateTable:
+    return table
+
+
+@dataclass
+class Host:
+    """One process of the control plane, on a table of its own."""
+
+    table: SqliteTable
+    engine: Engine
+    service: AgentService
+
+
+@dataclass
+class Cluster:
+    """`faults` disturb the processes one after the other; `after_crash` is what the agents do
+    when the process they spoke to has died.
+    """
+
+    path: Path
+    faults: Faults = no_faults
+    after_crash: Callable[[ScriptedAgent], None] = lambda agent: None
+    shadow: Shadow = field(default_factory=Shadow)
+    now_ms: int = START_MS
+    processes: int = 0
+    agents: list[ScriptedAgent] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.host = self.boot()
+
+    @property
+    def engine(self) -> Engine:
+        return self.host.engine
+
+    def boot(self) -> Host:
+        """A fresh process: nothing in its memory, everything in the file."""
+        opened = SqliteTable(self.path, synchronous="NORMAL")
+        table = self.faults(WatchedTable(opened, self.shadow), self.processes)
+        self.processes += 1
+        engine = Engine(table, lambda: self.now_ms)
+        return Host(opened, engine, AgentService(engine, _spec, _stored))
+
+    def close(self) -> None:
+        self.host.table.close()
+
+    def attempt(self, operation: Callable[[], T]) -> T:
+        """Repeats an operation that got no answer, as users, agents and the tick do."""
+        for _ in range(REPEATS_MAX):
+            try:
+                return operation()
+            except Crash:
+                self._restart()
+            except Unavailable:
+                self.now_ms += ROUND_MS
+        raise AssertionError(f"no answer in {REPEATS_MAX} attempts")
+
+    def command(self, address: str, message: object) -> None:
+        self.attempt(lambda: self.engine.command(address, message))
+
+    def add_pool(self) -> None:
+        self.command(f"pool#{POOL}", PoolConfigured(POOL))
+
+    def add_agent(self, name: str, slots: int, script: Script) -> ScriptedAgent:
+        agent = ScriptedAgent(self.host.service, name, POOL, slots, script)
+        self.agents.append(agent)
+        self.attempt(agent.enrol)
+        return agent
+
+    def submit(self, trials: int, *, concurrent: int = 0, max_restarts: int = 5) -> None:
+        self.command("experiment#1", submitted(1, trials, concurrent, max_restarts))
+
+    def round(self) -> None:
+        """A second in the cluster's life: each agent syncs and works, then the tick passes."""
+        for agent in self.agents:
+            if agent.name not in self.silent:
+                self.attempt(lambda agent=agent: self._sync(agent))  # type: ignore[misc]
+                agent.work()
+        self.now_ms += ROUND_MS
+        self.tick()
+
+    def tick(self) -> None:
+        self.attempt(lambda: mark_lost(self.engine.table, POOL, self.now_ms, self.engine.follow))
+        self.attempt(lambda: due.drive(self.engine))
+
+    def until(self, reached: Callable[[], bool], what: str) -> None:
+        """Lets rounds pass until something is so."""
+        for _ in range(ROUNDS_MAX):
+            if reached():
+                return
+            self.round()
+        raise AssertionError(f"never {what}: {self.describe()}")
+
+    def settle(self) -> None:
+        """Lets rounds pass until nothing is on its way any more."""
+        self.until(self.is_quiet, "at rest")
+
+    def is_quiet(self) -> bool:
+        ended = all(state.status.final for state in self.shadow.states("experiment"))
+        return ended and not self.shadow.mail() and not any(agent.runs for agent in self.agents)
+
+    def describe(self) -> str:
+        runs = {agent.name: list(agent.runs) for agent in self.agents}
+        states = [self.shadow.states(kind) for kind in ("experiment", "pool", "trial", "agent")]
+        return f"mail {self.shadow.mail()}, runs {runs}, {states}"
+
+    def _sync(self, agent: ScriptedAgent) -> None:
+        try:
+            agent.sync()
+        except Refused as refused:
+            if refused.code != "unavailable":
+                agent.enrol()
+
+    def _restart(self) -> None:
+        self.host.table.close()
+        self.now_ms += RESTART_MS
+        self.host = self.boot()
+        for agent in self.agents:
+            agent.service = self.host.service
+            self.after_crash(agent)
+
+
+def submitted(
+    experiment_id: int, trials: int, concurrent: int = 0, max_restarts: int = 5
+) -> ExperimentSubmitted:
+    """A random search of `trials` trials of one slot and one batch each."""
+    space = Group({"x": Double(0.0, 1.0), "y": Double(0.0, 1.0)})
+    plan = SearchPlan(RandomPlan(4, trials, concurrent, LENGTH_ERA), space, 7)
+    settings = TrialSettings(POOL, 1, max_restarts, True, Lengths("batches"), experiment_id)
+    return ExperimentSubmitted(
+        experiment_id=experiment_id,
+        owner="me",
+        name="search",
+        config="{}",
+        code_sha256="0" * 64,
+        plan=plan,
+        settings=settings,
+        metric="loss",
+        searcher="random",
+        paused=False,
+    )
+
+
+def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any]:
+    """What is left when all is over, but for clocks and ids of rows.
+
+    `interchangeable`: which trial had which fate depends on who was first, how many had does not.
+    """
+    experiments = {
+        state.experiment_id: {
+            "status": state.status.value,
+            "trials": (state.trials, state.trials_open),
+            "ended": (state.trials_completed, state.trials_errored),
+            "best": (state.best_metric, None if interchangeable else state.best_trial),
+            "progress": round(state.progress, 6),
+        }
+        for state in shadow.states("experiment")
+    }
+    trials = sorted(
+        (
+            0 if interchangeable else state.trial_id,
+            state.status.value,
+            state.restarts,
+            -1.0 if state.best_metric is None else state.best_metric,
+            state.reached,
+        )
+        for state in shadow.states("trial")
+    )
+    pools = {
+        state.name: (state.agents, state.slots, state.free, state.queued, state.running)
+        for state in shadow.states("pool")
+    }
+    held = [s.trial_id for s in shadow.states("trial") if s.allocation is not None]
+    desired = [(s.agent, s.desired) for s in shadow.states("agent") if s.desired]
+    outbox = [key for key in shadow.rows if key.sort.startswith("P#outbox/")]
+    return {
+        "experiments": experiments,
+        "trials": trials,
+        "pools": pools,
+        "left over": [shadow.mail(), held, desired, outbox],
+    }
+
+
+def _spec(experiment: ExperimentState, definition: Definition, trial: TrialState) -> dict[str, Any]:
+    return {
+        "experiment_id": experiment.experiment_id,
+        "trial_id": trial.trial_id,
+        "metric": experiment.metric,
+        "hparams": dict(trial.hparams),
+        "restarts": trial.restarts,
+    }
+
+
+def _stored(trial_id: int, chunk: LogChunk) -> Put:
+    key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
+    return Put(key, 1, chunk.text, Expect.ANYTHING)

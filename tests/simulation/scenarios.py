@@ -1,0 +1,156 @@
+"""Scenarios that end the same way whatever fails on the way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from control_plane.actors.messages import (
+    ActivateRequested,
+    CancelRequested,
+    PauseRequested,
+)
+from tests.simulation.cluster import Cluster
+from tests.simulation.scripted_agent import (
+    Line,
+    Run,
+    checkpoint,
+    metric_of,
+    train_at_once,
+)
+
+EXPERIMENT = "experiment#1"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`play` runs it to its end. A big one is crashed at a sample of its commits."""
+
+    name: str
+    play: Callable[[Cluster], None]
+    big: bool = False
+    interchangeable: bool = False
+
+
+def train_in_turns(run: Run) -> list[Line]:
+    """Trains in three turns, with a checkpoint in the middle; gives up when asked to."""
+    if run.killed:
+        return [{"kind": "exited", "reason": "killed"}]
+    if run.directives["preempt"]:
+        return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
+    match run.turns:
+        case 0:
+            return [{"kind": "container", "state": "RUNNING"}]
+        case 1:
+            return checkpoint(run, 2)
+        case _:
+            return train_at_once(run)
+
+
+def fail_twice(run: Run) -> list[Line]:
+    """Fails until its trial was restarted twice."""
+    if run.spec["restarts"] < 2:
+        return [{"kind": "exited", "reason": "errored", "code": 1, "message": "out of luck"}]
+    return train_at_once(run)
+
+
+def fail_always(run: Run) -> list[Line]:
+    return [{"kind": "exited", "reason": "errored", "code": 1, "message": "out of luck"}]
+
+
+def hold(run: Run) -> list[Line]:
+    """Validates once and then trains on until it is stopped."""
+    if run.killed:
+        return [{"kind": "exited", "reason": "killed"}]
+    if run.directives["preempt"]:
+        return [*checkpoint(run, 1), {"kind": "exited", "reason": "preempted"}]
+    if run.turns:
+        return []
+    metrics = {run.spec["metric"]: 0.5}
+    validation = {"group": "validation", "steps_completed": 1, "metrics": metrics}
+    return [{"kind": "metrics", **validation}]
+
+
+def pause_and_activate(cluster: Cluster) -> None:
+    """4 trials on 2 slots, paused when two have begun, activated when nothing runs."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_in_turns)
+    cluster.submit(4)
+    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    cluster.command(EXPERIMENT, PauseRequested())
+    cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
+    cluster.command(EXPERIMENT, ActivateRequested())
+    cluster.settle()
+
+
+def restart_twice(cluster: Cluster) -> None:
+    """A trial that fails twice and then succeeds, beside one like it."""
+    cluster.add_pool()
+    cluster.add_agent("a", 1, fail_twice)
+    cluster.submit(2, max_restarts=2)
+    cluster.settle()
+
+
+def error_out(cluster: Cluster) -> None:
+    """A trial that fails more often than it may."""
+    cluster.add_pool()
+    cluster.add_agent("a", 1, fail_always)
+    cluster.submit(1, max_restarts=1)
+    cluster.settle()
+
+
+def cancel_while_running(cluster: Cluster) -> None:
+    """4 trials on 2 slots, canceled while two run and two wait."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, hold)
+    cluster.submit(4)
+    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.command(EXPERIMENT, CancelRequested())
+    cluster.settle()
+
+
+def split_parts(cluster: Cluster) -> None:
+    """More trials than a part of summaries holds, more queued than a leaf of the queue."""
+    cluster.add_pool()
+    cluster.submit(68)
+    cluster.add_agent("a", 16, train_at_once)
+    cluster.settle()
+
+
+def spill_the_outbox(cluster: Cluster) -> None:
+    """120 queued trials, all of which hear of a pause and of the end: more than a commit holds."""
+    cluster.add_pool()
+    cluster.submit(120)
+    cluster.command(EXPERIMENT, PauseRequested())
+    cluster.command(EXPERIMENT, CancelRequested())
+    cluster.settle()
+
+
+def lose_an_agent(cluster: Cluster) -> None:
+    """One of two agents falls silent with a trial, is given up, and comes back."""
+    cluster.add_pool()
+    lost = cluster.add_agent("a", 1, train_in_turns)
+    cluster.add_agent("b", 1, train_in_turns)
+    cluster.submit(3)
+    cluster.until(lambda: any(run.turns for run in lost.runs.values()), "running on a")
+    cluster.silent.add("a")
+    cluster.until(lambda: cluster.shadow.state("agent#a").lost, "lost")
+    cluster.silent.clear()
+    cluster.settle()
+
+
+SCENARIOS = (
+    Scenario("pause", pause_and_activate),
+    Scenario("restart", restart_twice),
+    Scenario("error", error_out),
+    Scenario("cancel", cancel_while_running, interchangeable=True),
+    Scenario("split", split_parts, big=True),
+    Scenario("spill", spill_the_outbox, big=True),
+    Scenario("lost-agent", lose_an_agent),
+)
+
+
+def _turns(cluster: Cluster) -> int:
+    return sum(run.turns for agent in cluster.agents for run in agent.runs.values())
+
+
+def _validated(cluster: Cluster) -> int:
+    return sum(trial.best_metric is not None for trial in cluster.shadow.states("trial"))

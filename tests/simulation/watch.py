@@ -1,0 +1,179 @@
+"""What holds after every commit, checked on a copy of the table that the commits themselves build."""
+
+from collections.abc import Sequence
+from threading import RLock
+from typing import Any
+
+from control_plane.actors.agent import AgentState
+from control_plane.actors.experiment import ExperimentState, Summaries
+from control_plane.actors.pool import PoolState, agents_of, queue_of
+from control_plane.actors.step import RowSeen, Turn
+from control_plane.actors.trial import TrialState
+from control_plane.dispatch.head import HEAD, PARTS, decode_head
+from control_plane.dispatch.kinds import KINDS, kind_at, parse_json
+from control_plane.dispatch.mailbox import MAIL, TIMERS
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import Delete, Key, Put, StateTable, Write
+
+
+class Shadow:
+    """Every row as the commits have left it, and the actors decoded from them.
+
+    `check` runs after each commit over what it wrote; one shadow serves all openings of a file.
+    """
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.rows: dict[Key, Put] = {}
+        self.commits = 0
+        self.draining: list[int] = []
+        self._states: dict[str, Any] = {}
+        self._parts: dict[Key, object] = {}
+
+    def state(self, address: str) -> Any:
+        """An actor's state, or None."""
+        return self._states.get(address)
+
+    def states(self, kind: str) -> list[Any]:
+        """The states of every actor of a kind."""
+        return [state for name, state in self._states.items() if name.startswith(f"{kind}#")]
+
+    def mail(self) -> list[Key]:
+        """Messages and timers that nobody has folded yet."""
+        return sorted(key for key in self.rows if key.sort.startswith((MAIL, TIMERS)))
+
+    def folded(self, address: str) -> list[tuple[str, dict[str, Any]]]:
+        """The messages an actor has folded, in order, from its journal."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        for key in sorted(key for key in self.rows if key.partition == address):
+            if key.sort.startswith("Z#0"):
+                entry = parse_json(self.rows[key].body)
+                for mail in entry["in"]:
+                    found += [(name, fields) for name, fields in mail["messages"]]
+                found += [(name, fields) for name, fields in entry["command"]]
+        return found
+
+    def part(self, address: str, name: str) -> object | None:
+        """A decoded part, or None."""
+        key = Key(address, PARTS + name)
+        if key not in self.rows:
+            return None
+        if key not in self._parts:
+            self._parts[key] = kind_at(address).decode_part(name, self.rows[key].body)
+        return self._parts[key]
+
+    def apply(self, writes: Sequence[Write]) -> None:
+        """Takes a commit that went through, and checks what must hold after it."""
+        self.commits += 1
+        if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
+            self.draining.append(self.commits)
+        for write in writes:
+            if isinstance(write, Put):
+                self._put(write)
+            elif isinstance(write, Delete):
+                self.rows.pop(write.key, None)
+                self._parts.pop(write.key, None)
+        for address in {write.key.partition for write in writes}:
+            self._check(address)
+
+    def _put(self, put: Put) -> None:
+        before = self.rows.get(put.key)
+        self.rows[put.key] = put
+        self._parts.pop(put.key, None)
+        address = put.key.partition
+        if put.key.sort != HEAD or address.partition("#")[0] not in KINDS:
+            return
+        assert put.revision == (before.revision + 1 if before else 1), f"{address} skips a revision"
+        after = kind_at(address).decode_state(decode_head(put.body)[1])
+        known = self._states.get(address)
+        if known is not None and hasattr(after, "status") and known.status.final:
+            assert after.status is known.status, f"{address} leaves {known.status}"
+        if isinstance(known, TrialState):
+            assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
+            assert after.restarts >= known.restarts, f"{address} forgets a restart"
+        self._states[address] = after
+
+    def _check(self, address: str) -> None:
+        state = self._states.get(address)
+        match state:
+            case PoolState():
+                self._check_pool(address, state)
+            case ExperimentState():
+                self._check_experiment(address, state)
+            case AgentState():
+                self._check_agents()
+
+    def _check_pool(self, address: str, state: PoolState) -> None:
+        """Slots are held by one allocation each and add up; an allocation has one place."""
+        turn = Turn(address, 0, self._reader(address))
+        agents = agents_of(turn).items()
+        places = [value[0] for _, value in queue_of(turn).items() if isinstance(value, list | tuple)]
+        assert len(places) == state.queued, f"{places} are queued, not {state.queued}"
+        free = 0
+        for name, agent in agents:
+            held = [slot for slots in agent.running.values() for slot in slots]
+            assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
+            assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
+            places += agent.running
+            free += len(agent.slots) - len(held)
+        assert len(set(places)) == len(places), f"an allocation has two places: {places}"
+        assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"
+        assert state.running == sum(len(agent.running) for _, agent in agents)
+        assert state.slots == sum(len(agent.slots) for _, agent in agents)
+
+    def _check_agents(self) -> None:
+        """No trial has two live allocations with a valid epoch."""
+        live: dict[int, str] = {}
+        for agent in self.states("agent"):
+            for desired in agent.desired:
+                trial = self._states.get(f"trial#{desired.trial_id}")
+                if agent.lost or trial is None or trial.allocation is None:
+                    continue
+                if trial.epoch == desired.epoch:
+                    other = live.setdefault(desired.trial_id, agent.agent)
+                    assert other == agent.agent, f"{desired} runs on {other} and {agent.agent}"
+
+    def _check_experiment(self, address: str, state: ExperimentState) -> None:
+        """What the head counts is what the summaries say."""
+        summaries = []
+        for number in range((state.trials - 1) // 64 + 1 if state.trials else 0):
+            part = self.part(address, f"trials/{number}")
+            assert isinstance(part, Summaries)
+            summaries += part.trials
+        still_open = sum(not summary.status for summary in summaries)
+        assert len(summaries) == state.trials, address
+        assert 0 <= still_open == state.trials_open, f"{still_open} are open, not {state}"
+        ids = [summary.trial_id for summary in summaries]
+        assert len(set(ids)) == len(ids), f"a trial has two numbers: {ids}"
+        if state.status.final:
+            assert not still_open, f"{address} is {state.status} with {still_open} open trials"
+
+    def _reader(self, address: str) -> "_ShadowReader":
+        return _ShadowReader(self, address)
+
+
+class _ShadowReader:
+    def __init__(self, shadow: Shadow, address: str) -> None:
+        self._shadow = shadow
+        self._address = address
+
+    def part(self, name: str) -> object | None:
+        return self._shadow.part(self._address, name)
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        put = self._shadow.rows.get(Key(partition, sort))
+        return RowSeen(put.revision, put.body) if put else RowSeen(0, b"")
+
+
+class WatchedTable(TableDecorator):
+    """Hands every commit that went through to the shadow, in the order of the commits."""
+
+    def __init__(self, table: StateTable, shadow: Shadow) -> None:
+        super().__init__(table)
+        self._shadow = shadow
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable; AssertionError if an invariant broke."""
+        with self._shadow.lock:
+            self.table.commit(writes)
+            self._shadow.apply(writes)
