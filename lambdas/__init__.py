@@ -1,0 +1,1 @@
+"""Entry points: what a process or a function starts with."""

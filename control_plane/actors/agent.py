@@ -85,7 +85,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
     turn.send(addresses.pool(message.pool), AgentJoined(message.agent, epoch, slots))
     turn.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch}, turn)
-    lease = {"epoch": epoch, "renewed_ms": turn.now_ms}
+    lease = {"epoch": epoch, "renewed_ms": turn.now_ms, "lost": False}
     _fence(leases_of(message.pool), message.agent, lease, turn)
     return AgentState(
         agent=message.agent,

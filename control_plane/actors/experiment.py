@@ -316,13 +316,13 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
     summary = _summary(message.number, turn)
     if summary is None or summary.status:
         return state
-    metric = summary.metric
-    if metric is None or _better(state, message.metric, metric):
-        metric = message.metric
+    metric, seen = summary.metric, message.metric
+    if seen is not None and (metric is None or _better(state, seen, metric)):
+        metric = seen
     units = max(summary.units, message.units)
     _summarise(message.number, summary._replace(units=units, metric=metric), turn)
-    if state.best_metric is None or _better(state, message.metric, state.best_metric):
-        state = evolve(state, best_metric=message.metric, best_trial=summary.trial_id)
+    if seen is not None and (state.best_metric is None or _better(state, seen, state.best_metric)):
+        state = evolve(state, best_metric=seen, best_trial=summary.trial_id)
     if units == summary.units:
         return state
     return _searched(state, TrialProgressed(message.number, units - summary.units), turn)

@@ -119,7 +119,7 @@ class TrialValidated:
 
     number: int
     units: float
-    metric: float
+    metric: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,20 +228,20 @@ class ContainerStateReported:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReported:
-    """A validation at `steps` batches that carried the searcher's metric."""
+    """A validation at `steps` batches with the searcher's metric; None: no finite number."""
 
     epoch: int
     steps: int
-    metric: float
+    metric: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class LengthReported:
-    """The operation of length `length` batches is done."""
+    """The operation of length `length` batches is done; a metric of None is the worst there is."""
 
     epoch: int
     length: int
-    metric: float
+    metric: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from sys import float_info
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -322,16 +323,15 @@ def _wishing(state: TrialState, allocation: Allocation, wish: Wish, reason: str)
 
 
 def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
+    steps = max(state.steps, message.steps)
     best = state.best_metric
-    smaller = state.settings.smaller_is_better
-    if best is None or (message.metric < best if smaller else message.metric > best):
-        best = message.metric
-    state = evolve(
-        state, steps=max(state.steps, message.steps), metric=message.metric, best_metric=best
-    )
+    if message.metric is not None:
+        smaller = state.settings.smaller_is_better
+        if best is None or (message.metric < best if smaller else message.metric > best):
+            best = message.metric
     validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
     turn.send(addresses.experiment(state.experiment_id), validated)
-    return state
+    return evolve(state, steps=steps, metric=message.metric, best_metric=best)
 
 
 def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialState:
@@ -339,7 +339,10 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
     assert state.length_units is not None
-    reached = TrialLengthReached(state.number, state.length_units, message.metric, state.closed)
+    metric = message.metric
+    if metric is None:
+        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
+    reached = TrialLengthReached(state.number, state.length_units, metric, state.closed)
     turn.send(addresses.experiment(state.experiment_id), reached)
     return evolve(state, reached=message.length, steps=max(state.steps, message.length))
 

@@ -58,12 +58,12 @@ def _validation(report: Report, metric: str) -> TrialMessage | None:
     if report.line["group"] != "validation" or metric not in report.line["metrics"]:
         return None
     steps = _count(report.line["steps_completed"])
-    return ValidationReported(report.epoch, steps, _number(report.line["metrics"][metric]))
+    return ValidationReported(report.epoch, steps, _metric(report.line["metrics"][metric]))
 
 
 def _completed(report: Report, metric: str) -> TrialMessage:
     length = _count(report.line["length"])
-    return LengthReported(report.epoch, length, _number(report.line["metric"]))
+    return LengthReported(report.epoch, length, _metric(report.line["metric"]))
 
 
 def _checkpoint(report: Report, metric: str) -> TrialMessage:
@@ -118,8 +118,12 @@ def _count(value: object) -> int:
     return value
 
 
+def _metric(value: object) -> float | None:
+    """A metric; None for NaN and the infinities, which come as their names."""
+    return None if value in ("NaN", "Infinity", "-Infinity") else _number(value)
+
+
 def _number(value: object) -> float:
-    """A metric; not-a-number and infinities are the worst there is and come as their names."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(value)
     return float(value)

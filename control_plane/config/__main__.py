@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
 def _read(file: str) -> str:
     try:
         with Path(file).open("rb") as stream:
-            return stream.read(BYTES_MAX + 1).decode()
+            data = stream.read(BYTES_MAX + 1)
+        # A file that is too long is refused for that, wherever the reading stopped.
+        return data.decode(errors="replace" if len(data) > BYTES_MAX else "strict")
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
     except UnicodeDecodeError as error:

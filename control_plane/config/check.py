@@ -168,11 +168,12 @@ def _validated(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Finding]]:
     return config, findings
 
 
-def _holds(tree: object, loc: Loc) -> bool:
+def _holds(tree: Any, loc: Loc) -> bool:
     for key in loc:
-        if isinstance(tree, list):
-            tree = dict(enumerate(tree))
-        if not isinstance(tree, Mapping) or key not in tree:
+        if isinstance(tree, list) and isinstance(key, int):
+            if key >= len(tree):
+                return False
+        elif not isinstance(tree, Mapping) or key not in tree:
             return False
         tree = tree[key]
     return True

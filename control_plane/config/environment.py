@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from control_plane.config.section import Secret, Section, Text, refuse
 
@@ -20,19 +20,6 @@ PER_DEVICE: Final = (("environment", "image"), ("environment", "environment_vari
 _VARIABLE: Final = re.compile(r"[^=\s\x00]+=[^\x00]*\Z")
 
 
-def _per_device(value: Any) -> Any:
-    """One value for all kinds of device, or a map that may use former names."""
-    if not isinstance(value, Mapping):
-        return dict.fromkeys(DEVICE_KINDS, value)
-    renamed = dict(value)
-    for former, kind in FORMER_KINDS.items():
-        if former in renamed:
-            if kind in renamed:
-                refuse(f"must not have both {former} and {kind}", f"{former} means {kind}")
-            renamed[kind] = renamed.pop(former)
-    return renamed
-
-
 def _check_variable(variable: str) -> str:
     if not _VARIABLE.match(variable):
         refuse("must be of the form NAME=VALUE", shown=False)
@@ -43,6 +30,23 @@ Variables = Annotated[
     tuple[Annotated[str, AfterValidator(_check_variable)], ...], Field(strict=False)
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _per_device(single: TypeAdapter[Any]) -> BeforeValidator:
+    """One value for all kinds of device, or a map that may use former names."""
+
+    def spread(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return dict.fromkeys(DEVICE_KINDS, single.validate_python(value))
+        renamed = dict(value)
+        for former, kind in FORMER_KINDS.items():
+            if former in renamed:
+                if kind in renamed:
+                    refuse(f"must not have both {former} and {kind}", f"{former} means {kind}")
+                renamed[kind] = renamed.pop(former)
+        return renamed
+
+    return BeforeValidator(spread)
 
 
 class Images(Section):
@@ -73,8 +77,8 @@ class RegistryAuth(Section):
 class Environment(Section):
     """What a trial's container contains and sees."""
 
-    image: Annotated[Images, BeforeValidator(_per_device)] = Images()
-    environment_variables: Annotated[VariablesByDevice, BeforeValidator(_per_device)] = (
+    image: Annotated[Images, _per_device(TypeAdapter(Text))] = Images()
+    environment_variables: Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))] = (
         VariablesByDevice()
     )
     ports: dict[str, Port] = Field(default_factory=dict)

@@ -216,10 +216,12 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
+        """What the units are worth."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
     def workload_batches(self) -> int:
+        """Batches in one training workload."""
         return self.batches_per_step
 
 
@@ -235,10 +237,12 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
+        """What the units are worth."""
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property
     def workload_batches(self) -> int:
+        """Batches in one training workload."""
         return self.scheduling_unit
 
 

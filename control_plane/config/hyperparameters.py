@@ -36,6 +36,7 @@ class Const(Parameter):
     val: Any = None
 
     def space(self) -> space.Leaf:
+        """See Parameter."""
         return space.Const(self.val)
 
 
@@ -66,6 +67,7 @@ class Int(Range):
         return maxval
 
     def space(self) -> space.Leaf:
+        """See Parameter."""
         return space.Int(self.minval, self.maxval, self.count)
 
 
@@ -85,6 +87,7 @@ class Double(Range):
         return maxval
 
     def space(self) -> space.Leaf:
+        """See Parameter."""
         return space.Double(self.minval, self.maxval, self.count)
 
 
@@ -112,6 +115,7 @@ class Log(Range):
         return exponent
 
     def space(self) -> space.Leaf:
+        """See Parameter."""
         return space.Log(self.base, self.minval, self.maxval, self.count)
 
 
@@ -122,6 +126,7 @@ class Categorical(Parameter):
     vals: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
 
     def space(self) -> space.Leaf:
+        """See Parameter."""
         return space.Categorical(self.vals)
 
 

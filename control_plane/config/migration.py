@@ -87,6 +87,7 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what any reader of YAML, ours included, could take for a number; writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Write every value where it stands."""
         return True
 
 

@@ -11,6 +11,7 @@ from typing import Final
 KIND_NAMES: Final = {dict: "a map", list: "a list", tuple: "a list", type(None): "null"}
 
 VALUE_CHARACTERS_MAX: Final = 60
+NAMES_SHOWN_MAX: Final = 12
 
 Loc = tuple[str | int, ...]
 """Keys and list positions from the root of a configuration down to one value."""
@@ -74,9 +75,9 @@ def value_text(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint towards the known name that looks most like `name`; all of them if none does."""
+    """A hint towards the known name most like `name`; if none is, all of them where few."""
     names = sorted(known)
     close = difflib.get_close_matches(name[:100], names, n=1)
     if close:
         return f"did you mean {close[0]}?"
-    return "known here: " + ", ".join(names) if names else ""
+    return "known here: " + ", ".join(names) if 0 < len(names) <= NAMES_SHOWN_MAX else ""

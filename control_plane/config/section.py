@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
 
 from pydantic import (
@@ -32,6 +33,9 @@ COUNT_MAX: Final = (1 << 53) - 1
 REVEAL: Final = "reveal"
 """Serialization context of the state table: secrets are written out."""
 
+HINTS_MAX: Final = 20
+"""Unknown fields of one map that get a suggestion, which takes a while to find."""
+
 _FINDING: Final = "finding"
 
 
@@ -50,7 +54,7 @@ class Section(BaseModel):
         try:
             return handler(value)
         except ValidationError as error:
-            lines = [_line(_finding(cls, details)) for details in error.errors(include_url=False)]
+            lines = [_line(finding) for finding in _findings(cls, error)]
             raise ValidationError.from_exception_data(cls.__name__, lines) from None
 
 
@@ -142,7 +146,7 @@ def choose(value: object, tag: str, variants: Mapping[str, type[S]], info: Valid
 
 def findings_of(error: ValidationError) -> list[Finding]:
     """Everything that pydantic found, in our words."""
-    return [_finding(None, details) for details in error.errors(include_url=False)]
+    return _findings(Section, error)
 
 
 def _absolute(path: str) -> str:
@@ -192,15 +196,27 @@ _VALUELESS: Final = frozenset(
 """Kinds whose value says nothing, or may hold a secret out of its place."""
 
 
-def _finding(cls: type[BaseModel] | None, details: Any) -> Finding:
+def _findings(cls: type[Section], error: ValidationError) -> list[Finding]:
+    findings = []
+    hints = HINTS_MAX
+    for details in error.errors(include_url=False):
+        finding = _finding(cls, details)
+        if details["type"] == "extra_forbidden":
+            hints -= 1
+            hint = nearest(str(finding.loc[-1]), cls.model_fields) if hints >= 0 else ""
+            finding = replace(finding, hint=hint)
+        findings.append(finding)
+    return findings
+
+
+def _finding(cls: type[Section], details: Any) -> Finding:
     kind, loc, context = details["type"], details["loc"], details.get("ctx", {})
     if kind == _FINDING:
         value = context.get("value", _scalar(details["input"]))
         return Finding(loc, context["message"], context["hint"], value)
     if kind == "extra_forbidden":
-        known = cls.model_fields if cls else ()
-        return Finding(loc, "is not a known field", nearest(str(loc[-1]), known))
-    if kind == "missing" and cls and len(loc) == 1:
+        return Finding(loc, "is not a known field")
+    if kind == "missing" and len(loc) == 1 and loc[0] in cls.model_fields:
         return Finding(loc, "is required", cls.model_fields[loc[0]].description or "")
     message = _MESSAGES.get(kind, details["msg"].replace("Input should", "must"))
     message = message.format_map(context) if kind in _MESSAGES else message

@@ -19,7 +19,7 @@ from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, 
 
 BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 64
-VALUES_MAX: Final = 200_000
+VALUES_MAX: Final = 100_000
 INTEGER_MIN: Final = -(1 << 63)
 INTEGER_MAX: Final = (1 << 64) - 1
 
@@ -117,7 +117,7 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError:
         raise _unreadable("the text is not valid Unicode", None) from None
     if size > BYTES_MAX:
-        message = f"the file has {size} bytes, more than the {BYTES_MAX} allowed"
+        message = f"has more than the {BYTES_MAX} bytes allowed"
         raise ConfigInvalid([Problem("", None, None, message)])
 
 
@@ -148,6 +148,7 @@ class _Builder:
         self.findings: list[Finding] = []
 
     def document(self) -> Document:
+        """Build the whole stream, which may hold one document at most."""
         root = _Node(None, Place(1))
         documents = 0
         for event in self.events:

@@ -149,7 +149,9 @@ class ReportFile:
             return any(b'"kind":"exit"' in line for line in report)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """What is appended later fails and never reaches a file that got the same descriptor."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
 
 class TrialDirectory:

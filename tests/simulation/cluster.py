@@ -186,7 +186,7 @@ def submitted(
 def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any]:
     """What is left when all is over, but for clocks and ids of rows.
 
-    `interchangeable`: which trial had which fate depends on who was first, how many had does not.
+    `interchangeable`: how far which trial came depends on who was first; that all ended does not.
     """
     experiments = {
         state.experiment_id: {
@@ -194,7 +194,7 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
             "trials": (state.trials, state.trials_open),
             "ended": (state.trials_completed, state.trials_errored),
             "best": (state.best_metric, None if interchangeable else state.best_trial),
-            "progress": round(state.progress, 6),
+            "progress": 0.0 if interchangeable else round(state.progress, 6),
         }
         for state in shadow.states("experiment")
     }
@@ -203,8 +203,8 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
             0 if interchangeable else state.trial_id,
             state.status.value,
             state.restarts,
-            -1.0 if state.best_metric is None else state.best_metric,
-            state.reached,
+            -1.0 if state.best_metric is None or interchangeable else state.best_metric,
+            0 if interchangeable else state.reached,
         )
         for state in shadow.states("trial")
     )

@@ -22,12 +22,15 @@ EXPERIMENT = "experiment#1"
 
 @dataclass(frozen=True)
 class Scenario:
-    """`play` runs it to its end. A big one is crashed at a sample of its commits."""
+    """`play` runs it to its end. A big one is crashed at a sample of its commits;
+    `interchangeable` as in `end_state`.
+    """
 
     name: str
     play: Callable[[Cluster], None]
     big: bool = False
     interchangeable: bool = False
+    agents: bool = True
 
 
 def train_in_turns(run: Run) -> list[Line]:
@@ -143,7 +146,7 @@ SCENARIOS = (
     Scenario("error", error_out),
     Scenario("cancel", cancel_while_running, interchangeable=True),
     Scenario("split", split_parts, big=True),
-    Scenario("spill", spill_the_outbox, big=True),
+    Scenario("spill", spill_the_outbox, big=True, agents=False),
     Scenario("lost-agent", lose_an_agent),
 )
 

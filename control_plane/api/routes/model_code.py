@@ -6,19 +6,16 @@ from fastapi import Path
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from control_plane.api.archives import MODEL_CODE, SHA256, model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.services import Given
 from control_plane.api.signing import LIFE_MS_MAX
 from control_plane.api.stored import stored
-from control_plane.objects.store import Key
 
-MODEL_CODE = "model-code"
 # 95 MiB of file bytes that do not compress at all, with the headers of a hundred thousand files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
-
-SHA256 = r"^[0-9a-f]{64}$"
 
 router = guarded_router(MODEL_CODE)
 
@@ -44,11 +41,6 @@ class Upload(BaseModel):
 class Answer(BaseModel):
     needed: bool
     upload: Upload | None = None
-
-
-def model_code_key(sha256: str) -> Key:
-    """Where an archive lies: its digest is its name."""
-    return Key(MODEL_CODE) / sha256
 
 
 @router.post("/model-code")

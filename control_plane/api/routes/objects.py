@@ -10,9 +10,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
+from control_plane.api.archives import MODEL_CODE
+from control_plane.api.checkpoint_files import CHECKPOINT_FILES, checkpoint_file
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import Granted, guarded_router, signed
-from control_plane.api.routes.model_code import MODEL_CODE
 from control_plane.api.services import Given
 from control_plane.api.signing import Grant
 from control_plane.api.stored import stored
@@ -41,6 +42,8 @@ async def put_object(request: Request, granted: Granted, services: Given) -> Res
 @router.get("/objects/{key:path}", response_class=StreamingResponse)
 @signed
 def get_object(granted: Granted, services: Given) -> StreamingResponse:
+    if granted.key.namespace == CHECKPOINT_FILES:
+        return checkpoint_file(services, granted.key)
     return stored(services.objects, granted.key, "application/octet-stream")
 
 

@@ -48,4 +48,3 @@ def all_rows(table: StateTable, partition: str, first: str, last: str) -> list[R
         rows.extend(page.rows)
         start = page.next_sort
     return rows
-

@@ -32,6 +32,8 @@ from detcloud.trial_directory import (
 )
 
 MESSAGE_CHARACTERS_MAX = 2000
+# A large code directory must not hold up a trial that has a deadline.
+DESCRIBE_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,19 @@ def init(
         yield _local(spec, checkpoint_dir)
         return
     context = _on_cluster(directory)
-    described = threading.Thread(target=_describe, args=(directory, Path.cwd()))
+    described = threading.Thread(target=_describe, args=(directory, Path.cwd()), daemon=True)
     described.start()
     restore_signal = _stop_on_sigterm(context.preempt)
     try:
         yield context
     except BaseException as error:
-        described.join()
+        described.join(DESCRIBE_SECONDS_MAX)
         _end(directory, context, error)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
         raise
     else:
-        described.join()
+        described.join(DESCRIBE_SECONDS_MAX)
         _end(directory, context, None)
     finally:
         restore_signal()

@@ -71,7 +71,11 @@ def test_migrate_prints_the_length_form(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\xff\xfe", "is not UTF-8 text (byte 0)"), (None, "cannot be read: No such file")],
+    [
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b"a" + "ü".encode() * (1 << 19), "has more than the 1048576 bytes allowed"),
+        (None, "cannot be read: No such file"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, reason: str

@@ -84,8 +84,8 @@ def test_lines_count_from_one_and_point_at_keys() -> None:
         ("a: " + "[" * 70 + "]" * 70, "is nested deeper than 64 levels", 1),
         ("data: '\\ud800'".replace("'", '"'), "is not valid YAML", None),
         ("data: \ud800", "is not valid YAML: the text is not valid Unicode", None),
-        ("a: '" + "x" * (1 << 20) + "'", "more than the 1048576 allowed", None),
-        ("a: [" + "1," * 200_001 + "]", "holds more than 200000 values", 1),
+        ("a: '" + "x" * (1 << 20) + "'", "has more than the 1048576 bytes allowed", None),
+        ("a: [" + "1," * 100_001 + "]", "holds more than 100000 values", 1),
     ],
 )
 def test_text_that_is_no_configuration_is_one_problem(

@@ -1,0 +1,72 @@
+"""The command line of the bench: picks figures, prints one table or JSON."""
+
+import json
+import sys
+import traceback
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+
+from bench.cluster import cluster
+from bench.commands import commands
+from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
+from bench.machine import header, this_machine
+from bench.throughput import against_peers, trials
+from bench.writes import writes
+from detcloud.cli.table import field, text_table
+
+FIGURES: dict[str, Figure] = {
+    "trials": trials,
+    "peers": against_peers,
+    "writes": writes,
+    "commands": commands,
+    "cluster": cluster,
+}
+COLUMNS = tuple(field(name, name) for name in ("what", "target", "result", "verdict", "beside"))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Measures and prints; 0 whatever the verdicts, so that a busy machine breaks nothing."""
+    options = _parser().parse_args(argv)
+    machine = this_machine()
+    print(header(machine), file=sys.stderr if options.json else sys.stdout, flush=True)
+    names = options.only or list(FIGURES)
+    rows = [row for name in names for row in _rows(name, QUICK if options.quick else FULL)]
+    if options.json:
+        facts = {**machine._asdict(), "busy": machine.busy, "quick": options.quick}
+        print(json.dumps({"machine": facts, "rows": [row._asdict() for row in rows]}, indent=2))
+        return 0
+    shown = [
+        {
+            **row._asdict(),
+            "beside": row.beside or " ",
+            "target": row.target or " ",
+            "verdict": row.verdict or " ",
+        }
+        for row in rows
+    ]
+    print(text_table(COLUMNS, shown, None))
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quick", action="store_true", help="sizes that only show that it works")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=tuple(FIGURES),
+        metavar="NAME",
+        help=f"a group of figures: {', '.join(FIGURES)}; may be repeated",
+    )
+    return parser
+
+
+def _rows(name: str, scale: Scale) -> Iterator[Row]:
+    """The figure's rows; what breaks is a row too, so that the others are not lost."""
+    print(f"{name}:", file=sys.stderr, flush=True)
+    try:
+        yield from FIGURES[name](scale)
+    except Exception as error:
+        traceback.print_exc()
+        yield unmeasured(name, f"{type(error).__name__}: {error}")

@@ -1,0 +1,105 @@
+"""What a measurement yields: rows of one table, each with its target and whether it was met."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MET, MISSED, UNKNOWN, NO_TARGET = "met", "missed", "not measured", ""
+# A figure is flat if it grows by less than this factor from the smallest size to the largest.
+FLAT_MAX = 1.2
+
+
+class Row(NamedTuple):
+    """A line of the table. `value` is what was measured, in `unit`; None if nothing was."""
+
+    what: str
+    target: str
+    result: str
+    verdict: str
+    beside: str = ""
+    value: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured. `sizes` are experiments in trials, smallest first."""
+
+    runs: int = 3
+    rate_trials: int = 1_000
+    long_trials: int = 10_000
+    sizes: tuple[int, ...] = (100, 1_000, 10_000)
+    optuna_trials: int = 100
+    ray_trials: int = 40
+    command_runs: int = 15
+    create_runs: int = 5
+    idle_seconds: float = 10.0
+
+
+FULL = Scale()
+QUICK = Scale(
+    runs=1,
+    rate_trials=30,
+    long_trials=90,
+    sizes=(10, 30),
+    optuna_trials=3,
+    ray_trials=2,
+    command_runs=1,
+    create_runs=1,
+    idle_seconds=1.0,
+)
+
+Figure = Callable[[Scale], Iterator[Row]]
+
+
+def at_least(what: str, value: float, target: float, unit: str, *, beside: str = "") -> Row:
+    """A row whose value should reach the target."""
+    verdict = MET if value >= target else MISSED
+    return _row(what, f">= {number(target)} {unit}", value, unit, verdict, beside)
+
+
+def at_most(what: str, value: float, target: float, unit: str, *, beside: str = "") -> Row:
+    """A row whose value should not pass the target."""
+    verdict = MET if value <= target else MISSED
+    return _row(what, f"<= {number(target)} {unit}", value, unit, verdict, beside)
+
+
+def beats(what: str, value: float, peer: float | None, unit: str, *, beside: str) -> Row:
+    """A row whose value should pass that of a peer, None if that could not be measured."""
+    verdict = UNKNOWN if peer is None else MET if value > peer else MISSED
+    return _row(what, "more than the peer", value, unit, verdict, beside)
+
+
+def noted(what: str, value: float, unit: str, *, beside: str = "") -> Row:
+    """A row without a target."""
+    return _row(what, "", value, unit, NO_TARGET, beside)
+
+
+def unmeasured(what: str, reason: object) -> Row:
+    """A row that says why there is nothing in it."""
+    return Row(what, "", f"not measured: {str(reason).strip()}", UNKNOWN)
+
+
+def number(value: float) -> str:
+    """1234.5 -> '1,234', 12.345 -> '12.3', 0.1234 -> '0.123'."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Says on stderr what is under way, and how long it took."""
+    started = time.monotonic()
+    print(f"  {what} ...", file=sys.stderr, end="", flush=True)
+    try:
+        yield
+    finally:
+        print(f" {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+
+
+def _row(what: str, target: str, value: float, unit: str, verdict: str, beside: str) -> Row:
+    return Row(what, target, f"{number(value)} {unit}", verdict, beside, value, unit)

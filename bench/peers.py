@@ -1,0 +1,141 @@
+"""Peers, each measured in a process of its own: `python -m bench.peers NAME TRIALS` prints the
+seconds its trials took.
+
+What a peer starts ends with its process group, and a peer that does not start is a line in the
+table.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+PARAMETERS = 5
+SECONDS_MAX = 180.0
+MARK = "seconds:"
+
+
+class Measured(NamedTuple):
+    """`rate` in trials a second, None if there is none; `text` is for the table."""
+
+    name: str
+    rate: float | None
+    text: str
+
+
+def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> Measured:
+    """Runs a peer's trials; its start and its imports are not counted."""
+    name = _name(peer)
+    try:
+        output = _output([sys.executable, "-m", "bench.peers", peer, str(trials)], seconds_max)
+    except subprocess.TimeoutExpired:
+        return Measured(name, None, f"not measured: no end after {seconds_max:.0f} s")
+    for line in output.splitlines():
+        if line.startswith(MARK):
+            rate = trials / float(line.removeprefix(MARK))
+            return Measured(name, rate, f"{rate:,.3g} trials/s in {trials}")
+    reasons = [line for line in output.splitlines() if line.strip()]
+    return Measured(name, None, f"not measured: {reasons[-1] if reasons else 'it said nothing'}")
+
+
+def _name(peer: str) -> str:
+    package, _, how = peer.partition("-")
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        found = "not installed"
+    kind = {"optuna": "Optuna on SQLite", "ray": "Ray Tune"}[package]
+    return f"{kind} ({', '.join(filter(None, (found, how.replace('-', ' '))))})"
+
+
+def _output(command: list[str], seconds_max: float) -> str:
+    with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+        )
+        try:
+            return process.communicate(timeout=seconds_max)[0]
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.communicate()
+
+
+def _optuna(trials: int) -> float:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        storage=f"sqlite:///{Path.cwd() / 'study.db'}",
+        sampler=optuna.samplers.RandomSampler(seed=7),
+    )
+
+    def objective(trial: Any) -> float:
+        return sum(trial.suggest_float(f"p{n}", 0.0, 1.0) for n in range(PARAMETERS))
+
+    started = time.perf_counter()
+    study.optimize(objective, n_trials=trials)
+    return time.perf_counter() - started
+
+
+def _ray(trials: int, *, reuse_actors: bool = False) -> float:
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    import ray
+    from ray import tune
+
+    class Trivial(tune.Trainable):  # type: ignore[misc] # Ray has no types
+        def setup(self, config: dict[str, float]) -> None:
+            self.loss = sum(config.values())
+
+        def step(self) -> dict[str, Any]:
+            return {"loss": self.loss, "done": True}
+
+        def reset_config(self, new_config: dict[str, float]) -> bool:
+            self.setup(new_config)
+            return True
+
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    started = time.perf_counter()
+    tune.run(
+        Trivial,
+        config={f"p{n}": tune.uniform(0.0, 1.0) for n in range(PARAMETERS)},
+        num_samples=trials,
+        reuse_actors=reuse_actors,
+        storage_path=str(Path.cwd()),
+        verbose=0,
+    )
+    seconds = time.perf_counter() - started
+    ray.shutdown()
+    return seconds
+
+
+def _ray_reusing(trials: int) -> float:
+    return _ray(trials, reuse_actors=True)
+
+
+PEERS: dict[str, Callable[[int], float]] = {
+    "optuna": _optuna,
+    "ray": _ray,
+    "ray-reusing-actors": _ray_reusing,
+}
+
+
+if __name__ == "__main__":
+    print(f"{MARK}{PEERS[sys.argv[1]](int(sys.argv[2]))}", flush=True)

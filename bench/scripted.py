@@ -1,0 +1,61 @@
+"""An agent without processes: whatever it is told to run is over at once, reported as usual."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from control_plane.agents.reports import Report
+from control_plane.agents.service import AgentService, SyncRequest
+
+NAME = "bench"
+
+
+class InstantAgent:
+    """Enrols in `pool` with `slots` slots and works through the real sync call."""
+
+    def __init__(self, service: AgentService, pool: str, slots: int) -> None:
+        self._service = service
+        held = tuple((n, "cpu", f"{NAME}-{n}", "cpu") for n in range(slots))
+        self._epoch = service.enrol(NAME, pool, held, "1")
+        self._known: dict[str, None] = {}
+        self._reports: list[Report] = []
+
+    def work(self) -> None:
+        """Syncs until nothing is left to run."""
+        self._sync()
+        while self._known:
+            self._sync()
+
+    def _sync(self) -> None:
+        request = SyncRequest(self._epoch, tuple(self._known), tuple(self._reports))
+        answer = self._service.sync(NAME, request)
+        self._reports = []
+        for entry in answer.desired:
+            allocation = entry["allocation"]
+            if entry["state"] == "run" and allocation not in self._known:
+                self._known[allocation] = None
+                self._reports += _life(allocation, entry)
+            elif entry["state"] == "forget":
+                del self._known[allocation]
+
+
+def _life(allocation: str, entry: Mapping[str, Any]) -> Iterator[Report]:
+    """All that a trial and its container report: it runs, validates, completes and exits."""
+    trial_id, epoch = map(int, allocation.split("."))
+    spec, directives = entry["spec"], entry["directives"]
+    length, metric = directives["length"], sum(spec["hparams"].values())
+    lines = {
+        ("agent", 1): {"kind": "container", "state": "RUNNING"},
+        ("0", 1): {
+            "kind": "metrics",
+            "group": "validation",
+            "steps_completed": length,
+            "metrics": {spec["metric"]: metric},
+        },
+        ("0", 2): {"kind": "completed", "length": length, "metric": metric},
+        ("agent", 2): {
+            "kind": "exited",
+            "reason": "completed" if directives["closed"] else "idle",
+        },
+    }
+    for (writer, offset), line in lines.items():
+        yield Report(trial_id, epoch, writer, offset, line)

@@ -1,0 +1,122 @@
+"""Trials created, run without training and closed, by the code that ships: engine, actors,
+journal, agent service and an SQLite file.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from bench.figures import progress
+from bench.scripted import InstantAgent
+from control_plane.actors import addresses
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.lengths import Lengths
+from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, Status, TrialSettings
+from control_plane.actors.trial import TrialState
+from control_plane.agents.service import AgentService
+from control_plane.agents.sessions import LogChunk
+from control_plane.dispatch.engine import Engine
+from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.space import Double, Group
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Put, StateTable
+
+POOL = "default"
+EXPERIMENT_ID = 1
+PARAMETERS = 5
+SLOTS = 16
+
+Synchronous = Literal["FULL", "NORMAL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A random search over five real hyperparameters; `concurrent` trials are open at a time."""
+
+    trials: int
+    synchronous: Synchronous = "NORMAL"
+    concurrent: int = 16
+
+    def __str__(self) -> str:
+        return f"{self.trials:,} trials, synchronous={self.synchronous}, {self.concurrent} open"
+
+
+def rate(load: Load, runs: int = 1) -> float:
+    """Trials a second, from the submission to the end of the experiment: the median of the
+    runs.
+    """
+    return load.trials / median(_timed(load, f"run {n + 1} of {runs}") for n in range(runs))
+
+
+def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: table) -> float:
+    """Seconds an experiment takes on a new table, seen by the engine as `wrap` gives it.
+
+    Raises RuntimeError if it did not complete.
+    """
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        table = SqliteTable(Path(folder) / "table.db", synchronous=load.synchronous)
+        try:
+            return _run(Engine(wrap(table), lambda: time.time_ns() // 1_000_000), load)
+        finally:
+            table.close()
+
+
+def _timed(load: Load, which: str) -> float:
+    with progress(f"{load}, {which}"):
+        return run(load)
+
+
+def _run(engine: Engine, load: Load) -> float:
+    engine.command(addresses.pool(POOL), PoolConfigured(POOL))
+    agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
+    started = time.perf_counter()
+    engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
+    agent.work()
+    seconds = time.perf_counter() - started
+    state = engine.state(addresses.experiment(EXPERIMENT_ID))
+    if state.status is not Status.COMPLETED or state.trials_completed != load.trials:
+        raise RuntimeError(
+            f"the experiment is {state.status} with {state.trials_completed} of {load.trials}"
+            " trials completed"
+        )
+    return seconds
+
+
+def _submission(load: Load) -> ExperimentSubmitted:
+    space = Group({f"p{n}": Double(0.0, 1.0) for n in range(PARAMETERS)})
+    settings = TrialSettings(
+        pool=POOL,
+        slots=1,
+        max_restarts=5,
+        smaller_is_better=True,
+        lengths=Lengths("batches"),
+        submitted_ms=1,
+    )
+    return ExperimentSubmitted(
+        experiment_id=EXPERIMENT_ID,
+        owner="bench",
+        name="bench",
+        config="{}",
+        code_sha256="0" * 64,
+        plan=SearchPlan(RandomPlan(1, load.trials, load.concurrent, LENGTH_ERA), space, 7),
+        settings=settings,
+        metric="loss",
+        searcher="random",
+        paused=False,
+    )
+
+
+def _spec_of(
+    experiment: ExperimentState, definition: Definition, trial: TrialState
+) -> dict[str, Any]:
+    return {"metric": experiment.metric, "hparams": trial.hparams}
+
+
+def _no_log(trial_id: int, chunk: LogChunk) -> Put:
+    raise AssertionError(f"trial {trial_id} logs nothing")

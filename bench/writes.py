@@ -1,0 +1,99 @@
+"""Write units, as DynamoDB would bill them, and bytes: per commit and per decision, for
+experiments of growing size. A decision is a message folded; its commits' costs count all of
+them, those of the agent's session too.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from statistics import mean
+
+from bench.figures import FLAT_MAX, Row, Scale, at_most, noted, number, progress
+from bench.trials import Load, run
+from control_plane.dispatch.fold import JOURNAL
+from control_plane.state.metering import Bill, MeteredTable
+from control_plane.state.table import Put, StateTable, Write
+
+UNITS_MAX = 20
+
+
+@dataclass
+class Account:
+    """The bills of a run; `decisions` of each commit, 0 for one that only moves data."""
+
+    units: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
+
+    def take(self, writes: Sequence[Write], bill: Bill) -> None:
+        """Notes a commit."""
+        self.units.append(bill.units)
+        self.bytes.append(bill.bytes)
+        self.decisions.append(sum(map(_decisions, writes)))
+
+    def per_decision(self) -> list[float]:
+        """Units of each commit that decided something, divided among its messages."""
+        both = zip(self.units, self.decisions, strict=True)
+        return [units / decisions for units, decisions in both if decisions]
+
+    def units_per_decision(self) -> float:
+        """All units of the run over all of its messages."""
+        return sum(self.units) / sum(self.decisions)
+
+
+def writes(scale: Scale) -> Iterator[Row]:
+    """Costs of the largest experiment, and their growth from the smallest."""
+    accounts = [_measured(trials) for trials in scale.sizes]
+    largest = accounts[-1]
+    sizes = " / ".join(f"{trials:,}" for trials in scale.sizes)
+    per_decision = [account.units_per_decision() for account in accounts]
+    yield at_most(
+        f"write units per decision, {scale.sizes[-1]:,} trials",
+        per_decision[-1],
+        UNITS_MAX,
+        "units",
+        beside=_spread(largest.per_decision()),
+    )
+    yield _growth("write units per decision", per_decision, sizes)
+    yield noted(
+        f"write units per commit, {scale.sizes[-1]:,} trials",
+        mean(largest.units),
+        "units",
+        beside=_spread(largest.units),
+    )
+    bytes_per_commit = [mean(account.bytes) for account in accounts]
+    yield _growth("bytes written per commit", bytes_per_commit, sizes)
+
+
+def _measured(trials: int) -> Account:
+    account = Account()
+
+    def metered(table: StateTable) -> StateTable:
+        return MeteredTable(table, account.take)
+
+    with progress(f"write units of {trials:,} trials"):
+        run(Load(trials), metered)
+    return account
+
+
+def _decisions(write: Write) -> int:
+    """Messages that a journal row says were folded; other rows say nothing."""
+    if not isinstance(write, Put) or not write.key.sort.startswith(JOURNAL):
+        return 0
+    folded = json.loads(write.body)
+    mailed = sum(len(mail["messages"]) for mail in folded.get("in", []))
+    return mailed + len(folded.get("command", []))
+
+
+def _growth(what: str, values: Sequence[float], sizes: str) -> Row:
+    growth = values[-1] / values[0]
+    measured = " / ".join(map(number, values))
+    return at_most(f"{what}, growth", growth, FLAT_MAX, "x", beside=f"{measured} at {sizes} trials")
+
+
+def _spread(values: Sequence[float]) -> str:
+    ordered = sorted(values)
+    p99 = ordered[ceil(0.99 * len(ordered)) - 1]
+    average, largest = number(mean(ordered)), number(ordered[-1])
+    return f"by commit: mean {average}, p99 {number(p99)}, max {largest}"

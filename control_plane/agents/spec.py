@@ -1,0 +1,107 @@
+"""`in/spec.json` of an allocation, from what its experiment and its trial are."""
+
+import posixpath
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.messages import CheckpointRef
+from control_plane.actors.trial import TrialState
+from control_plane.agents.desired import SpecOf
+from control_plane.config import ExperimentConfig
+from control_plane.config.storage import CheckpointStorage, Directory, SharedFs
+
+
+def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
+    """Builds specs; `checkpoints` is where they go unless the configuration says otherwise."""
+
+    def spec_of(
+        experiment: ExperimentState, definition: Definition, trial: TrialState
+    ) -> dict[str, Any]:
+        config = stored_config(definition)
+        checkpoint = trial.checkpoint
+        return {
+            "version": 1,
+            "cluster_id": cluster_id,
+            "experiment_id": experiment.experiment_id,
+            "trial_id": trial.trial_id,
+            "trial_seed": trial.seed,
+            "hparams": dict(trial.hparams),
+            "config": config.public(),
+            "entrypoint": _entrypoint(config),
+            "latest_checkpoint": _reference(checkpoint) if checkpoint else None,
+            "storage": storage_of(config.checkpoint_storage, checkpoints),
+            "steps_completed": checkpoint.steps_completed if checkpoint else 0,
+            "threads": max(1, trial.settings.slots),
+            "rank": 0,
+            "size": 1,
+            **_pace(config, definition, trial),
+            "perform_initial_validation": config.perform_initial_validation,
+            "metric": experiment.metric,
+            "smaller_is_better": experiment.smaller_is_better,
+            "test_mode": definition.test_mode,
+        }
+
+    return spec_of
+
+
+def stored_config(definition: Definition) -> ExperimentConfig:
+    """The configuration that an experiment was created with."""
+    return _parsed(definition.config)
+
+
+def storage_of(storage: CheckpointStorage, checkpoints: Path) -> dict[str, str] | None:
+    """The spec's `storage`; None for a kind that this cluster cannot use."""
+    match storage:
+        case SharedFs(host_path=host, storage_path=below):
+            return {"type": "shared_fs", "path": posixpath.join(host, below or "")}
+        case Directory(container_path=path):
+            return {"type": "directory", "path": path}
+        case CheckpointStorage(type=None):
+            return {"type": "directory", "path": str(checkpoints)}
+        case _:
+            return None
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> ExperimentConfig:
+    return ExperimentConfig.from_json(text.encode())
+
+
+def _entrypoint(config: ExperimentConfig) -> str | list[str]:
+    entrypoint = config.entrypoint or ""
+    return entrypoint if isinstance(entrypoint, str) else list(entrypoint)
+
+
+def _reference(checkpoint: CheckpointRef) -> dict[str, Any]:
+    return {
+        "uuid": checkpoint.uuid,
+        "trial_id": checkpoint.trial_id,
+        "steps_completed": checkpoint.steps_completed,
+        "path": checkpoint.path,
+        "manifest_sha256": checkpoint.manifest_sha256,
+    }
+
+
+def _pace(config: ExperimentConfig, definition: Definition, trial: TrialState) -> dict[str, Any]:
+    """Workloads, periods in batches, and which checkpoints are made."""
+    if definition.test_mode:
+        return {
+            "scheduling_unit": 1,
+            "min_validation_batches": 0,
+            "min_checkpoint_batches": 0,
+            "checkpoint_policy": "all",
+        }
+    try:
+        validation = config.min_validation_batches(trial.hparams)
+        checkpoint = config.min_checkpoint_batches(trial.hparams)
+    except ValueError:
+        # Hyperparameters without a usable batch size: the trial says so itself when it starts.
+        validation = checkpoint = 0
+    return {
+        "scheduling_unit": config.workload_batches,
+        "min_validation_batches": validation,
+        "min_checkpoint_batches": checkpoint,
+        "checkpoint_policy": config.checkpoint_policy,
+    }

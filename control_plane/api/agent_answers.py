@@ -1,0 +1,92 @@
+"""What agents are answered: the service's answer, completed with what only the API knows."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from pydantic_core import to_json
+
+from control_plane.actors import addresses
+from control_plane.agents.service import SyncAnswer, SyncRequest
+from control_plane.api.archives import model_code_key
+from control_plane.api.services import Services
+from control_plane.api.waiting import Answered
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer's fields but `next_sync_ms`, and what it was made of.
+
+    `digest` tells whether the agent's wishes are what they were; offsets are not part of it.
+    """
+
+    fields: dict[str, Any]
+    digest: bytes
+    addresses: frozenset[str]
+    is_news: bool
+
+    @property
+    def remembered(self) -> Answered:
+        return Answered(self.digest, self.addresses)
+
+    def with_next_sync(self, next_sync_ms: int) -> bytes:
+        """The answer as JSON."""
+        return to_json({**self.fields, "next_sync_ms": next_sync_ms})
+
+
+def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
+    """Takes a call and makes its answer.
+
+    Raises:
+        Refused: as AgentService.sync.
+    """
+    answer = services.agents.sync(agent_id, request)
+    trial_ids = [_trial_id(entry) for entry in answer.desired]
+    desired = [
+        _completed(services, entry, trial_id)
+        for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
+    ]
+    wishes = to_json([request.epoch, answer.revision, desired])
+    return Answer(
+        fields=_fields(answer, desired),
+        digest=sha256(wishes).digest(),
+        addresses=frozenset(addresses.trial(trial_id) for trial_id in trial_ids),
+        is_news=any("spec" in entry or entry["state"] != "run" for entry in desired),
+    )
+
+
+def _fields(answer: SyncAnswer, desired: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "acked": answer.acked,
+        "logs_acked": answer.logs_acked,
+        "revision": answer.revision,
+        "desired": desired,
+        "lease_ms": answer.lease_ms,
+    }
+
+
+def _trial_id(entry: dict[str, Any]) -> int:
+    return int(entry["allocation"].partition(".")[0])
+
+
+def _completed(services: Services, entry: dict[str, Any], trial_id: int) -> dict[str, Any]:
+    """With the slots beside the spec, the size of the code and the experiment's best."""
+    done = dict(entry)
+    if done["directives"] is None:
+        del done["directives"]
+    else:
+        best = _best_validation(services, trial_id)
+        done["directives"] = {**done["directives"], "best_validation": best}
+    if "spec" in done:
+        spec = dict(done["spec"])
+        done |= {"slots": spec.pop("slots"), "spec": spec}
+    if "code" in done:
+        size = services.objects.size(model_code_key(done["code"]["sha256"]))
+        done["code"] = {**done["code"], "size": size or 0}
+    return done
+
+
+def _best_validation(services: Services, trial_id: int) -> float | None:
+    trial = services.agents.trial(trial_id)
+    found = services.agents.experiment(trial.experiment_id) if trial else None
+    return found[0].best_metric if found else None

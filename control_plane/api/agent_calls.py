@@ -1,0 +1,122 @@
+"""What agents send, checked: a trial may have written any of it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from control_plane.agents.reports import Report
+from control_plane.agents.service import SyncRequest
+from control_plane.agents.sessions import LogChunk
+from control_plane.api.errors import invalid
+
+ALLOCATIONS_MAX = 30
+KNOWN_MAX = 2_000
+LINES_MAX = 20_000
+LINE_BYTES_MAX = 256 * 1024
+SLOTS_MAX = 1024
+
+AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+
+_COUNT_MAX = 2**53
+
+Allocation = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$")]
+Writer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
+ShortText = Annotated[str, Field(max_length=200)]
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    """A line as JSON can hold it: what is no number comes as its name."""
+    try:
+        written = to_json(line, inf_nan_mode="strings")
+    except PydanticSerializationError:
+        raise ValueError("holds text that is no valid Unicode") from None
+    if len(written) > LINE_BYTES_MAX:
+        raise ValueError(f"has {len(written)} bytes, the limit is {LINE_BYTES_MAX}")
+    is_plain = b"NaN" not in written and b"Infinity" not in written
+    return line if is_plain else dict(from_json(written))
+
+
+Line = Annotated[dict[str, Any], AfterValidator(_plain)]
+
+
+class Message(BaseModel):
+    """Unknown fields are ignored, so that an agent may be newer."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Slot(Message):
+    """A device of the agent."""
+
+    id: Annotated[int, Field(ge=0, le=1_000_000)]
+    type: Literal["cpu", "cuda"]
+    uuid: ShortText
+    name: ShortText
+
+
+class Enrolment(Message):
+    """The body of `POST /agents`."""
+
+    name: Annotated[str, Field(pattern=AGENT_NAME)]
+    resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
+    slots: Annotated[list[Slot], Field(min_length=1, max_length=SLOTS_MAX)]
+    version: ShortText = ""
+
+
+class ReportLine(Message):
+    """`offset`: the byte after the line."""
+
+    allocation: Allocation
+    writer: Writer
+    offset: Offset
+    line: Line
+
+
+class LogText(Message):
+    """`offset`: the byte of the first character."""
+
+    allocation: Allocation
+    offset: Offset
+    text: str
+
+
+class Sync(Message):
+    """The body of `POST /agents/{id}/sync`; see docs/agent-protocol.md."""
+
+    epoch: Annotated[int, Field(ge=1, le=_COUNT_MAX)]
+    seen: Offset = 0
+    wait_ms: Annotated[int, Field(ge=0, le=600_000)] = 0
+    known: Annotated[list[Allocation], Field(max_length=KNOWN_MAX)] = []
+    reports: Annotated[list[ReportLine], Field(max_length=LINES_MAX)] = []
+    logs: Annotated[list[LogText], Field(max_length=ALLOCATIONS_MAX)] = []
+    more: bool = False
+
+
+def sync_request(asked: Sync) -> SyncRequest:
+    """The call as the service takes it.
+
+    Raises:
+        ApiError: invalid, for reports and logs of too many allocations.
+    """
+    named = {one.allocation for one in (*asked.reports, *asked.logs)}
+    if len(named) > ALLOCATIONS_MAX:
+        text = f"{len(named)} allocations report in one call; at most {ALLOCATIONS_MAX} may"
+        raise invalid("reports", text)
+    return SyncRequest(
+        epoch=asked.epoch,
+        known=tuple(asked.known),
+        reports=tuple(_report(one) for one in asked.reports),
+        logs=tuple(_chunk(one) for one in asked.logs),
+    )
+
+
+def _report(one: ReportLine) -> Report:
+    trial_id, _, epoch = one.allocation.partition(".")
+    return Report(int(trial_id), int(epoch), one.writer, one.offset, one.line)
+
+
+def _chunk(one: LogText) -> LogChunk:
+    # Half of a surrogate pair, which only a hostile agent sends, must not stop the call.
+    return LogChunk(one.allocation, one.offset, one.text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,108 @@
+"""Agents: listed, enrolled, and their one call."""
+
+import random
+import time
+from typing import Annotated, Any
+
+from fastapi import Path, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel
+
+from control_plane.actors import addresses
+from control_plane.agents.leases import LEASE_MS
+from control_plane.agents.service import SyncRequest
+from control_plane.api.agent_answers import answered
+from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync, sync_request
+from control_plane.api.auth import Principal, Role
+from control_plane.api.errors import ApiError, Code, invalid
+from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
+from control_plane.api.pages import Page, PageParameters
+from control_plane.api.services import Given, Services
+from control_plane.api.token_table import issue_agent_token
+from control_plane.api.views import agent as agents
+from control_plane.api.views import pool as pools
+from control_plane.api.waiting import WaitingRoom
+
+SYNC_BYTES_MAX = 1024 * 1024
+HOLD_MS_MAX = 20_000
+
+router = guarded_router("agents")
+
+AgentId = Annotated[str, Path(pattern=AGENT_NAME)]
+
+
+class Enrolled(BaseModel):
+    """See docs/agent-protocol.md."""
+
+    agent_id: str
+    token: str
+    epoch: int
+    lease_ms: int
+
+
+@router.get("/agents")
+@needs(*PEOPLE)
+def list_agents(services: Given, asked: PageParameters) -> Page[agents.Agent]:
+    return agents.agents(services, asked)
+
+
+@router.post("/agents")
+@needs(Role.JOIN)
+def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
+    _check_pool(asked, caller, services)
+    slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
+    epoch = services.agents.enrol(asked.name, asked.resource_pool, slots, asked.version)
+    token = issue_agent_token(services.table, asked.name, epoch)
+    return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
+
+
+@router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])
+@needs(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
+async def sync(agent_id: AgentId, asked: Sync, caller: Caller, services: Given) -> Response:
+    if caller.subject != agent_id:
+        raise ApiError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
+    request = await run_in_threadpool(sync_request, asked)
+    room = services.waiting
+    if room is None:
+        answer = await run_in_threadpool(answered, services, agent_id, request)
+        return _response(answer.with_next_sync(1000 if answer.is_news else _steady_ms()))
+    return _response(await _held(services, room, agent_id, asked, request))
+
+
+async def _held(
+    services: Services, room: WaitingRoom, agent_id: str, asked: Sync, request: SyncRequest
+) -> bytes:
+    """The answer, at once where the agent brings something or there is something new for it."""
+    brings = bool(asked.reports or asked.logs or asked.more)
+    hold_ms = 0 if brings else min(asked.wait_ms, HOLD_MS_MAX)
+    until = time.monotonic() + hold_ms / 1000
+    with room.call(agent_id, addresses.agent(agent_id)) as (call, last):
+        answer = await run_in_threadpool(answered, services, agent_id, request)
+        while answer.digest == last.digest and not call.superseded:
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            await call.wait(left)
+            answer = await run_in_threadpool(answered, services, agent_id, request)
+        room.answered(agent_id, call, answer.remembered)
+    return answer.with_next_sync(0)
+
+
+def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None:
+    pool = asked.resource_pool
+    if pool != caller.subject:
+        raise ApiError(Code.FORBIDDEN, f"this join token is not for pool {pool}")
+    if pools.found(services, pool) is None:
+        raise invalid("resource_pool", f"there is no pool {pool}")
+    known = agents.found(services, asked.name)
+    if known is not None and known.pool != pool and not known.lost:
+        text = f"agent {asked.name} belongs to pool {known.pool}; choose another name"
+        raise ApiError(Code.CONFLICT, text)
+
+
+def _steady_ms() -> int:
+    return random.randint(LEASE_MS // 3, LEASE_MS // 2)
+
+
+def _response(content: bytes) -> Response:
+    return Response(content, media_type="application/json")

@@ -1,0 +1,191 @@
+"""A submitted experiment: its configuration checked, and whether this cluster can run it."""
+
+import secrets
+import uuid
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from control_plane.actors import addresses
+from control_plane.actors.identifiers import COUNTERS
+from control_plane.actors.lengths import Lengths
+from control_plane.actors.messages import ExperimentSubmitted, Status, TrialSettings
+from control_plane.agents.spec import storage_of
+from control_plane.api.archives import SHA256, model_code_key
+from control_plane.api.auth import Principal
+from control_plane.api.errors import ApiError, Code, Detail, invalid
+from control_plane.api.idempotency import Beside
+from control_plane.api.services import Services
+from control_plane.api.views import agent as agents
+from control_plane.api.views import pool as pools
+from control_plane.api.views.experiment import ExperimentWithConfig
+from control_plane.config import ConfigInvalid, ExperimentConfig, SearcherNotAvailable, check
+from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.single import SinglePlan
+from control_plane.state.table import Conflict, Expect, Key, Put
+
+CONFIG_CHARACTERS_MAX = 256 * 1024
+POOL_DEFAULT = "default"
+EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
+
+_SEEDS = 2**31
+_RESERVE_TRIES_MAX = 100
+
+
+class Create(BaseModel):
+    """The body of `POST /experiments`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
+    model_code: Annotated[str, Field(pattern=SHA256)]
+    template: Annotated[str, Field(max_length=100)] | None = None
+    overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=200)] = []
+    paused: bool = False
+    test_mode: bool = False
+    validate_only: bool = False
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What this cluster can run: the configuration and all of the message but its id."""
+
+    config: ExperimentConfig
+    message: ExperimentSubmitted
+
+
+def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
+    """Checks everything and draws what is left to chance.
+
+    Raises:
+        ApiError: invalid, with every problem of the configuration.
+    """
+    config = _checked(asked)
+    plan = _plan(config)
+    if asked.test_mode:
+        plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
+    pool = config.job.resource_pool or POOL_DEFAULT
+    _check_place(services, config, pool)
+    if services.objects.size(model_code_key(asked.model_code)) is None:
+        text = "is not stored here; offer it with POST /model-code and upload it first"
+        raise invalid("model_code", text)
+    now_ms = services.now_ms()
+    message = ExperimentSubmitted(
+        experiment_id=0,
+        owner=caller.user,
+        name=config.name or config.description or "experiment",
+        config=config.to_json().decode(),
+        code_sha256=asked.model_code,
+        plan=plan,
+        settings=TrialSettings(
+            pool=pool,
+            slots=config.job.slots_per_trial,
+            max_restarts=config.max_restarts,
+            smaller_is_better=config.searcher.smaller_is_better,
+            lengths=Lengths("batches") if asked.test_mode else _lengths(config),
+            submitted_ms=now_ms,
+        ),
+        metric=config.searcher.metric,
+        searcher=config.searcher.name,
+        paused=asked.paused,
+        description=config.description or "",
+        labels=config.labels,
+        job_id=str(uuid.uuid4()),
+        test_mode=asked.test_mode,
+    )
+    return Accepted(config, message)
+
+
+def submit(services: Services, submitted: Accepted, beside: Beside) -> object:
+    """Creates the experiment under the next free id, and returns that.
+
+    The counter moves in the same commit, so that no id is skipped or used twice.
+    """
+    for _ in range(_RESERVE_TRIES_MAX):
+        row = services.table.get(EXPERIMENT_COUNTER)
+        number = int(row.body) if row else 1
+        revision = row.revision if row else 0
+        counted = Put(
+            EXPERIMENT_COUNTER, revision + 1, b"%d" % (number + 1), revision or Expect.ABSENT
+        )
+        message = replace(submitted.message, experiment_id=number)
+        try:
+            return services.engine.command(
+                addresses.experiment(number), message, beside=_both(counted, beside)
+            )
+        except Conflict as conflict:
+            if conflict.key.partition != COUNTERS:
+                raise
+    raise ApiError(Code.UNAVAILABLE, "too many experiments are created at once; try again")
+
+
+def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
+    """The experiment that would be created."""
+    message = submitted.message
+    return ExperimentWithConfig(
+        id=None,
+        name=message.name,
+        description=message.description,
+        state=Status.PAUSED if message.paused else Status.ACTIVE,
+        user=message.owner,
+        resource_pool=message.settings.pool,
+        searcher=message.searcher,
+        metric=message.metric,
+        smaller_is_better=message.settings.smaller_is_better,
+        created_ms=message.settings.submitted_ms,
+        labels=list(message.labels),
+        job_id=message.job_id,
+        config=submitted.config.public(),
+    )
+
+
+def _both(counted: Put, beside: Beside) -> Beside:
+    return lambda reply: (counted, *beside(reply))
+
+
+def _checked(asked: Create) -> ExperimentConfig:
+    if asked.template is not None:
+        raise invalid("template", f"there is no template {asked.template!r:.60} here")
+    seed = secrets.randbelow(_SEEDS)
+    try:
+        return check(asked.config, overrides=asked.overrides, seed_default=seed)
+    except ConfigInvalid as error:
+        details = [
+            Detail(problem.path, problem.message, problem.line, problem.hint or None)
+            for problem in error.problems
+        ]
+        text = f"the configuration is not valid:\n{error}"
+        raise ApiError(Code.INVALID, text, details) from None
+
+
+def _plan(config: ExperimentConfig) -> SearchPlan:
+    try:
+        return config.search_plan()
+    except SearcherNotAvailable as error:
+        raise invalid("searcher.name", str(error)) from None
+
+
+def _lengths(config: ExperimentConfig) -> Lengths:
+    scale = config.scale
+    return Lengths(
+        config.unit,
+        batches_per_step=scale.batches_per_step,
+        records_per_epoch=scale.records_per_epoch,
+    )
+
+
+def _check_place(services: Services, config: ExperimentConfig, pool: str) -> None:
+    """Whether there is such a pool, and a machine and a store that the trials can use."""
+    if pools.found(services, pool) is None:
+        known = ", ".join(pools.pool_names(services)) or "none"
+        raise invalid("resources.resource_pool", f"there is no pool {pool!r:.60}; known: {known}")
+    if storage_of(config.checkpoint_storage, services.checkpoints) is None:
+        kind = config.checkpoint_storage.type
+        text = f"{kind} is not available on this cluster yet; available: directory, shared_fs"
+        raise invalid("checkpoint_storage.type", text)
+    slots = config.job.slots_per_trial
+    sizes = agents.slots_in_pool(services, pool)
+    if sizes and slots > max(sizes):
+        text = f"no agent of pool {pool} has {slots} slots, so no trial could ever start"
+        raise invalid("resources.slots_per_trial", text, f"use at most {max(sizes)}")

@@ -1,0 +1,77 @@
+"""Agents as the API shows them."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from control_plane.actors import addresses
+from control_plane.actors.agent import AGENTS, AgentState
+from control_plane.api.pages import Page, PageAsked
+from control_plane.api.services import Services
+from control_plane.api.views.rows import all_rows, scanned
+
+
+class SlotView(BaseModel):
+    """`allocation` is who holds the slot, null for a free one."""
+
+    id: int
+    type: str
+    uuid: str
+    name: str
+    allocation: str | None
+
+
+class Agent(BaseModel):
+    """See docs/api.md."""
+
+    id: str
+    name: str
+    resource_pool: str
+    state: Literal["ALIVE", "LOST"]
+    slots: list[SlotView]
+    version: str
+    enrolled_ms: int
+
+
+def found(services: Services, agent_id: str) -> AgentState | None:
+    """The agent's head, or None."""
+    state = services.engine.state(addresses.agent(agent_id))
+    assert state is None or isinstance(state, AgentState)
+    return state
+
+
+def agents(services: Services, asked: PageAsked) -> Page[Agent]:
+    """All agents by name."""
+    rows, cursor = scanned(services.table, AGENTS, asked)
+    states = [found(services, row.key.sort) for row in rows]
+    items = [_shown(state) for state in states if state is not None]
+    return Page(items=items, next_cursor=cursor)
+
+
+def slots_in_pool(services: Services, pool: str) -> list[int]:
+    """How many slots each living agent of the pool has."""
+    rows = all_rows(services.table, AGENTS, " ", "\x7f")
+    names = [row.key.sort for row in rows if row.body.decode() == pool]
+    states = [found(services, name) for name in names]
+    return [len(state.slots) for state in states if state is not None and not state.lost]
+
+
+def _shown(state: AgentState) -> Agent:
+    held = {
+        slot: f"{desired.trial_id}.{desired.epoch}"
+        for desired in state.desired
+        for slot in desired.slots
+    }
+    slots = [
+        SlotView(id=number, type=kind, uuid=uuid, name=name, allocation=held.get(number))
+        for number, kind, uuid, name in state.slots
+    ]
+    return Agent(
+        id=state.agent,
+        name=state.agent,
+        resource_pool=state.pool,
+        state="LOST" if state.lost else "ALIVE",
+        slots=slots,
+        version=state.version,
+        enrolled_ms=state.enrolled_ms,
+    )

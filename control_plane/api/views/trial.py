@@ -1,0 +1,183 @@
+"""Trials as the API shows them, with what they reported."""
+
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from control_plane.actors import addresses
+from control_plane.actors.messages import Status
+from control_plane.actors.trial import Allocation as TrialAllocation
+from control_plane.actors.trial import TrialState, Wish
+from control_plane.agents.sessions import ENVIRONMENT, METRICS
+from control_plane.api.errors import ApiError, Code
+from control_plane.api.pages import Page, PageAsked, write_cursor
+from control_plane.api.services import Services
+from control_plane.api.views import experiment as experiments
+from control_plane.dispatch.kinds import parse_json
+from control_plane.state.table import Row
+
+_SEGMENTS_READ = 50
+
+
+class Allocation(BaseModel):
+    """`agent_id` is null while it waits for slots."""
+
+    id: str
+    state: str
+    agent_id: str | None
+    slots: list[int]
+
+
+class Trial(BaseModel):
+    """See docs/api.md."""
+
+    id: int
+    experiment_id: int
+    number: int
+    state: Status
+    hparams: dict[str, Any]
+    seed: int
+    steps_completed: int
+    target_steps: int | None
+    metric: float | None
+    best_metric: float | None
+    restarts: int
+    latest_checkpoint: str | None
+    allocation: Allocation | None
+    created_ms: int
+    ended_ms: int | None
+    message: str
+
+
+class TrialWithEnvironment(Trial):
+    """`environment` is what the trial's process reported last, null before that."""
+
+    environment: dict[str, Any] | None
+
+
+class Metrics(BaseModel):
+    """One report of metrics."""
+
+    group: str
+    steps_completed: int
+    metrics: dict[str, Any]
+    time_ms: int
+
+
+def found(services: Services, trial_id: int) -> TrialState:
+    """The trial's head; ApiError not_found."""
+    state = services.agents.trial(trial_id)
+    if state is None:
+        raise ApiError(Code.NOT_FOUND, f"there is no trial {trial_id}")
+    return state
+
+
+def trial_with_environment(services: Services, trial_id: int) -> TrialWithEnvironment:
+    """One trial; ApiError not_found."""
+    fields = _fields(found(services, trial_id))
+    return TrialWithEnvironment(**fields, environment=_environment(services, trial_id))
+
+
+def trials(services: Services, experiment_id: int, asked: PageAsked) -> Page[Trial]:
+    """The experiment's trials by number; ApiError not_found."""
+    state, _ = experiments.found(services, experiment_id)
+    after = asked.after("trials", (int,))
+    first = 0 if after is None else int(after[0]) + 1
+    end = min(state.trials, first + asked.limit)
+    heads = [services.agents.trial(i) for i in experiments.trial_ids(services, state, first, end)]
+    # A trial whose first message is still on its way has no head yet.
+    items = [Trial(**_fields(head)) for head in heads if head is not None]
+    cursor = write_cursor("trials", (end - 1,)) if end < state.trials else None
+    return Page(items=items, next_cursor=cursor)
+
+
+def metrics(
+    services: Services, trial_id: int, group: str | None, asked: PageAsked
+) -> Page[Metrics]:
+    """Reports by group, then in the order they were made; ApiError not_found."""
+    found(services, trial_id)
+    first, last = (METRICS, f"{METRICS}~") if group is None else _range(group)
+    skipped = 0
+    after = asked.after("metrics", (str, int))
+    if after is not None:
+        first, skipped = str(after[0]), int(after[1])
+    items: list[Metrics] = []
+    while True:
+        page = services.table.query(addresses.trial(trial_id), first, last, limit=_SEGMENTS_READ)
+        for row in page.rows:
+            segment = _segment(row, group)
+            room = asked.limit - len(items)
+            items += segment[skipped : skipped + room]
+            if len(segment) > skipped + room:
+                cursor = write_cursor("metrics", (row.key.sort, skipped + room))
+                return Page(items=items, next_cursor=cursor)
+            skipped = 0
+        if page.next_sort is None:
+            return Page(items=items)
+        first = page.next_sort
+
+
+def _fields(state: TrialState) -> dict[str, Any]:
+    return {
+        "id": state.trial_id,
+        "experiment_id": state.experiment_id,
+        "number": state.number,
+        "state": _state(state),
+        "hparams": dict(state.hparams),
+        "seed": state.seed,
+        "steps_completed": state.steps,
+        "target_steps": state.length,
+        "metric": state.metric,
+        "best_metric": state.best_metric,
+        "restarts": state.restarts,
+        "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
+        "allocation": _allocation(state, state.allocation) if state.allocation else None,
+        "created_ms": state.created_ms,
+        "ended_ms": state.ended_ms,
+        "message": state.message,
+    }
+
+
+def _state(state: TrialState) -> Status:
+    """Its own once it has ended, before that its experiment's."""
+    if state.status.final:
+        return state.status
+    stopped = state.experiment_status is Status.STOPPING_ERROR
+    return Status.STOPPING_KILLED if stopped else state.experiment_status
+
+
+def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
+    ending = held.wish is not Wish.RUN and bool(held.agent)
+    return Allocation(
+        id=f"{state.trial_id}.{state.epoch}",
+        state="TERMINATING" if ending else held.state.value,
+        agent_id=held.agent or None,
+        slots=list(held.slots),
+    )
+
+
+def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
+    address, last = addresses.trial(trial_id), f"{ENVIRONMENT}~"
+    rows = services.table.query(address, ENVIRONMENT, last, limit=1, descending=True).rows
+    if not rows:
+        return None
+    line = parse_json(rows[0].body)
+    return {name: value for name, value in line.items() if name not in ("kind", "time_ms")}
+
+
+def _range(group: str) -> tuple[str, str]:
+    return f"{METRICS}{group}#", f"{METRICS}{group}$"
+
+
+def _segment(row: Row, group: str | None) -> list[Metrics]:
+    """The reports of a row that are what they should be; a trial may write anything."""
+    name = row.key.sort.removeprefix(METRICS).rsplit("#", 3)[0]
+    if group not in (None, name):
+        return []
+    kept = []
+    for line in parse_json(row.body):
+        try:
+            kept.append(Metrics(**{**line, "group": name}))
+        except ValidationError:
+            continue
+    return kept

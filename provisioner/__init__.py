@@ -1,0 +1,1 @@
+"""Turns demand into instances."""

@@ -1,0 +1,154 @@
+"""The proof that a crash between any two writes loses nothing.
+
+Each scenario runs undisturbed once; its N commits are counted and its end is kept. Then the
+process dies at commit n, before or after it happened, and a fresh process goes on with the file:
+for every n, or for the big ones at every commit of a spilled outbox and at a sample of the others.
+The end must be the undisturbed one, and the invariants of `watch` hold after every commit.
+
+A failure names the point; CRASH_SEED=... repeats the same sample.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from control_plane.state.faults import CrashingTable, When
+from control_plane.state.table import StateTable
+from tests.simulation.cluster import Cluster, Faults, end_state
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.scripted_agent import ScriptedAgent
+
+SEED = int(os.environ.get("CRASH_SEED") or Random().randrange(1 << 32))
+# Commits between two crash points of a big scenario.
+STRIDE = 24
+REPEATED_CRASHES = 12
+
+
+def _stay(agent: ScriptedAgent) -> None:
+    """The agent lives on and repeats its call."""
+
+
+def _enrol_again(agent: ScriptedAgent) -> None:
+    """The agent was restarted too; what runs on its machine goes on."""
+    agent.epoch = 0
+
+
+def _lose_everything(agent: ScriptedAgent) -> None:
+    """The agent's machine was restarted: it has nothing and knows nothing."""
+    agent.epoch = 0
+    agent.runs.clear()
+
+
+AFTER_CRASH: dict[str, Callable[[ScriptedAgent], None]] = {
+    "agents-stay": _stay,
+    "agents-enrol-again": _enrol_again,
+    "agents-lose-everything": _lose_everything,
+}
+by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "after_crash"),
+    [(s, a) for s in SCENARIOS for a in AFTER_CRASH if s.agents or a == "agents-stay"],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_crash_at_any_commit_changes_nothing(
+    scenario: Scenario, after_crash: str, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    began = time.perf_counter()
+    _, commits, draining = undisturbed(scenario)
+    points = crash_points(scenario, commits, draining)
+    done = 0
+    for n in points:
+        for when in WHENS:
+            _crash_once(scenario, after_crash, n, when, tmp_path / f"{n}-{when}.db")
+            done += 1
+    seconds = time.perf_counter() - began
+    sample = f"seed {SEED}" if scenario.big else "every commit"
+    covered(
+        f"{scenario.name:10} {after_crash:22} {commits:4} commits, {done:4} crashes"
+        f" ({sample}), {seconds:5.1f} s"
+    )
+
+
+@by_name
+def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
+    _, commits, _ = undisturbed(scenario)
+    drawn = Random(SEED)
+    lives = [drawn.randint(1, 2 * commits // REPEATED_CRASHES) for _ in range(REPEATED_CRASHES)]
+
+    def dies_again(table: StateTable, process: int) -> StateTable:
+        return CrashingTable(table, lives[process] if process < REPEATED_CRASHES else 0, "after")
+
+    replay = f"CRASH_SEED={SEED}: processes that die after {lives} commits"
+    _expect_the_same_end(scenario, Cluster(tmp_path / "table.db", dies_again), replay)
+
+
+@by_name
+def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "table.db")
+    scenario.play(cluster)
+    cluster.close()
+    cluster.host = cluster.boot()
+    for key, put in cluster.shadow.rows.items():
+        row = cluster.host.table.get(key)
+        assert row is not None, key
+        assert (row.revision, row.body, row.due_ms) == (put.revision, put.body, put.due_ms)
+    cluster.close()
+
+
+WHENS: tuple[When, When] = ("before", "after")
+
+
+@cache
+def undisturbed(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[int, ...]]:
+    """The end, the number of commits, and those of them that touch a spilled outbox."""
+    counting: list[CrashingTable] = []
+
+    def counted(table: StateTable, process: int) -> StateTable:
+        counting.append(CrashingTable(table))
+        return counting[-1]
+
+    cluster = Cluster(Path(":memory:"), counted)
+    scenario.play(cluster)
+    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
+    cluster.close()
+    assert end["left over"] == [[], [], [], []]
+    assert counting[0].commits == cluster.shadow.commits, "a commit failed with nobody else there"
+    return end, counting[0].commits, tuple(cluster.shadow.draining)
+
+
+def crash_points(scenario: Scenario, commits: int, draining: tuple[int, ...]) -> list[int]:
+    if not scenario.big:
+        return list(range(1, commits + 1))
+    offset = Random(SEED).randrange(STRIDE)
+    return sorted({*draining, *range(1 + offset, commits + 1, STRIDE)})
+
+
+def _crash_once(scenario: Scenario, after_crash: str, n: int, when: When, path: Path) -> None:
+    faults: Faults = lambda table, process: CrashingTable(  # noqa: E731
+        table, n if process == 0 else 0, when
+    )
+    replay = f"scenario {scenario.name}, crash {when} commit {n}, {after_crash}, seed {SEED}"
+    cluster = Cluster(path, faults, AFTER_CRASH[after_crash])
+    _expect_the_same_end(scenario, cluster, replay)
+    for name in path.parent.glob(f"{path.name}*"):
+        name.unlink()
+
+
+def _expect_the_same_end(scenario: Scenario, cluster: Cluster, replay: str) -> None:
+    try:
+        scenario.play(cluster)
+    except AssertionError as error:
+        raise AssertionError(f"{replay}: {error}") from error
+    finally:
+        cluster.close()
+    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
+    assert end == undisturbed(scenario)[0], replay
+    assert cluster.processes > 1, f"{replay}: nothing crashed"

@@ -1,0 +1,247 @@
+"""Messages that nobody can fold: they end as dead letters, and hold up nobody but their subject."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages import (
+    PauseRequested,
+    SlotsReleased,
+    SlotsRequested,
+    Status,
+    TrialValidated,
+    ValidationReported,
+    WorkAssigned,
+)
+from control_plane.actors.step import Turn
+from control_plane.dispatch import due, kinds, mailbox
+from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.kinds import Kind, encode_for
+from control_plane.state.faults import Crash
+from control_plane.state.table import Expect, Key, Put
+from tests.simulation.cluster import POOL, Cluster, submitted
+from tests.simulation.scenarios import hold
+from tests.simulation.scripted_agent import train_at_once
+
+EXPERIMENT = "experiment#1"
+QUIET = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "table.db")
+    made.add_pool()
+    yield made
+    made.close()
+
+
+def poison(
+    monkeypatch: pytest.MonkeyPatch, kind: str, is_poison: Any, error: BaseException
+) -> list[int]:
+    """Makes a kind's step raise for some messages; counts how often it did."""
+    healthy = kinds.KINDS[kind]
+    raised: list[int] = []
+
+    def step(state: Any, message: Any, turn: Turn) -> Any:
+        if is_poison(message):
+            raised.append(turn.now_ms)
+            raise error
+        return healthy.step(state, message, turn)
+
+    poisoned: Mapping[str, Kind] = {**kinds.KINDS, kind: replace(healthy, step=step)}
+    monkeypatch.setattr(kinds, "KINDS", poisoned)
+    return raised
+
+
+def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 0) -> Key:
+    """Mails a message from outside, due at once."""
+    now_ms = engine.clock()
+    clock = mailbox.next_clock(tick, now_ms) + tick
+    key = mailbox.mail_key(to, clock, sender)
+    encoded = [encode_for(to, message)]
+    put = mailbox.put_mail(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)
+    engine.table.commit((put,))
+    return key
+
+
+def pass_time(cluster: Cluster, seconds: int) -> None:
+    for _ in range(seconds):
+        cluster.round()
+
+
+def dead_letters(cluster: Cluster) -> list[Key]:
+    return [key for key in cluster.shadow.rows if key.sort.startswith("D#")]
+
+
+def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(
+        monkeypatch,
+        "trial",
+        lambda message: isinstance(message, ValidationReported) and message.metric < 0.6,
+        ValueError("poison"),
+    )
+    cluster.add_agent("a", 2, train_at_once)
+    cluster.submit(4)
+    pass_time(cluster, 4)
+    # Trial 2 alone has a metric under 0.6 (0.571884); the three others are done at once.
+    done = {t.trial_id for t in cluster.shadow.states("trial") if t.status is Status.COMPLETED}
+    assert done == {1, 3, 4}
+    cluster.settle()
+    assert cluster.shadow.state("trial#2").status is Status.ERROR
+    assert "ValidationReported" in cluster.shadow.state("trial#2").message
+    assert cluster.shadow.state(EXPERIMENT).status is Status.COMPLETED
+    assert cluster.shadow.state(EXPERIMENT).trials_errored == 1
+    assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
+
+
+def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(
+        monkeypatch,
+        "experiment",
+        lambda message: isinstance(message, TrialValidated),
+        ValueError("poison"),
+    )
+    cluster.add_agent("a", 2, hold)
+    cluster.submit(4)
+    other = submitted(2, 1)
+    cluster.command("experiment#2", other)
+    cluster.settle()
+    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+    assert {t.status for t in cluster.shadow.states("trial")} <= {Status.CANCELED, Status.ERROR}
+
+
+def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.submit(1)
+    died = poison(
+        monkeypatch,
+        "trial",
+        lambda message: isinstance(message, WorkAssigned),
+        Crash("out of memory"),
+    )
+    put_mail(cluster.engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
+    for _ in range(90):
+        cluster.now_ms += 1000
+        cluster.tick()
+    # 5 attempts, each counted before it was made; after the fifth the message is buried.
+    assert len(died) == due.ATTEMPTS_MAX
+    assert [key.partition for key in dead_letters(cluster)] == ["trial#1"]
+    assert cluster.shadow.state("trial#1").status is Status.ERROR
+    assert cluster.shadow.mail() == []
+
+
+def test_attempts_come_after_2_4_8_and_16_seconds(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.submit(1)
+    tried = poison(
+        monkeypatch, "trial", lambda message: isinstance(message, WorkAssigned), Crash("killed")
+    )
+    began = cluster.now_ms
+    put_mail(cluster.engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
+    for _ in range(90):
+        # The tick as a bare pass, so that no restart moves the clock.
+        try:
+            due.drive(cluster.engine)
+        except Crash:
+            pass
+        cluster.now_ms += 1000
+    # Attempt n makes it due 2^n s later: 0, +2, +4, +8, +16; buried 32 s after the last.
+    assert [at - began for at in tried] == [0, 2_000, 6_000, 14_000, 30_000]
+
+
+def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(
+        monkeypatch,
+        "pool",
+        lambda message: isinstance(message, SlotsReleased) and message.trial_id == 77,
+        Crash("out of memory"),
+    )
+    pool = f"pool#{POOL}"
+    deadly = SlotsReleased(77, 1, "0", "")
+    put_mail(cluster.engine, pool, "trial#77", deadly)
+    put_mail(cluster.engine, pool, "trial#88", SlotsRequested(88, 1, 1, "1"), tick=1)
+    for _ in range(120):
+        cluster.now_ms += 1000
+        cluster.tick()
+    assert cluster.shadow.mail() == []
+    assert len(dead_letters(cluster)) == 1
+    assert "trial#77" in dead_letters(cluster)[0].sort
+    assert cluster.shadow.state(pool).queued == 1
+
+
+def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Cluster) -> None:
+    cluster.submit(1)
+    engine = cluster.engine
+    garbled = [
+        Put(Key(f"trial#{n}", "A"), 1, b"not json", Expect.ABSENT) for n in range(50, 80)
+    ]
+    engine.table.table.commit(garbled)  # type: ignore[attr-defined]
+    for n in range(50, 80):
+        put_mail(engine, f"trial#{n}", EXPERIMENT, WorkAssigned(8, False))
+    put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
+    due.drive(engine)
+    due.drive(engine)
+    assert cluster.shadow.state("trial#1").length == 8
+
+
+def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> None:
+    cluster.submit(1)
+    engine = cluster.engine
+    for n in range(50, 80):
+        row = Put(Key(f"trial#{n}", "M#0#x"), 1, b"{}", Expect.ABSENT, due_ms=1)
+        engine.table.commit([row])
+    put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
+    due.drive(engine)
+    assert cluster.shadow.state("trial#1").length == 8
+
+
+@pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
+def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, trials: int
+) -> None:
+    """At some number of trials the writes of the fallback alone fill a commit exactly."""
+    cluster.submit(trials)
+    poison(
+        monkeypatch, "experiment", lambda m: isinstance(m, TrialValidated), ValueError("poison")
+    )
+    put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidated(0, 1.0, 0.5))
+    for _ in range(90):
+        cluster.now_ms += 1000
+        cluster.tick()
+    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+    assert cluster.shadow.mail() == []
+
+
+def test_a_dead_letter_waits_for_the_outbox_before_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the outbox still holds is older: a trial must not hear it after the end."""
+    cluster.submit(120)
+    with pytest.raises(Crash), monkeypatch.context() as dying:
+        dying.setattr(Engine, "_drained", _die)
+        cluster.engine.command(EXPERIMENT, PauseRequested())
+    key = put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidated(0, 1.0, 0.5))
+    row = cluster.engine.table.get(key)
+    assert row is not None
+    cluster.engine.dead_letter(mailbox.read_mail(row))
+    for _ in range(30):
+        cluster.now_ms += 1000
+        cluster.tick()
+    told = [fields["status"] for name, fields in cluster.shadow.folded("trial#9") if "status" in fields]
+    assert told == ["PAUSED", "STOPPING_ERROR"]
+    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+
+
+def _die(*_: object) -> None:
+    raise Crash("while draining")
