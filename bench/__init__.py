@@ -1,1 +1,1 @@
-"""Measures detcloud against its targets and its peers: `python -m bench`, see docs/benchmarks.md."""
+"""Measures detcloud against its targets and its peers; see docs/benchmarks.md."""

@@ -12,7 +12,7 @@ from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.machine import header, this_machine
 from bench.throughput import against_peers, trials
 from bench.writes import writes
-from detcloud.cli.table import field, text_table
+from detcloud.cli.table import Column, text_table
 
 FIGURES: dict[str, Figure] = {
     "trials": trials,
@@ -21,7 +21,13 @@ FIGURES: dict[str, Figure] = {
     "commands": commands,
     "cluster": cluster,
 }
-COLUMNS = tuple(field(name, name) for name in ("what", "target", "result", "verdict", "beside"))
+
+
+def _column(name: str) -> Column:
+    return Column(name, lambda item: item[name] or "-")
+
+
+COLUMNS = tuple(map(_column, ("what", "target", "result", "verdict", "beside")))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -35,16 +41,7 @@ def run(argv: Sequence[str]) -> int:
         facts = {**machine._asdict(), "busy": machine.busy, "quick": options.quick}
         print(json.dumps({"machine": facts, "rows": [row._asdict() for row in rows]}, indent=2))
         return 0
-    shown = [
-        {
-            **row._asdict(),
-            "beside": row.beside or " ",
-            "target": row.target or " ",
-            "verdict": row.verdict or " ",
-        }
-        for row in rows
-    ]
-    print(text_table(COLUMNS, shown, None))
+    print(text_table(COLUMNS, [row._asdict() for row in rows], None))
     return 0
 
 

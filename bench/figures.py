@@ -80,7 +80,7 @@ def noted(what: str, value: float, unit: str, *, beside: str = "") -> Row:
 
 def unmeasured(what: str, reason: object) -> Row:
     """A row that says why there is nothing in it."""
-    return Row(what, "", f"not measured: {str(reason).strip()}", UNKNOWN)
+    return Row(what, "", "", UNKNOWN, beside=" ".join(str(reason).split()))
 
 
 def number(value: float) -> str:

@@ -5,6 +5,7 @@ What a peer starts ends with its process group, and a peer that does not start i
 table.
 """
 
+import logging
 import os
 import signal
 import subprocess
@@ -88,7 +89,8 @@ def _optuna(trials: int) -> float:
     )
 
     def objective(trial: Any) -> float:
-        return sum(trial.suggest_float(f"p{n}", 0.0, 1.0) for n in range(PARAMETERS))
+        values = [float(trial.suggest_float(f"p{n}", 0.0, 1.0)) for n in range(PARAMETERS)]
+        return sum(values)
 
     started = time.perf_counter()
     study.optimize(objective, n_trials=trials)
@@ -100,7 +102,7 @@ def _ray(trials: int, *, reuse_actors: bool = False) -> float:
     import ray
     from ray import tune
 
-    class Trivial(tune.Trainable):  # type: ignore[misc] # Ray has no types
+    class Trivial(tune.Trainable):
         def setup(self, config: dict[str, float]) -> None:
             self.loss = sum(config.values())
 
@@ -111,7 +113,7 @@ def _ray(trials: int, *, reuse_actors: bool = False) -> float:
             self.setup(new_config)
             return True
 
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     started = time.perf_counter()
     tune.run(
         Trivial,

@@ -132,6 +132,9 @@ def fallback(state: ExperimentState | None, message: object, turn: Turn) -> Expe
     """An experiment that cannot take a message ends in ERROR, its trials stopped."""
     if state is None or state.status.final:
         return state
+    if isinstance(message, TrialEnded):
+        # The trial says it once, and nothing ends while it counts as open.
+        state = _counted(state, message, turn)
     text = f"internal error: {type(message).__name__} could not be processed"
     return _with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
 
@@ -345,14 +348,7 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
     summary = _summary(message.number, turn)
     if summary is None or summary.status:
         return state
-    _summarise(message.number, summary._replace(status=message.status), turn)
-    state = evolve(
-        state,
-        trials_open=state.trials_open - 1,
-        trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
-        trials_errored=state.trials_errored + (message.status is Status.ERROR),
-        message=message.message or state.message,
-    )
+    state = _counted(state, message, turn)
     event: Event
     if message.early_exit:
         event = TrialExited(message.number, ExitReason(message.early_exit), summary.units)
@@ -361,6 +357,21 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
     before = state.status
     after = _finished(_searched(state, event, turn), turn)
     return after if after.status is before else _listed(after, turn)
+
+
+def _counted(state: ExperimentState, message: TrialEnded, turn: Turn) -> ExperimentState:
+    """Takes note of a trial's end, once."""
+    summary = _summary(message.number, turn)
+    if summary is None or summary.status:
+        return state
+    _summarise(message.number, summary._replace(status=message.status), turn)
+    return evolve(
+        state,
+        trials_open=state.trials_open - 1,
+        trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
+        trials_errored=state.trials_errored + (message.status is Status.ERROR),
+        message=message.message or state.message,
+    )
 
 
 def _better(state: ExperimentState, metric: float, than: float) -> bool:

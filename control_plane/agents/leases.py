@@ -8,6 +8,7 @@ and the pool is told.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
@@ -104,7 +105,9 @@ def mark_lost(
     body = _BRAKE.dump_json(marking.brake)
     if marking.brake.paused_until_ms or brake != Brake() or not kept:
         expect = revision or Expect.ABSENT
-        table.commit((Put(Key(partition, BRAKE), revision + 1, body, expect),))
+        # Another pass may have looked at the leases meanwhile; its word is as good.
+        with suppress(Conflict):
+            table.commit((Put(Key(partition, BRAKE), revision + 1, body, expect),))
     if lost:
         follow((addresses.pool(pool),))
     return lost

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.agents.service import SyncAnswer, SyncRequest
+from control_plane.api.agent_calls import Sync, sync_requests
 from control_plane.api.archives import model_code_key
 from control_plane.api.services import Services
 from control_plane.api.waiting import Answered
@@ -34,12 +35,21 @@ class Answer:
         return to_json({**self.fields, "next_sync_ms": next_sync_ms})
 
 
-def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
+def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
     """Takes a call and makes its answer.
 
     Raises:
+        ApiError: invalid.
         Refused: as AgentService.sync.
     """
+    *portions, last = sync_requests(asked)
+    for portion in portions:
+        services.agents.sync(agent_id, portion)
+    return answered(services, agent_id, last)
+
+
+def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
+    """The same for a call in one portion."""
     answer = services.agents.sync(agent_id, request)
     trial_ids = [_trial_id(entry) for entry in answer.desired]
     desired = [

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from control_plane.agents.reports import Report
@@ -14,6 +14,8 @@ ALLOCATIONS_MAX = 30
 KNOWN_MAX = 2_000
 LINES_MAX = 20_000
 LINE_BYTES_MAX = 256 * 1024
+# Reports of one trial become one row, and a row holds 400 KiB.
+PORTION_BYTES_MAX = 320 * 1024
 SLOTS_MAX = 1024
 
 AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -24,21 +26,6 @@ Allocation = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$"
 Writer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
 ShortText = Annotated[str, Field(max_length=200)]
-
-
-def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    """A line as JSON can hold it: what is no number comes as its name."""
-    try:
-        written = to_json(line, inf_nan_mode="strings")
-    except PydanticSerializationError:
-        raise ValueError("holds text that is no valid Unicode") from None
-    if len(written) > LINE_BYTES_MAX:
-        raise ValueError(f"has {len(written)} bytes, the limit is {LINE_BYTES_MAX}")
-    is_plain = b"NaN" not in written and b"Infinity" not in written
-    return line if is_plain else dict(from_json(written))
-
-
-Line = Annotated[dict[str, Any], AfterValidator(_plain)]
 
 
 class Message(BaseModel):
@@ -71,7 +58,7 @@ class ReportLine(Message):
     allocation: Allocation
     writer: Writer
     offset: Offset
-    line: Line
+    line: dict[str, Any]
 
 
 class LogText(Message):
@@ -94,27 +81,49 @@ class Sync(Message):
     more: bool = False
 
 
-def sync_request(asked: Sync) -> SyncRequest:
-    """The call as the service takes it.
+def sync_requests(asked: Sync) -> tuple[SyncRequest, ...]:
+    """The call as the service takes it: in portions whose rows fit into the table, mostly one.
 
     Raises:
-        ApiError: invalid, for reports and logs of too many allocations.
+        ApiError: invalid, for a line that is too long or for too many allocations.
     """
-    named = {one.allocation for one in (*asked.reports, *asked.logs)}
+    named = {one.allocation for one in asked.reports} | {one.allocation for one in asked.logs}
     if len(named) > ALLOCATIONS_MAX:
         text = f"{len(named)} allocations report in one call; at most {ALLOCATIONS_MAX} may"
         raise invalid("reports", text)
-    return SyncRequest(
-        epoch=asked.epoch,
-        known=tuple(asked.known),
-        reports=tuple(_report(one) for one in asked.reports),
-        logs=tuple(_chunk(one) for one in asked.logs),
-    )
+    *former, last = _portions(asked.reports)
+    known = tuple(asked.known)
+    logs = tuple(_chunk(one) for one in asked.logs)
+    requests = [SyncRequest(asked.epoch, known, tuple(reports)) for reports in former]
+    # A trial's exit is its last report, and its log is complete by then.
+    return (*requests, SyncRequest(asked.epoch, known, tuple(last), logs))
 
 
-def _report(one: ReportLine) -> Report:
-    trial_id, _, epoch = one.allocation.partition(".")
-    return Report(int(trial_id), int(epoch), one.writer, one.offset, one.line)
+def _portions(lines: list[ReportLine]) -> list[list[Report]]:
+    portions: list[list[Report]] = [[]]
+    size = 0
+    for n, one in enumerate(lines):
+        line, bytes_of_line = _plain(one.line, n)
+        if size + bytes_of_line > PORTION_BYTES_MAX and portions[-1]:
+            portions.append([])
+            size = 0
+        size += bytes_of_line
+        trial_id, _, epoch = one.allocation.partition(".")
+        portions[-1].append(Report(int(trial_id), int(epoch), one.writer, one.offset, line))
+    return portions
+
+
+def _plain(line: dict[str, Any], place: int) -> tuple[dict[str, Any], int]:
+    """A line as JSON can hold it, what is no number by its name; and its bytes."""
+    path = f"reports.{place}.line"
+    try:
+        written = to_json(line, inf_nan_mode="strings")
+    except PydanticSerializationError:
+        raise invalid(path, "holds text that is no valid Unicode") from None
+    if len(written) > LINE_BYTES_MAX:
+        raise invalid(path, f"has {len(written)} bytes, the limit is {LINE_BYTES_MAX}")
+    is_plain = b"NaN" not in written and b"Infinity" not in written
+    return (line if is_plain else dict(from_json(written))), len(written)
 
 
 def _chunk(one: LogText) -> LogChunk:

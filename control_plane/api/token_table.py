@@ -1,4 +1,4 @@
-"""Tokens of agents in the state table, by digest; each agent has one, that of its last enrolment."""
+"""Tokens of agents in the state table, by digest: each agent has that of its last enrolment."""
 
 import json
 from dataclasses import asdict

@@ -54,6 +54,13 @@ class WaitingRoom:
             for call in self._waiting.get(address, ()):
                 call.wake()
 
+    def close(self) -> None:
+        """Ends every held call, so that the process can end."""
+        with self._lock:
+            for call in self._latest.values():
+                call.superseded = True
+                call.wake()
+
     @contextmanager
     def call(self, agent: str, address: str) -> Iterator[tuple[Call, Answered]]:
         """A call of `agent`, woken by `address` and by what it was answered from last."""

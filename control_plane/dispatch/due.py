@@ -2,17 +2,21 @@
 
 A row's attempts are raised before it is folded again, so that one which brings the process down
 is counted; from ALONE_FROM on it is folded on its own, and after ATTEMPTS_MAX it becomes a dead
-letter. A poisoned actor holds up nobody but itself.
+letter. A poisoned actor holds up nobody but itself: what was tried before is tried last.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from control_plane.actors.step import Refused
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.mailbox import MAIL, TIMERS, put_attempt, read_mail
+from control_plane.dispatch.engine import ALONE_FROM, Engine
+from control_plane.dispatch.head import PARTS
+from control_plane.dispatch.mailbox import MAIL, TIMERS, Mail, put_attempt, read_mail
 from control_plane.dispatch.reader import Torn
-from control_plane.state.table import SHARDS, Conflict, Delete, Expect, Key, Unavailable
+from control_plane.state.table import SHARDS, Conflict, Delete, Row, Unavailable
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 5
 
@@ -29,46 +33,71 @@ class Driven:
 def drive(engine: Engine, shards: Iterable[int] = range(SHARDS)) -> Driven:
     """One pass: raises attempts, buries what is beyond help, advances the rest and follows."""
     now_ms = engine.clock()
-    actors: dict[str, None] = {}
+    late: dict[str, list[Mail]] = {}
     redriven = dead = expired = 0
-    for shard in shards:
-        for key in engine.table.due(shard, now_ms):
-            if not key.sort.startswith((MAIL, TIMERS)):
-                expired += _expire(engine, key)
-            elif _raise_attempts(engine, key, now_ms, actors):
-                redriven += 1
-            else:
-                dead += 1
-    for address in actors:
-        engine.follow((address, *engine.advance(address, timers=True)))
+    for key in (key for shard in shards for key in engine.table.due(shard, now_ms)):
+        row = engine.table.get(key)
+        if row is None or row.due_ms is None or row.due_ms > now_ms:
+            continue
+        if key.sort.startswith((MAIL, TIMERS)):
+            _add(late.setdefault(key.partition, []), row)
+        elif key.sort.startswith(PARTS):
+            late.setdefault(key.partition, [])
+        else:
+            expired += _expire(engine, row)
+    for address, mail in sorted(late.items(), key=_tried):
+        try:
+            buried = _redrive(engine, address, mail, now_ms)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("%s cannot be advanced", address)
+            continue
+        dead += buried
+        redriven += len(mail) - buried
     return Driven(redriven, dead, expired)
 
 
-def _raise_attempts(engine: Engine, key: Key, now_ms: int, actors: dict[str, None]) -> bool:
-    """Counts the attempt and notes the actor; False if the row became a dead letter instead."""
-    row = engine.table.get(key)
-    if row is None or row.due_ms is None or row.due_ms > now_ms:
-        return True
-    mail = read_mail(row)
-    if mail.attempts >= ATTEMPTS_MAX:
-        try:
-            actors.update(dict.fromkeys(engine.dead_letter(mail)))
-        except (Conflict, Torn, Refused):
-            return True
-        return False
-    _, write = put_attempt(mail, now_ms)
+def _add(late: list[Mail], row: Row) -> None:
     try:
-        engine.table.commit((write,))
-    except (Conflict, Unavailable):
-        return True
-    actors[key.partition] = None
-    return True
+        late.append(read_mail(row))
+    except (KeyError, TypeError, ValueError):
+        log.exception("%s / %s is no mail", row.key.partition, row.key.sort)
 
 
-def _expire(engine: Engine, key: Key) -> int:
+def _tried(item: tuple[str, list[Mail]]) -> int:
+    """How often the actor's mail was tried; it may be what brings the process down."""
+    return max((mail.attempts for mail in item[1]), default=0)
+
+
+def _redrive(engine: Engine, address: str, late: list[Mail], now_ms: int) -> int:
+    """Counts an attempt on the actor's late mail and makes it; returns the rows buried."""
+    ordered = sorted(late, key=lambda mail: mail.key.sort)
+    if _tried((address, late)) >= ALONE_FROM:
+        # Those behind the first may be held up by it, and innocent.
+        ordered = ordered[:1]
+    dead = sum(_raise_attempts(engine, mail, now_ms) for mail in ordered)
+    engine.follow((address, *engine.advance(address, timers=True)))
+    return dead
+
+
+def _raise_attempts(engine: Engine, mail: Mail, now_ms: int) -> bool:
+    """Counts the attempt; True if the row became a dead letter instead."""
+    try:
+        if mail.attempts >= ATTEMPTS_MAX:
+            engine.follow(engine.dead_letter(mail))
+            return True
+        engine.table.commit((put_attempt(mail, now_ms)[1],))
+    except (Conflict, Torn, Refused):
+        # Somebody else was first: the next pass looks again.
+        return False
+    return False
+
+
+def _expire(engine: Engine, row: Row) -> int:
     """Rows with an end, such as idempotency keys, are removed at it."""
     try:
-        engine.table.commit((Delete(key, Expect.PRESENT),))
+        engine.table.commit((Delete(row.key, row.revision),))
     except (Conflict, Unavailable):
         return 0
     return 1

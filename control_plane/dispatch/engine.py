@@ -16,6 +16,7 @@ from typing import Any
 
 from control_plane.actors.step import Refused, Turn
 from control_plane.dispatch.fold import (
+    DRAINED_MAX,
     FOLD_OPERATIONS_MAX,
     Commit,
     Fold,
@@ -101,11 +102,18 @@ class Engine:
         Conflict for a condition of `beside`.
         """
         encoded = (encode_for(address, message),)
+        added: set[Key] = set()
+
+        def noted(reply: object) -> tuple[Write, ...]:
+            writes = beside(reply)
+            added.update(write.key for write in writes)
+            return writes
+
         for _ in range(COMMAND_TRIES_MAX):
             try:
-                found = self._commanded(address, message, encoded, beside)
+                found = self._commanded(address, message, encoded, noted)
             except Conflict as conflict:
-                if not _is_ours(conflict.key, address):
+                if conflict.key in added:
                     raise
                 time.sleep(random.uniform(0, 0.02))
                 continue
@@ -127,10 +135,14 @@ class Engine:
         it.
         """
         address = mail.key.partition
+        now_ms = self.clock()
+        receivers: list[str] = [address]
         reading = self._load(address, None)
+        while reading.snapshot.header.spill is not None:
+            receivers += self._drained(reading, now_ms)
+            reading = self._load(address, None)
         reader = PartReader(self.table, reading)
         fold = reader.fold
-        now_ms = self.clock()
         kind = kind_at(address)
         for name, fields in mail.messages:
             turn = Turn(address, now_ms, reader)
@@ -141,12 +153,12 @@ class Engine:
                 log.exception("no fallback for %s at %s", name, address)
         fold.consumed.append(mail)
         fold.reasons.append("dead letter")
-        commit = commit_of(reading.snapshot, fold, now_ms)
+        commit = commit_of(reading.snapshot, fold, now_ms, beside=1)
         letter = Put(Key(address, f"D#{mail.key.sort}"), 1, mail.body, Expect.ANYTHING)
         self._commit(
             Commit((*commit.writes, letter), commit.after, commit.receivers), fold, reading
         )
-        return commit.receivers
+        return (*receivers, *commit.receivers)
 
     def _round(self, address: str, timers: bool, skipped: set[str]) -> tuple[str, ...] | None:
         """One commit; None when there is nothing more to do here or somebody else does it."""
@@ -241,8 +253,9 @@ class Engine:
         except Torn:
             return None
         fold = reader.fold
-        commit = commit_of(reading.snapshot, fold, now_ms, encoded)
-        writes = (*commit.writes, *beside(fold.reply))
+        extra = beside(fold.reply)
+        commit = commit_of(reading.snapshot, fold, now_ms, encoded, len(extra))
+        writes = (*commit.writes, *extra)
         self._commit(Commit(writes, commit.after, commit.receivers), fold, reading)
         self.follow((address, *commit.receivers))
         return (fold.reply,)
@@ -254,11 +267,13 @@ class Engine:
         row = self.table.get(spill_key(snapshot.address, spill.first))
         if row is None or row.revision > snapshot.revision:
             raise Torn
+        kept = parse_json(row.body)
+        end = spill.offset + DRAINED_MAX
         entries: list[tuple[str, list[Encoded]]] = [
             (to, [encode_for(to, kind_at(to).decode_message(n, f)) for n, f in messages])
-            for to, messages in parse_json(row.body)
+            for to, messages in kept[spill.offset : end]
         ]
-        commit = drain_of(snapshot, entries, now_ms)
+        commit = drain_of(snapshot, entries, end < len(kept), now_ms)
         self._commit(commit, Fold(snapshot.state), reading)
         return commit.receivers
 

@@ -13,12 +13,14 @@ from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
 from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at
 from control_plane.dispatch.mailbox import Mail
 from control_plane.evolve import evolve
-from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, Put, Write
+from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
 JOURNAL = "Z#"
 # What folding may use of a commit; the rest is for the end of the fold, when a pool schedules.
 FOLD_OPERATIONS_MAX = 60
 SPILL_PART_BYTES_MAX = 256 * 1024
+# Receivers of a spilled outbox served in one commit.
+DRAINED_MAX = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class Fold:
 
     def operations(self) -> int:
         """Operations of a commit of this, with the head and the journal."""
-        kept = len(self.consumed) + len(self.parts) + len(self.rows) + len(self.timers)
+        # Mail that is dropped is deleted and journaled, each on its own.
+        consumed = len(self.consumed) * (2 if self.state is None else 1)
+        kept = consumed + len(self.parts) + len(self.rows) + len(self.timers)
         return 2 + kept + len(self.sends)
 
     def absorb(self, state: Any, turn: Turn) -> None:
@@ -98,13 +102,22 @@ class Commit:
 
 
 def commit_of(
-    before: Snapshot, fold: Fold, now_ms: int, command: tuple[Encoded, ...] = ()
+    before: Snapshot,
+    fold: Fold,
+    now_ms: int,
+    command: tuple[Encoded, ...] = (),
+    beside: int = 0,
 ) -> Commit:
-    """Everything that changes, and nothing else, with the condition that guards each write."""
+    """Everything that changes, and nothing else, with the condition that guards each write.
+
+    `beside`: how many writes the caller adds to the commit.
+    """
     if fold.state is None:
-        return Commit((*_consumed(fold), *_dropped(before, fold, now_ms)), before, ())
+        # The head was looked for before the mail was read: the actor may have come in between.
+        absent = Check(Key(before.address, HEAD), Expect.ABSENT)
+        return Commit((absent, *_consumed(fold), *_dropped(before, fold, now_ms)), before, ())
     header, sends = before.header, fold.sends
-    if fold.operations() > OPERATIONS_MAX:
+    if fold.operations() + beside > OPERATIONS_MAX:
         header, sends = _spilled(before, fold)
     clock = max([header.clock, *(mail.clock for mail in fold.consumed)])
     revision = before.revision + 1
@@ -116,7 +129,7 @@ def commit_of(
     writes: tuple[Write, ...] = (
         Put(Key(before.address, HEAD), revision, encode_head(header, state), expect),
         *_consumed(fold),
-        *_parts(before, fold, revision),
+        *_parts(before, fold, revision, now_ms),
         *mailed,
         *timers,
         *_rows(fold, revision),
@@ -126,11 +139,15 @@ def commit_of(
     return Commit(writes, after, tuple(sends))
 
 
-def drain_of(before: Snapshot, entries: list[tuple[str, list[Encoded]]], now_ms: int) -> Commit:
-    """The next stretch of a spilled outbox: `entries`, the whole of one part."""
+def drain_of(
+    before: Snapshot, entries: list[tuple[str, list[Encoded]]], more: bool, now_ms: int
+) -> Commit:
+    """Sends the next stretch of a spilled outbox: `entries`. `more` of the part follow them."""
     spill = before.header.spill
     assert spill is not None
-    left = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
+    left: Spill | None = replace(spill, offset=spill.offset + len(entries))
+    if not more:
+        left = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
     header, mailed = mail_out(
         before.address, evolve(before.header, spill=left), dict(entries), now_ms
     )
@@ -139,7 +156,8 @@ def drain_of(before: Snapshot, entries: list[tuple[str, list[Encoded]]], now_ms:
     head = Put(Key(before.address, HEAD), revision, encode_head(header, state), before.revision)
     part = Delete(spill_key(before.address, spill.first), Expect.PRESENT)
     after = replace(before, revision=revision, header=header)
-    return Commit((head, part, *mailed), after, tuple(to for to, _ in entries))
+    writes: tuple[Write, ...] = (head, *mailed) if more else (head, part, *mailed)
+    return Commit(writes, after, tuple(to for to, _ in entries))
 
 
 def mail_out(
@@ -176,14 +194,16 @@ def _consumed(fold: Fold) -> list[Delete]:
     return [mail.consume() for mail in fold.consumed]
 
 
-def _parts(before: Snapshot, fold: Fold, revision: int) -> Iterable[Write]:
+def _parts(before: Snapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:
     # The head's condition guards the parts: every write of one bumps the head.
     for name, value in fold.parts.items():
         key = Key(before.address, PARTS + name)
         if value is None:
             yield Delete(key, Expect.ANYTHING)
         elif isinstance(value, _SpillPart):
-            yield Put(key, revision, value.body, Expect.ANYTHING)
+            # Due like mail, for the backstop to find if nobody goes on with it.
+            due_ms = now_ms + mailbox.BACKSTOP_MS
+            yield Put(key, revision, value.body, Expect.ANYTHING, due_ms)
         else:
             body = before.kind.encode_part(name, value)
             yield Put(key, revision, body, Expect.ANYTHING)
@@ -219,8 +239,7 @@ def _spilled(before: Snapshot, fold: Fold) -> tuple[Header, dict[str, list[Encod
     size = 0
     for entry in fold.sends.items():
         weight = sum(len(body) + 64 for _, body in entry[1])
-        full = len(stretch) >= OPERATIONS_MAX - 10 or size + weight > SPILL_PART_BYTES_MAX
-        if stretch and full:
+        if stretch and size + weight > SPILL_PART_BYTES_MAX:
             fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
             number, stretch, size = number + 1, [], 0
         stretch.append(entry)

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from control_plane.dispatch.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
 
-HEAD = "A"
+# Right before the mail, so that one query reads the two and nothing else of the partition.
+HEAD = "M"
 PARTS = "P#"
 # Receivers remembered for `previous`; to one that was forgotten, the reader makes sure by reading
 # twice.

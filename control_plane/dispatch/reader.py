@@ -125,10 +125,14 @@ class PartReader:
 
 
 def _read_again(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:
-    """Whatever was committed before what the first reading saw, the second one sees."""
+    """Whatever was committed before what the first reading saw, the second one sees.
+
+    A row that the second reading alone saw may have missed one itself: it waits for the next.
+    """
     rows = table.query(address, MAIL, MAIL_END, limit=MAIL_MAX).rows
-    last = mail[-1].key.sort
-    return tuple(read_mail(row) for row in rows if row.key.sort <= last)
+    seen, last = {row.key.sort for row in mail}, mail[-1].key.sort
+    again = (read_mail(row) for row in rows if row.key.sort <= last)
+    return tuple(row for row in again if row.previous != UNKNOWN or row.key.sort in seen)
 
 
 def _missed(table: StateTable, mail: tuple[Mail, ...]) -> bool:

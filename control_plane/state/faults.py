@@ -6,7 +6,6 @@ of one query (TearingTable).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from threading import Lock
 from typing import Literal
@@ -160,39 +159,37 @@ class InterleavingTable(TableDecorator):
 
 
 class TearingTable(TableDecorator):
-    """Lets somebody else act in the middle of a query: the rows up to `torn_after` were read
-    before, the others after it. Pages of a query are torn `times` times.
+    """Lets somebody else act in the middle of a query: rows up to the sort key `torn_at` were read
+    before it, the others after. That is what a store answers that reads a range row by row.
+
+    `queries` are the numbers (from 1) of the queries that are torn, None for every one of them;
+    `act` is given the partition.
     """
 
     def __init__(
-        self, table: StateTable, act: Callable[[], object], torn_after: int = 1, times: int = 1
+        self,
+        table: StateTable,
+        act: Callable[[str], object],
+        torn_at: str,
+        queries: frozenset[int] | None = frozenset({1}),
     ) -> None:
         super().__init__(table)
-        self.torn = 0
+        self.queries = 0
         self._act = act
-        self._torn_after = torn_after
-        self._times = times
+        self._torn_at = torn_at.encode()
+        self._torn = queries
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable: what a store may answer that reads a range row by row."""
+        """See StateTable; it is torn for ascending queries only."""
+        self.queries += 1
         before = super().query(partition, first, last, limit=limit, descending=descending)
-        if self.torn >= self._times:
+        if descending or (self._torn is not None and self.queries not in self._torn):
             return before
-        self.torn += 1
-        self._act()
-        early = before.rows[: self._torn_after]
-        # An empty range is torn at its start: whatever is there later was seen.
-        seen = early[-1].key.sort if early else None
-        page = super().query(partition, first, last, limit=limit, descending=descending)
-        late = tuple(row for row in page.rows if seen is None or _beyond(row, seen, descending))
-        rows = early + late
-        if len(rows) <= limit:
-            return replace(page, rows=rows)
-        return Page(rows[:limit], rows[limit - 1 if descending else limit].key.sort)
-
-
-def _beyond(row: Row, sort: str, descending: bool) -> bool:
-    there, here = row.key.sort.encode(), sort.encode()
-    return there < here if descending else there > here
+        self._act(partition)
+        after = super().query(partition, first, last, limit=limit)
+        early = (row for row in before.rows if row.key.sort.encode() <= self._torn_at)
+        late = (row for row in after.rows if row.key.sort.encode() > self._torn_at)
+        rows = (*early, *late)
+        return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else after.next_sort)

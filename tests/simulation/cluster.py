@@ -95,6 +95,10 @@ class Cluster:
                 self._restart()
             except Unavailable:
                 self.now_ms += ROUND_MS
+            except Refused as refused:
+                if refused.code != "unavailable":
+                    raise
+                self.now_ms += ROUND_MS
         raise AssertionError(f"no answer in {REPEATS_MAX} attempts")
 
     def command(self, address: str, message: object) -> None:
@@ -150,8 +154,9 @@ class Cluster:
         try:
             agent.sync()
         except Refused as refused:
-            if refused.code != "unavailable":
-                agent.enrol()
+            if refused.code == "unavailable":
+                raise
+            agent.enrol()
 
     def _restart(self) -> None:
         self.host.table.close()

@@ -19,6 +19,7 @@ from control_plane.actors.messages import (
 from control_plane.actors.step import Turn
 from control_plane.dispatch import due, kinds, mailbox
 from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.head import HEAD
 from control_plane.dispatch.kinds import Kind, encode_for
 from control_plane.state.faults import Crash
 from control_plane.state.table import Expect, Key, Put
@@ -93,7 +94,8 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
     assert done == {1, 3, 4}
     cluster.settle()
     assert cluster.shadow.state("trial#2").status is Status.ERROR
-    assert "ValidationReported" in cluster.shadow.state("trial#2").message
+    # All lines of the call are one row; its first message is what the fallback takes.
+    assert "ContainerStateReported" in cluster.shadow.state("trial#2").message
     assert cluster.shadow.state(EXPERIMENT).status is Status.COMPLETED
     assert cluster.shadow.state(EXPERIMENT).trials_errored == 1
     assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
@@ -184,7 +186,7 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Clus
     cluster.submit(1)
     engine = cluster.engine
     garbled = [
-        Put(Key(f"trial#{n}", "A"), 1, b"not json", Expect.ABSENT) for n in range(50, 80)
+        Put(Key(f"trial#{n}", HEAD), 1, b"not json", Expect.ABSENT) for n in range(50, 80)
     ]
     engine.table.table.commit(garbled)  # type: ignore[attr-defined]
     for n in range(50, 80):

@@ -12,7 +12,7 @@ from control_plane.actors import addresses
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.service import SyncRequest
 from control_plane.api.agent_answers import answered
-from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync, sync_request
+from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync
 from control_plane.api.auth import Principal, Role
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
@@ -22,9 +22,13 @@ from control_plane.api.token_table import issue_agent_token
 from control_plane.api.views import agent as agents
 from control_plane.api.views import pool as pools
 from control_plane.api.waiting import WaitingRoom
+from control_plane.state.table import Conflict
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
+ENROL_TRIES_MAX = 20
+
+Slots = tuple[tuple[int, str, str, str], ...]
 
 router = guarded_router("agents")
 
@@ -51,7 +55,7 @@ def list_agents(services: Given, asked: PageParameters) -> Page[agents.Agent]:
 def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
     _check_pool(asked, caller, services)
     slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
-    epoch = services.agents.enrol(asked.name, asked.resource_pool, slots, asked.version)
+    epoch = _enrolled(services, asked, slots)
     token = issue_agent_token(services.table, asked.name, epoch)
     return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
 
@@ -61,31 +65,41 @@ def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
 async def sync(agent_id: AgentId, asked: Sync, caller: Caller, services: Given) -> Response:
     if caller.subject != agent_id:
         raise ApiError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
-    request = await run_in_threadpool(sync_request, asked)
     room = services.waiting
     if room is None:
-        answer = await run_in_threadpool(answered, services, agent_id, request)
+        answer = await run_in_threadpool(taken, services, agent_id, asked)
         return _response(answer.with_next_sync(1000 if answer.is_news else _steady_ms()))
-    return _response(await _held(services, room, agent_id, asked, request))
+    return _response(await _held(services, room, agent_id, asked))
 
 
-async def _held(
-    services: Services, room: WaitingRoom, agent_id: str, asked: Sync, request: SyncRequest
-) -> bytes:
+async def _held(services: Services, room: WaitingRoom, agent_id: str, asked: Sync) -> bytes:
     """The answer, at once where the agent brings something or there is something new for it."""
     brings = bool(asked.reports or asked.logs or asked.more)
     hold_ms = 0 if brings else min(asked.wait_ms, HOLD_MS_MAX)
     until = time.monotonic() + hold_ms / 1000
     with room.call(agent_id, addresses.agent(agent_id)) as (call, last):
-        answer = await run_in_threadpool(answered, services, agent_id, request)
-        while answer.digest == last.digest and not call.superseded:
+        answer = await run_in_threadpool(taken, services, agent_id, asked)
+        while answer.digest == last.digest:
             left = until - time.monotonic()
             if left <= 0:
                 break
             await call.wait(left)
-            answer = await run_in_threadpool(answered, services, agent_id, request)
+            if call.superseded:
+                break
+            again = SyncRequest(asked.epoch, tuple(asked.known))
+            answer = await run_in_threadpool(answered, services, agent_id, again)
         room.answered(agent_id, call, answer.remembered)
     return answer.with_next_sync(0)
+
+
+def _enrolled(services: Services, asked: Enrolment, slots: Slots) -> int:
+    for _ in range(ENROL_TRIES_MAX):
+        try:
+            return services.agents.enrol(asked.name, asked.resource_pool, slots, asked.version)
+        except Conflict:
+            # A call of the session that this one ends has just written the rows it is fenced by.
+            continue
+    raise ApiError(Code.UNAVAILABLE, f"agent {asked.name} enrols from several places at once")
 
 
 def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None:

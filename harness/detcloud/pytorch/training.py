@@ -167,7 +167,6 @@ class Training:
         self._optimization.set_training(False)
         with generators.preserved(), torch.no_grad():
             metrics = self._evaluate()
-        self._optimization.set_training(True)
         if metrics is None:
             return None
         steps, experiment_best = self.position.steps, self._core.read_directives().best_validation

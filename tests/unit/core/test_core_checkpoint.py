@@ -110,7 +110,7 @@ def test_a_manifest_cannot_write_outside_the_folder(tmp_path: Path) -> None:
     trial.store(weights="abc")
     place = trial.root / trial.reference.path / "manifest.json"
     manifest = json.loads(place.read_text())
-    manifest["files"]["../escaped"] = manifest["files"]["weights"]
+    manifest["files"]["../escaped/file"] = manifest["files"]["weights"]
     place.write_text(json.dumps(manifest))
     unverified = CheckpointReference(trial.reference.uuid, 4, trial.reference.path)
     (tmp_path / "copy").mkdir()

@@ -60,6 +60,15 @@ def test_gradients_that_wait_for_their_step_survive(
     assert unbroken[1] == broken[1]
 
 
+def test_validations_leave_no_trace_in_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NoisyTrial, "build_callbacks", lambda _self: {})
+    never, _ = _train(tmp_path / "never", monkeypatch, [], min_validation_batches=0)
+    often, _ = _train(tmp_path / "often", monkeypatch, [], min_validation_batches=2)
+    _assert_equal(never["models"], often["models"])
+
+
 def _train(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,

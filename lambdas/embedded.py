@@ -1,0 +1,37 @@
+"""`python -m lambdas.embedded`: a whole cluster on this machine, until it is told to stop."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from lambdas.home import HomeFolder, HomeTaken
+from lambdas.local_cluster import serve
+
+
+def main() -> int:
+    """Run the server; 0 after a requested stop, 1 when it cannot start."""
+    options = _options()
+    os.umask(0o077)
+    try:
+        home = HomeFolder(options.home)
+        with home.claim():
+            serve(home, options.slots, options.port)
+    except (HomeTaken, OSError) as error:
+        print(f"detcloud server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m lambdas.embedded", description="Run a cluster on this machine."
+    )
+    parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
+    parser.add_argument("--slots", type=int, help="CPU slots instead of the devices found")
+    parser.add_argument("--port", type=int, help="where to listen; by default a free port")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The data folder of an embedded cluster, as its server sees it.
+
+    server.lock   held for the server's whole life
+    server.json   where it listens; written when it does, removed when it stops
+    agent.json    the agent it started last
+    token         the user's; agent.token, signing.key: the cluster's own
+    state.db, objects/, checkpoints/, agent/
+
+Whatever a crash leaves is found and used by the next start.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class HomeTaken(Exception):
+    """Another server runs on this folder."""
+
+
+class HomeFolder:
+    """The folder, created when missing and closed to others. Raises OSError where it cannot be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.expanduser().absolute()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state.db"
+
+    @property
+    def objects(self) -> Path:
+        return self.folder / "objects"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def agent(self) -> Path:
+        return self.folder / "agent"
+
+    def claim(self) -> BinaryIO:
+        """Takes the server's lock; it is ours until the returned file is closed.
+
+        Raises:
+            HomeTaken: another process has it.
+        """
+        lock = (self.folder / "server.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise HomeTaken(f"a server runs on {self.folder} already") from None
+        return lock
+
+    def secret(self, name: str) -> str:
+        """The secret in the file `name`, made at the first call."""
+        path = self.folder / name
+        if not path.exists() or not path.read_text().strip():
+            self._write(name, f"dct_{secrets.token_urlsafe(32)}\n")
+        path.chmod(0o600)
+        return path.read_text().strip()
+
+    def record(self, name: str) -> dict[str, Any]:
+        """The record in `NAME.json`; empty where there is none."""
+        try:
+            fields = json.loads((self.folder / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return fields if isinstance(fields, dict) else {}
+
+    def write_record(self, name: str, fields: dict[str, Any]) -> None:
+        """Replaces the record: a reader sees the former one or this one."""
+        self._write(f"{name}.json", json.dumps(fields) + "\n")
+
+    def remove_record(self, name: str) -> None:
+        """Takes the record away."""
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+
+    def _write(self, name: str, text: str) -> None:
+        fresh = self.folder / f".{name}.new"
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.folder / name)

@@ -1,0 +1,47 @@
+"""A cluster on one machine: server, ticker and agent, from start to stop."""
+
+import getpass
+import os
+
+from detcloud import __version__
+from lambdas.clock import now_ms
+from lambdas.home import HomeFolder
+from lambdas.local_agent import LocalAgent, agent_command
+from lambdas.serving import HOST, EmbeddedServer, listening, log_to
+from lambdas.ticker import Ticker
+from lambdas.wiring import POOL, embedded
+
+AGENT_NAME = "local"
+
+
+def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
+    """Serve until a signal; the caller holds the folder's lock. Raises OSError: `port` is taken."""
+    log_to(home.folder / "server.log")
+    listener = listening(port, str(home.record("server").get("url", "")))
+    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    home.checkpoints.mkdir(exist_ok=True)
+    cluster = embedded(home, getpass.getuser())
+    record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
+    ticker = Ticker(cluster.engine)
+
+    def agent_started(pid: int) -> None:
+        home.write_record("server", {**record, "agent_pid": pid})
+
+    agent = LocalAgent(home, agent_command(home, url, AGENT_NAME, POOL, slots), agent_started)
+
+    def started() -> None:
+        home.write_record("server", {**record, "agent_pid": None})
+        ticker.start()
+        agent.start()
+
+    def leave() -> None:
+        # The API goes on meanwhile: the trials' exits are still to be reported.
+        agent.stop()
+        cluster.waiting.close()
+
+    try:
+        EmbeddedServer(cluster.app, started, leave).run(sockets=[listener])
+    finally:
+        home.remove_record("server")
+        ticker.stop()
+        cluster.table.close()

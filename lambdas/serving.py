@@ -1,0 +1,120 @@
+"""The HTTP server of an embedded cluster: where it listens, what it logs, how it ends."""
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from control_plane.api.access_log import JsonLines
+
+HOST = "127.0.0.1"
+# Longer than an agent's call is held, so that its connection is kept.
+KEEP_ALIVE_SECONDS = 75
+CLOSE_SECONDS_MAX = 1
+BACKLOG = 256
+
+
+class EmbeddedServer(uvicorn.Server):
+    """Serves `app` on a socket. The first SIGTERM or SIGINT calls `on_stop` in a thread while
+    requests are still served; the second ends at once.
+    """
+
+    def __init__(
+        self, app: ASGIApp, on_start: Callable[[], None], on_stop: Callable[[], None]
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
+        )
+        super().__init__(config)
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self._leaving: threading.Thread | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._leaving is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._leaving = threading.Thread(target=self._leave, name="leaving", daemon=True)
+        self._leaving.start()
+
+    def _leave(self) -> None:
+        try:
+            self._on_stop()
+        finally:
+            self.should_exit = True
+
+
+def listening(port: int | None, former_url: str) -> socket.socket:
+    """A listening socket on `port`, or where we listened before, or on any free port.
+
+    Raises:
+        OSError: `port` is taken.
+    """
+    former = former_url.rpartition(":")[2]
+    wishes = [port] if port is not None else [int(former) if former.isdigit() else 0, 0]
+    for wish in wishes[:-1]:
+        try:
+            return _bound(wish)
+        except OSError:
+            continue
+    return _bound(wishes[-1])
+
+
+def log_to(path: Path) -> None:
+    """Structured logs to standard error, and to `path` unless that is the same file."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if not _is_standard_error(path):
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(JsonLines())
+        handler.addFilter(_is_worth_a_line)
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_standard_error(path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(2), path.stat())
+    except OSError:
+        return False
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether a record says more than that somebody looked: agents and watchers do so all day."""
+    fields = getattr(record, "fields", {})
+    if fields.get("status", 500) >= 400:
+        return True
+    return fields.get("method") != "GET" and not str(fields.get("path")).endswith("/sync")

@@ -1,0 +1,54 @@
+"""The tick of an embedded cluster: the backstop of the mail, timers, and leases."""
+
+import logging
+import threading
+
+from control_plane.actors.pool import POOLS
+from control_plane.agents.leases import mark_lost
+from control_plane.dispatch import due
+from control_plane.dispatch.engine import Engine
+from control_plane.state.table import TableError
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+# Leases last 30 s, and each look at them is a commit: a few seconds more cost nobody anything.
+TICKS_PER_LEASE_PASS = 5
+
+
+class Ticker:
+    """A thread that ticks once a second from `start` to `stop`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the tick under way."""
+        self._stopped.set()
+        self._thread.join(timeout=TICK_SECONDS * 5)
+
+    def _run(self) -> None:
+        ticks = 0
+        while not self._stopped.wait(TICK_SECONDS):
+            try:
+                due.drive(self._engine)
+                if ticks % TICKS_PER_LEASE_PASS == 0:
+                    self._mark_lost()
+            except TableError as error:
+                log.warning("the tick was cut short: %s", error)
+            except Exception:
+                log.exception("the tick failed")
+            ticks += 1
+
+    def _mark_lost(self) -> None:
+        engine = self._engine
+        for row in engine.table.query(POOLS, " ", "\x7f").rows:
+            lost = mark_lost(engine.table, row.key.sort, engine.clock(), engine.follow)
+            for agent in lost:
+                log.warning("agent %s was lost", agent)

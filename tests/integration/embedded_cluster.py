@@ -1,0 +1,149 @@
+"""A real embedded cluster in a folder: its server process, its agent, its trials' processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detcloud.cli.processes import descendants
+from detcloud.client import Cluster
+
+ROOT = Path(__file__).parents[2]
+
+T = TypeVar("T")
+
+# Trains one batch in PAUSE seconds, obeys the cluster's wish to stop, checkpoints at every end.
+TRAIN = """
+import json, pathlib, sys, time
+from detcloud import core
+
+pause = float(sys.argv[1])
+
+with core.init() as context:
+    steps = context.info.steps_completed
+    if context.info.latest_checkpoint:
+        with context.checkpoint.restore_path(context.info.latest_checkpoint) as folder:
+            assert json.loads((folder / "state.json").read_text()) == steps
+
+    def save():
+        with context.checkpoint.store_path({"steps_completed": steps}) as (folder, uuid):
+            (folder / "state.json").write_text(json.dumps(steps))
+
+    print("trial", context.info.trial_id, "starts at", steps, flush=True)
+    for operation in context.searcher.operations():
+        while steps < operation.length and not context.preempt.should_preempt():
+            time.sleep(pause)
+            steps += 1
+            context.train.report_training_metrics(steps, {"loss": 1 / steps})
+        save()
+        if steps < operation.length:
+            break
+        loss = context.info.hparams["x"] ** 2
+        context.train.report_validation_metrics(steps, {"loss": loss})
+        operation.complete(loss)
+    print("trial", context.info.trial_id, "stops at", steps, flush=True)
+"""
+
+
+class EmbeddedCluster:
+    """Starts, kills and looks at one cluster; `end` leaves no process behind."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.process: subprocess.Popen[bytes] | None = None
+        self._started: set[int] = set()
+        self._clients: list[Cluster] = []
+
+    def start(self, slots: int = 2) -> Cluster:
+        """Starts the server and returns a client once it listens."""
+        self.process = subprocess.Popen(
+            [*self.command(), "--slots", str(slots)], env=environment(), stderr=subprocess.DEVNULL
+        )
+        pid = self.process.pid
+        eventually(lambda: self.record().get("pid") == pid)
+        eventually(lambda: self.record().get("agent_pid"))
+        return self.client()
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(self.home)]
+
+    def client(self) -> Cluster:
+        client = Cluster(self.record()["url"], (self.home / "token").read_text().strip())
+        self._clients.append(client)
+        return client
+
+    def record(self) -> dict[str, Any]:
+        try:
+            fields: dict[str, Any] = json.loads((self.home / "server.json").read_text())
+        except OSError:
+            return {}
+        return fields
+
+    def kill(self) -> None:
+        """The server alone, at once: its agent and its trials go on."""
+        assert self.process is not None
+        self._note()
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Asks it to stop and returns its exit code."""
+        assert self.process is not None
+        self._note()
+        self.process.terminate()
+        return self.process.wait(timeout=25)
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.close()
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        for pid in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _note(self) -> None:
+        assert self.process is not None
+        self._started |= {found.pid for found in descendants(self.process.pid)}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'harness'}"}
+
+
+def model_dir(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    return folder
+
+
+def config(pause_seconds: float = 0.0, batches: int = 4, trials: int = 4) -> dict[str, Any]:
+    return {
+        "name": "test",
+        "entrypoint": ["python", "train.py", str(pause_seconds)],
+        "searcher": {
+            "name": "random",
+            "metric": "loss",
+            "max_length": {"batches": batches},
+            "max_trials": trials,
+        },
+        "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
+        "reproducibility": {"experiment_seed": 7},
+    }
+
+
+def eventually(look: Callable[[], T], seconds: float = 20.0) -> T:
+    """What `look` finds once it finds something."""
+    give_up_at = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.02)
+    return seen

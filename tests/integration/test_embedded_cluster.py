@@ -1,0 +1,227 @@
+"""The whole cluster in one folder, with real processes, through its API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.cli.processes import pss_bytes, read
+from detcloud.client import Experiment
+from tests.integration.embedded_cluster import (
+    EmbeddedCluster,
+    config,
+    environment,
+    eventually,
+    model_dir,
+)
+
+pytestmark = pytest.mark.end_to_end
+
+PSS_BYTES_MAX = 150 * 1024 * 1024
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    one = EmbeddedCluster(tmp_path / "home")
+    yield one
+    one.end()
+
+
+def ended(experiment: Experiment) -> bool:
+    experiment.refresh()
+    return experiment.ended
+
+
+def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    client = cluster.start()
+    experiment = client.create_experiment(config(), model_dir(tmp_path / "model"))
+    assert (experiment.id, experiment.state) == (1, "ACTIVE")
+    eventually(lambda: ended(experiment))
+    assert experiment.state == "COMPLETED"
+    assert experiment.data["trials"] == {
+        "requested": 4,
+        "running": 0,
+        "completed": 4,
+        "errored": 0,
+    }
+    trials = list(experiment.trials())
+    assert [trial.data["steps_completed"] for trial in trials] == [4] * 4
+    # The metric is x squared.
+    losses = {trial.id: trial.data["hparams"]["x"] ** 2 for trial in trials}
+    best = min(losses, key=lambda trial_id: losses[trial_id])
+    assert experiment.data["best_trial_id"] == best
+    assert experiment.data["best_metric"] == pytest.approx(losses[best])
+    assert experiment.data["progress"] == 1.0
+
+    first = trials[0]
+    reports = list(first.metrics("training"))
+    assert [report["steps_completed"] for report in reports] == [1, 2, 3, 4]
+    log = first.log_chunk()
+    assert log["text"] == f"trial {first.id} starts at 0\ntrial {first.id} stops at 4\n"
+    assert log["complete"]
+    [checkpoint] = first.checkpoints()
+    client.checkpoint(checkpoint.uuid[:8]).download(tmp_path / "fetched")
+    assert json.loads((tmp_path / "fetched/state.json").read_text()) == 4
+    assert len(list(experiment.checkpoints())) == 4
+
+
+def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    client = cluster.start()
+    experiment = client.create_experiment(config(0.2, 10), model_dir(tmp_path / "model"))
+    eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
+    agent_pid = cluster.record()["agent_pid"]
+    cluster.kill()
+    client = cluster.start()
+    assert read(agent_pid) is None
+    experiment = client.experiment(experiment.id)
+    eventually(lambda: ended(experiment), seconds=30)
+    trials = list(experiment.trials())
+    assert experiment.state == "COMPLETED"
+    assert [trial.data["restarts"] for trial in trials] == [0] * 4
+    # The trials went on while nobody looked: each trained once, from its first batch.
+    assert trials[0].log_chunk()["text"].count("starts at") == 1
+    reports = list(trials[0].metrics("training"))
+    assert [report["steps_completed"] for report in reports] == list(range(1, 11))
+
+
+def test_a_stopped_server_preempts_and_the_next_one_resumes(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client = cluster.start()
+    experiment = client.create_experiment(config(0.1, 20, trials=1), model_dir(tmp_path / "model"))
+    [trial] = eventually(lambda: list(experiment.trials()))
+    eventually(lambda: list(trial.metrics()))
+    agent_pid = cluster.record()["agent_pid"]
+    assert cluster.stop() == 0
+    assert read(agent_pid) is None
+    assert not (cluster.home / "server.json").exists()
+    experiment = cluster.start().experiment(experiment.id)
+    eventually(lambda: ended(experiment))
+    assert experiment.state == "COMPLETED"
+    [trial] = experiment.trials()
+    assert trial.data["restarts"] == 0
+    starts = [line for line in trial.log_chunk()["text"].splitlines() if "starts" in line]
+    assert len(starts) == 2
+    assert not starts[1].endswith("starts at 0")
+
+
+def test_a_killed_agent_is_replaced_and_its_trials_go_on(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client = cluster.start()
+    experiment = client.create_experiment(config(0.1, 20, trials=2), model_dir(tmp_path / "model"))
+    eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
+    former = cluster.record()["agent_pid"]
+    process = subprocess.Popen(["kill", "-9", str(former)])
+    assert process.wait() == 0
+    eventually(lambda: cluster.record()["agent_pid"] != former)
+    eventually(lambda: ended(experiment))
+    assert experiment.state == "COMPLETED"
+    assert [trial.data["restarts"] for trial in experiment.trials()] == [0, 0]
+
+
+def test_pause_frees_the_slots_and_activate_resumes(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client = cluster.start()
+    experiment = client.create_experiment(config(0.05, 40, trials=2), model_dir(tmp_path / "model"))
+    eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
+    experiment.pause()
+    began = time.monotonic()
+    eventually(lambda: client.overview()["resource_pools"][0]["free_slots"] == 2)
+    # The wish reaches the trials at once, not with the next call of a quiet agent 10 s later.
+    assert time.monotonic() - began < 5
+    experiment.activate()
+    eventually(lambda: ended(experiment))
+    assert experiment.state == "COMPLETED"
+
+
+def test_a_log_line_arrives_within_two_seconds(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    client = cluster.start()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    program = "import time\nprint(time.time(), flush=True)\ntime.sleep(30)\n"
+    (folder / "say.py").write_text(program)
+    asked = config(trials=1) | {"entrypoint": ["python", "say.py"]}
+    experiment = client.create_experiment(asked, folder)
+    [trial] = eventually(lambda: list(experiment.trials()))
+    said_at = float(eventually(lambda: trial.log_chunk()["text"]))
+    assert time.time() - said_at < 2.0
+    experiment.kill()
+    eventually(lambda: ended(experiment))
+    assert experiment.state == "CANCELED"
+
+
+def test_a_second_server_on_the_folder_is_refused_in_one_line(cluster: EmbeddedCluster) -> None:
+    cluster.start()
+    second = subprocess.run(
+        cluster.command(), env=environment(), capture_output=True, text=True, timeout=20
+    )
+    assert second.returncode == 1
+    assert second.stderr == f"detcloud server: a server runs on {cluster.home} already\n"
+
+
+def test_every_route_but_health_needs_a_token(cluster: EmbeddedCluster) -> None:
+    client = cluster.start()
+    paths: dict[str, dict[str, Any]] = client.get("/openapi.json")["paths"]
+    asked = 0
+    for path, methods in paths.items():
+        target = path.replace("{experiment_id}", "1").replace("{trial_id}", "1")
+        for method in methods:
+            status = _status(f"{client.url}{target}", method.upper())
+            expected = {"/api/v1/health": 200, "/api/v1/objects/{key}": 422}.get(path, 401)
+            assert status == expected, (method, path)
+            asked += 1
+    assert asked > 20
+
+
+def test_nobody_else_can_read_the_folder(cluster: EmbeddedCluster) -> None:
+    cluster.start()
+    assert cluster.home.stat().st_mode & 0o777 == 0o700
+    for name in ("token", "agent.token", "signing.key", "state.db", "server.json", "server.log"):
+        assert (cluster.home / name).stat().st_mode & 0o777 == 0o600, name
+    token = (cluster.home / "token").read_text().strip()
+    assert token not in (cluster.home / "server.log").read_text()
+
+
+def test_an_idle_cluster_is_small_and_quiet(cluster: EmbeddedCluster) -> None:
+    client = cluster.start()
+    eventually(lambda: client.overview()["resource_pools"][0]["agents"] == 1)
+    time.sleep(0.5)
+    pids = [cluster.record()["pid"], cluster.record()["agent_pid"]]
+    sizes = [pss_bytes(pid) or 0 for pid in pids]
+    assert all(sizes)
+    assert sum(sizes) < PSS_BYTES_MAX
+    before = sum(_cpu_ticks(pid) for pid in pids)
+    time.sleep(3)
+    # 3 s are 300 ticks: under 5 % of a core.
+    assert sum(_cpu_ticks(pid) for pid in pids) - before < 15
+
+
+def test_the_port_stays_the_same_after_a_crash(cluster: EmbeddedCluster) -> None:
+    url = cluster.start().url
+    cluster.kill()
+    assert cluster.start().url == url
+
+
+def _status(url: str, method: str) -> int:
+    request = urllib.request.Request(url, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

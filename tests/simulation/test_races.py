@@ -1,0 +1,372 @@
+"""Several engines on one file, torn queries, a table that fails, and calls that come twice, late
+or never: the end is the undisturbed one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages import (
+    ExperimentStatusChanged,
+    PauseRequested,
+    Status,
+    TrialCreated,
+    WorkAssigned,
+)
+from control_plane.actors.step import Refused, Turn
+from control_plane.agents.leases import mark_lost
+from control_plane.agents.service import SyncAnswer, SyncRequest
+from control_plane.dispatch import due, kinds, mailbox
+from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.head import HEAD
+from control_plane.dispatch.kinds import encode_for
+from control_plane.state.faults import (
+    Crash,
+    CrashingTable,
+    FlakyTable,
+    InterleavingTable,
+    TableDecorator,
+    TearingTable,
+)
+from control_plane.state.table import Expect, Key, Put, StateTable, Unavailable, Write
+from tests.simulation.cluster import POOL, Cluster, Host, end_state, submitted
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.scripted_agent import Calls
+from tests.simulation.test_crash_proof import undisturbed
+
+EXPERIMENT = "experiment#1"
+SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
+by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "table.db")
+    made.add_pool()
+    yield made
+    made.close()
+
+
+def play(scenario: Scenario, cluster: Cluster) -> None:
+    """Plays it and compares the end."""
+    try:
+        scenario.play(cluster)
+    finally:
+        cluster.close()
+    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
+    assert end == undisturbed(scenario)[0]
+
+
+def put_mail(engine: Engine, to: str, sender: str, tick: int, messages: Sequence[object]) -> Key:
+    """Mails a row from outside at a tick of the clock, its sender's memory lost."""
+    clock = mailbox.next_clock(0, engine.clock()) + tick
+    key = mailbox.mail_key(to, clock, sender)
+    encoded = [encode_for(to, message) for message in messages]
+    put = mailbox.put_mail(key, sender, mailbox.UNKNOWN, clock, encoded, engine.clock())
+    engine.table.commit((put,))
+    return key
+
+
+class FlakyCalls:
+    """Calls that get lost, the first of them always, are answered to nobody, or come again late."""
+
+    def __init__(self, service: Calls, seed: int) -> None:
+        self.service = service
+        self.disturbed = 0
+        self._random = Random(seed)
+        self._earlier: list[SyncRequest] = []
+
+    def enrol(
+        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
+    ) -> int:
+        return self.service.enrol(agent, pool, slots, version)
+
+    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
+        drawn = self._random.random() if self.disturbed else 0.0
+        self.disturbed += drawn < 0.4 or drawn > 0.8
+        if drawn < 0.2:
+            raise Unavailable("the call got lost")
+        if drawn < 0.4 and self._earlier:
+            late = self._random.choice(self._earlier[-3:])
+            try:
+                self.service.sync(agent, late)
+            except Refused as refused:
+                assert refused.code == "conflict"  # noqa: PT017
+        self._earlier.append(request)
+        answer = self.service.sync(agent, request)
+        if drawn > 0.8:
+            raise Unavailable("the answer got lost")
+        return answer
+
+
+class CallsFromTwoPlaces:
+    """Sends every call to two hosts at once and listens to one of them."""
+
+    def __init__(self, hosts: Sequence[Host], threads: ThreadPoolExecutor, seed: int) -> None:
+        self._hosts = hosts
+        self._threads = threads
+        self._random = Random(seed)
+
+    def enrol(
+        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
+    ) -> int:
+        return self._random.choice(self._hosts).service.enrol(agent, pool, slots, version)
+
+    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
+        chosen = self._random.sample(self._hosts, 2)
+        calls = [self._threads.submit(host.service.sync, agent, request) for host in chosen]
+        answers = [_answer(call) for call in calls]
+        heard = answers[self._random.randrange(2)]
+        if isinstance(heard, Refused):
+            raise heard
+        return heard
+
+
+def _answer(call: "Future[SyncAnswer]") -> SyncAnswer | Refused:
+    try:
+        return call.result()
+    except Refused as refused:
+        return refused
+
+
+class CrowdedCluster(Cluster):
+    """Many hosts at once on one file; every tick is everybody's."""
+
+    def crowd(self, hosts: Sequence[Host], threads: ThreadPoolExecutor, seed: int) -> None:
+        self.hosts = hosts
+        self.threads = threads
+        self.calls = CallsFromTwoPlaces(hosts, threads, seed)
+
+    def add_agent(self, name: str, slots: int, script: Any) -> Any:
+        agent = super().add_agent(name, slots, script)
+        agent.service = self.calls
+        return agent
+
+    def tick(self) -> None:
+        passes = [self.threads.submit(self._tick_of, host) for host in self.hosts]
+        for one in passes:
+            one.result()
+
+    def command(self, address: str, message: object) -> None:
+        calls = [
+            self.threads.submit(host.engine.command, address, message) for host in self.hosts[:2]
+        ]
+        for call in calls:
+            call.result()
+
+    def _tick_of(self, host: Host) -> None:
+        mark_lost(host.engine.table, POOL, self.now_ms, host.engine.follow)
+        due.drive(host.engine)
+
+
+@by_name
+@pytest.mark.parametrize("engines", [2, 4, 8])
+def test_engines_that_race_come_to_the_same_end(
+    scenario: Scenario, engines: int, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    cluster = CrowdedCluster(tmp_path / "table.db")
+    with ExitStack() as stack, ThreadPoolExecutor(engines) as threads:
+        hosts = [cluster.host, *(cluster.boot() for _ in range(engines - 1))]
+        for host in hosts[1:]:
+            stack.callback(host.table.close)
+        cluster.crowd(hosts, threads, seed=engines)
+        play(scenario, cluster)
+    covered(f"{scenario.name:10} {engines} engines at once {cluster.shadow.commits:9} commits")
+
+
+@by_name
+@pytest.mark.parametrize("seed", range(6))
+def test_a_table_that_fails_and_repeats_changes_nothing(
+    scenario: Scenario, seed: int, tmp_path: Path
+) -> None:
+    tables: list[FlakyTable] = []
+
+    def flaky(table: StateTable, process: int) -> StateTable:
+        tables.append(FlakyTable(table, seed, share=0.3, reads_share=0.02))
+        return tables[-1]
+
+    play(scenario, Cluster(tmp_path / "table.db", flaky))
+    assert tables[0].faults > 0
+
+
+@by_name
+@pytest.mark.parametrize("seed", range(6))
+def test_calls_lost_repeated_and_late_change_nothing(
+    scenario: Scenario, seed: int, tmp_path: Path
+) -> None:
+    class Unheard(Cluster):
+        def add_agent(self, name: str, slots: int, script: Any) -> Any:
+            agent = super().add_agent(name, slots, script)
+            agent.service = FlakyCalls(self.host.service, seed)
+            return agent
+
+    cluster = Unheard(tmp_path / "table.db")
+    play(scenario, cluster)
+    for agent in cluster.agents:
+        assert isinstance(agent.service, FlakyCalls)
+        assert agent.service.disturbed > 0
+
+
+@by_name
+@pytest.mark.parametrize("torn_at", [HEAD, "M#8", "M#0018bcfe56801000", "P#queue"])
+def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path: Path) -> None:
+    """In the middle of every query, another engine advances the very actor that is read."""
+    others: list[Engine] = []
+    cluster = Cluster(tmp_path / "table.db")
+
+    def act(partition: str) -> None:
+        if partition.partition("#")[0] in kinds.KINDS:
+            others[0].advance(partition, timers=True)
+
+    def torn(table: StateTable, process: int) -> StateTable:
+        return TearingTable(table, act, torn_at, queries=None)
+
+    other = cluster.boot()
+    others.append(other.engine)
+    cluster.host.table.close()
+    cluster.faults = torn
+    cluster.host = cluster.boot()
+    play(scenario, cluster)
+    other.table.close()
+
+
+def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Cluster) -> None:
+    """The head was not there yet when the query passed its place; the mail behind it was read."""
+    engine = cluster.engine
+    with pytest.raises(Crash):
+        # The experiment is there and has mailed its trial; nobody has folded that yet.
+        other = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms)
+        other.command(EXPERIMENT, submitted(1, 1))
+    assert cluster.shadow.state("trial#1") is None
+
+    def act(partition: str) -> None:
+        engine.advance("trial#1")
+        put_mail(engine, "trial#1", "experiment#1", 99, [ExperimentStatusChanged(Status.PAUSED)])
+
+    torn = TearingTable(engine.table, act, HEAD)
+    Engine(torn, lambda: cluster.now_ms).advance("trial#1")
+    engine.advance("trial#1")
+    assert torn.queries >= 1
+    assert cluster.shadow.state("trial#1").experiment_status is Status.PAUSED
+
+
+def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
+    """Two rows appear during the second reading: the later one is seen without the earlier."""
+    cluster.submit(1)
+    engine, trial = cluster.engine, "trial#1"
+    put_mail(engine, trial, "somebody", 100, [WorkAssigned(8, False)])
+
+    def act(partition: str) -> None:
+        put_mail(engine, trial, EXPERIMENT, 10, [ExperimentStatusChanged(Status.PAUSED)])
+        put_mail(engine, trial, EXPERIMENT, 60, [ExperimentStatusChanged(Status.ACTIVE)])
+
+    middle = mailbox.mail_key(trial, mailbox.next_clock(0, cluster.now_ms) + 50, "").sort
+    torn = TearingTable(engine.table, act, middle, queries=frozenset({2}))
+    Engine(torn, lambda: cluster.now_ms).advance(trial)
+    statuses = [f["status"] for _, f in cluster.shadow.folded(trial) if "status" in f]
+    assert statuses == ["PAUSED", "ACTIVE"]
+    assert cluster.shadow.state(trial).length == 8
+
+
+@pytest.mark.parametrize("rows", [1, 60, 130])
+def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
+    cluster: Cluster, rows: int
+) -> None:
+    other = cluster.boot()
+    for tick in range(rows):
+        put_mail(cluster.engine, "trial#404", f"trial#{tick}", tick, [WorkAssigned(8, False)])
+    racing = InterleavingTable(
+        cluster.engine.table, lambda: other.engine.advance("trial#404"), _writes_to("trial#404")
+    )
+    Engine(racing, lambda: cluster.now_ms).advance("trial#404")
+    assert racing.acted
+    assert cluster.shadow.mail() == []
+    dropped = [key for key in cluster.shadow.rows if key.partition == "trial#404"]
+    assert len(dropped) == rows
+    assert all(key.sort.startswith("Z#dropped#") for key in dropped)
+    assert cluster.shadow.state("trial#404") is None
+    other.table.close()
+
+
+def test_two_submissions_at_once_both_succeed(cluster: Cluster) -> None:
+    """They want ids from one counter; who loses takes other ids."""
+    other = cluster.boot()
+    racing = InterleavingTable(
+        cluster.engine.table,
+        lambda: other.engine.command("experiment#2", submitted(2, 3)),
+        _writes_to(EXPERIMENT),
+    )
+    Engine(racing, lambda: cluster.now_ms).command(EXPERIMENT, submitted(1, 3))
+    trials = {t.trial_id: t.experiment_id for t in cluster.shadow.states("trial")}
+    # The second took the block 1 to 64; the first, beaten, took 65 to 128.
+    assert trials == {1: 2, 2: 2, 3: 2, 65: 1, 66: 1, 67: 1}
+    other.table.close()
+
+
+def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Cluster) -> None:
+    cluster.submit(1)
+    key = Key("idempotency#me", "k")
+    beside = (Put(key, 1, b"", Expect.ABSENT),)
+    cluster.engine.command(EXPERIMENT, PauseRequested(), beside=lambda reply: beside)
+    with pytest.raises(Exception, match="idempotency#me / k"):
+        cluster.engine.command(EXPERIMENT, PauseRequested(), beside=lambda reply: beside)
+
+
+def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
+    """The index may lag: it still names the time that the row had before."""
+    table, key = cluster.engine.table, Key("idempotency#me", "k")
+    table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1)])
+
+    class Lagging(TableDecorator):
+        def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+            return (key,)
+
+    table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000)])
+    driven = due.drive(Engine(Lagging(table), lambda: cluster.now_ms), [0])
+    assert driven.expired == 0
+    assert table.get(key) is not None
+    cluster.now_ms += 60_000
+    assert due.drive(cluster.engine).expired == 1
+    assert table.get(key) is None
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 2, 3])
+def test_a_timer_fires_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
+) -> None:
+    healthy = kinds.KINDS["trial"]
+
+    def step(state: Any, message: Any, turn: Turn) -> Any:
+        if isinstance(message, TrialCreated):
+            turn.set_timer(turn.now_ms + 7_000, WorkAssigned(8, False))
+            turn.set_timer(turn.now_ms + 9_000, WorkAssigned(9, False))
+        return healthy.step(state, message, turn)
+
+    monkeypatch.setattr(kinds, "KINDS", {**kinds.KINDS, "trial": replace(healthy, step=step)})
+    cluster.submit(1)
+    other = cluster.boot()
+    fired: dict[int, list[int]] = {}
+    for second in range(30):
+        crashing = CrashingTable(cluster.engine.table, crash_at if second in (7, 8) else 0)
+        try:
+            due.drive(Engine(crashing, lambda: cluster.now_ms))
+        except Crash:
+            pass
+        due.drive(other.engine)
+        lengths = [f["length"] for n, f in cluster.shadow.folded("trial#1") if n == "WorkAssigned"]
+        fired[second] = lengths
+        cluster.now_ms += 1_000
+    assert fired[6] == []
+    assert fired[29] == [8, 9]
+    assert cluster.shadow.mail() == []
+    other.table.close()
+
+
+def _writes_to(partition: str) -> Callable[[Sequence[Write]], bool]:
+    return lambda writes: any(write.key.partition == partition for write in writes)

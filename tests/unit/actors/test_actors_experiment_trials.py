@@ -1,0 +1,324 @@
+"""The experiment's books: trials and their ids, summaries, the best metric, progress."""
+
+import pytest
+
+from control_plane.actors import experiment as experiments
+from control_plane.actors.experiment import CREATE_MAX, SUMMARIES_PER_PART, Summaries
+from control_plane.actors.messages import (
+    CancelRequested,
+    SearchContinued,
+    Status,
+    TrialCreated,
+    TrialEnded,
+    TrialLengthReached,
+    TrialValidated,
+    WorkAssigned,
+)
+from control_plane.actors.step import RowSeen
+from control_plane.evolve import evolve
+from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo
+from control_plane.searchers.randomness import Generator
+from control_plane.searchers.rules import STEP_ERA
+from control_plane.searchers.search import (
+    SearchPlan,
+    SearchState,
+    SearchStep,
+    TrialOperation,
+)
+from tests.unit.actors.desk import Desk
+from tests.unit.actors.samples import LENGTH, random_plan, submitted
+
+ENDED = Status.COMPLETED
+
+
+def experiment(plan: SearchPlan, *, smaller_is_better: bool = True) -> Desk:
+    desk = Desk("experiment#1")
+    desk.tell(submitted(plan, smaller_is_better=smaller_is_better))
+    return desk
+
+
+def drained(desk: Desk) -> Desk:
+    """Delivers what the experiment mails to itself."""
+    while SearchContinued() in desk.sent_to(desk.address):
+        desk.tell(SearchContinued())
+    return desk
+
+
+def summaries(desk: Desk, part: int = 0) -> Summaries:
+    found = desk.part(f"trials/{part}")
+    assert isinstance(found, Summaries)
+    return found
+
+
+def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
+    desk = experiment(random_plan(3))
+    created = desk.ever_sent(TrialCreated)
+    assert [(c.trial_id, c.number, c.length, c.closed) for c in created] == [
+        (1, 0, LENGTH, True),
+        (2, 1, LENGTH, True),
+        (3, 2, LENGTH, True),
+    ]
+    assert len({c.seed for c in created}) == 3
+    assert len({c.hparams["lr"] for c in created}) == 3
+    assert [send.to for send in desk.sent] == ["trial#1", "trial#2", "trial#3"]
+
+
+def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
+    # 100 = 48 + 48 + 4
+    desk = experiment(random_plan(100))
+    counts = [len(desk.ever_sent(TrialCreated))]
+    while SearchContinued() in desk.sent_to("experiment#1"):
+        desk.tell(SearchContinued())
+        counts.append(len(desk.ever_sent(TrialCreated)))
+    assert CREATE_MAX == 48
+    assert counts == [48, 96, 100]
+    assert desk.state.trials == desk.state.trials_open == 100
+
+
+def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
+    slow = drained(experiment(random_plan(100))).ever_sent(TrialCreated)
+    generator = Generator.seeded(7)
+    plan = random_plan(100)
+    begun = experiments.search.begin(plan)
+    at_once = experiments.search.expand(plan, begun.state, generator, 100).operations
+    assert [(c.seed, c.hparams, c.request_id) for c in slow] == [
+        (c.seed, c.hparams, c.request_id)
+        for c in at_once
+        if isinstance(c, experiments.search.CreateTrial)
+    ]
+
+
+def test_a_backlog_is_continued_by_one_message_at_a_time() -> None:
+    # One message is under way when trial 0 ends: the end creates 48 more and sends no second one.
+    desk = experiment(random_plan(150))
+    assert desk.sent_to("experiment#1") == [SearchContinued()]
+    desk.tell(TrialEnded(0, ENDED, ""))
+    assert desk.sent_to("experiment#1") == []
+    assert desk.state.trials == 96
+    desk.tell(SearchContinued())
+    assert desk.sent_to("experiment#1") == [SearchContinued()]
+    desk.tell(SearchContinued())
+    assert desk.state.trials == 150
+
+
+def test_a_continuation_without_a_backlog_changes_nothing() -> None:
+    desk = experiment(random_plan(2))
+    before = desk.state
+    desk.tell(SearchContinued())
+    assert desk.state == before
+    assert desk.sent == []
+
+
+def test_a_canceled_experiment_leaves_its_backlog() -> None:
+    desk = experiment(random_plan(100))
+    desk.tell(CancelRequested())
+    desk.tell(SearchContinued())
+    assert len(desk.ever_sent(TrialCreated)) == 48
+    assert desk.sent == []
+
+
+def test_summaries_are_kept_64_to_a_part() -> None:
+    desk = drained(experiment(random_plan(150)))
+    assert SUMMARIES_PER_PART == 64
+    # 150 = 64 + 64 + 22
+    assert [len(summaries(desk, part).trials) for part in range(3)] == [64, 64, 22]
+    assert summaries(desk, 2).trials[0].trial_id == 129
+
+
+def test_an_event_writes_the_part_of_its_trial_only() -> None:
+    desk = drained(experiment(random_plan(150)))
+    desk.tell(TrialValidated(130, 50.0, 0.5))
+    assert desk.parts_written == ["trials/2"]
+    assert summaries(desk, 2).trials[2] == (131, "", 50.0, 0.5)
+
+
+def test_the_end_of_a_trial_in_a_later_part_is_heard_and_cancel_reaches_every_part() -> None:
+    desk = drained(experiment(random_plan(150)))
+    desk.tell(TrialEnded(149, ENDED, ""))
+    desk.tell(CancelRequested())
+    # Ids are numbers + 1: all of 1 to 149 are open.
+    assert [send.to for send in desk.sent] == [f"trial#{n}" for n in range(1, 150)]
+
+
+def test_a_trial_that_ends_twice_counts_once() -> None:
+    desk = experiment(random_plan(3))
+    desk.tell(TrialEnded(0, ENDED, ""))
+    before = desk.state
+    desk.tell(TrialEnded(0, Status.ERROR, ExitReason.ERRORED, "late"))
+    assert desk.state == before
+    assert (before.trials_open, before.trials_completed, before.trials_errored) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("number", [3, 64, 10_000, -1])
+def test_an_unknown_trial_changes_nothing(number: int) -> None:
+    desk = experiment(random_plan(3))
+    before = desk.state
+    for message in (
+        TrialEnded(number, ENDED, ""),
+        TrialValidated(number, 1.0, 0.5),
+        TrialLengthReached(number, LENGTH, 0.5, closed=False),
+    ):
+        desk.tell(message)
+        assert desk.state == before
+        assert desk.sent == []
+
+
+def test_an_ended_trial_validates_nothing_any_more() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(TrialEnded(0, ENDED, ""))
+    desk.tell(TrialValidated(0, 90.0, 0.1), TrialLengthReached(0, LENGTH, 0.1, closed=False))
+    assert desk.state.best_metric is None
+    assert desk.sent == []
+
+
+@pytest.mark.parametrize(
+    ("smaller_is_better", "best", "best_trial", "of_trial_0"),
+    [(True, 0.2, 2, 0.4), (False, 0.6, 1, 0.6)],
+)
+def test_the_best_metric_follows_its_sign(
+    smaller_is_better: bool, best: float, best_trial: int, of_trial_0: float
+) -> None:
+    desk = experiment(random_plan(3), smaller_is_better=smaller_is_better)
+    desk.tell(TrialValidated(0, 10.0, 0.6))
+    desk.tell(TrialValidated(0, 20.0, 0.4))
+    desk.tell(TrialValidated(1, 10.0, 0.2))
+    assert (desk.state.best_metric, desk.state.best_trial) == (best, best_trial)
+    assert summaries(desk).trials[0].metric == of_trial_0
+
+
+def test_the_first_of_equal_metrics_stays_the_best() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(TrialValidated(1, 10.0, 0.5), TrialValidated(0, 10.0, 0.5))
+    assert desk.state.best_trial == 2
+
+
+def test_a_metric_that_is_no_number_is_never_the_best() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(TrialValidated(0, 10.0, None))
+    assert desk.state.best_metric is None
+    desk.tell(TrialValidated(0, 20.0, 0.5), TrialValidated(0, 30.0, None))
+    assert desk.state.best_metric == 0.5
+    assert summaries(desk).trials[0] == (1, "", 30.0, 0.5)
+
+
+def test_a_stopping_experiment_still_keeps_its_best_metric() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(CancelRequested())
+    desk.tell(TrialValidated(0, 10.0, 0.5))
+    assert desk.state.best_metric == 0.5
+
+
+def test_progress_is_the_share_of_all_training() -> None:
+    # 4 trials of 100 units: 50 / 400, then 100 for a closed trial + 50 of an open one / 400.
+    desk = experiment(random_plan(4))
+    desk.tell(TrialValidated(0, 50.0, 0.5))
+    assert desk.state.progress == 0.125
+    desk.tell(TrialValidated(1, 50.0, 0.5), TrialEnded(0, ENDED, ""))
+    assert desk.state.progress == 0.375
+
+
+def test_progress_never_falls() -> None:
+    # Trial 0 is found invalid after 50 of 400 units: its work no longer counts, yet 0.125 stays.
+    desk = experiment(random_plan(4))
+    desk.tell(TrialValidated(0, 50.0, 0.5))
+    desk.tell(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
+    assert desk.state.progress == 0.125
+
+
+def test_work_done_again_after_a_rollback_is_no_progress() -> None:
+    desk = experiment(random_plan(1))
+    desk.tell(TrialValidated(0, 80.0, 0.5))
+    desk.tell(TrialValidated(0, 60.0, 0.4))
+    assert desk.state.progress == 0.8
+    assert summaries(desk).trials[0].units == 80.0
+    assert desk.state.best_metric == 0.4
+
+
+def test_an_invalid_trial_is_replaced_beyond_max_trials() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(TrialEnded(1, ENDED, ExitReason.INVALID_HP))
+    assert [created.number for created in desk.ever_sent(TrialCreated)] == [0, 1, 2]
+    assert desk.state.trials_open == 2
+
+
+def test_concurrent_trials_are_replaced_as_they_end() -> None:
+    desk = experiment(random_plan(4, concurrent=2))
+    assert desk.state.trials == 2
+    desk.tell(TrialEnded(0, ENDED, ""), TrialEnded(1, Status.ERROR, ExitReason.ERRORED))
+    assert desk.state.trials == 4
+    assert desk.state.trials_open == 2
+
+
+def test_the_step_era_creates_every_trial_at_once() -> None:
+    assert experiment(random_plan(4, concurrent=2, rules=STEP_ERA)).state.trials == 4
+
+
+def test_two_experiments_never_share_a_trials_id() -> None:
+    # Blocks of 64: the first experiment takes 1..64 and uses 3, the second begins at 65.
+    rows: dict[tuple[str, str], RowSeen] = {}
+    one, two = Desk("experiment#1", rows), Desk("experiment#2", rows)
+    one.tell(submitted(random_plan(3)))
+    two.tell(submitted(random_plan(2), experiment_id=2))
+    assert [created.trial_id for created in two.ever_sent(TrialCreated)] == [65, 66]
+    one.tell(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
+    assert [created.trial_id for created in one.ever_sent(TrialCreated)] == [1, 2, 3, 4]
+
+
+def test_the_generators_key_is_written_once_in_624_draws() -> None:
+    # The key is twisted with the first draw. A trial draws 2 + 4 + 1 words: 2 more fit easily.
+    desk = experiment(random_plan(4, concurrent=2))
+    desk.tell(TrialEnded(0, ENDED, ""))
+    assert "generator" not in desk.parts_written
+    assert desk.state.trials == 3
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> None:
+    """Lets the search answer the next event with these operations, as a method with rungs would."""
+
+    def handle(
+        plan: SearchPlan, state: SearchState, generator: Generator, event: Event, create_max: int
+    ) -> SearchStep:
+        shutdown = any(isinstance(operation, Shutdown) for operation in operations)
+        return SearchStep(evolve(state, shutdown=shutdown), operations, more=False)
+
+    monkeypatch.setattr(experiments.search, "handle", handle)
+
+
+def test_a_promoted_trial_is_told_its_length_and_the_reporter_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = experiment(random_plan(2))
+    scripted(monkeypatch, TrainTo(1, 400))
+    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=False))
+    assert desk.sent_to("trial#1") == [WorkAssigned(None, False)]
+    assert desk.sent_to("trial#2") == [WorkAssigned(400, False)]
+
+
+def test_a_last_length_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = experiment(random_plan(2))
+    scripted(monkeypatch, TrainTo(0, 400), Close(0), Close(1))
+    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=False))
+    assert desk.sent_to("trial#1") == [WorkAssigned(400, True)]
+    assert desk.sent_to("trial#2") == [WorkAssigned(None, True)]
+
+
+def test_an_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = experiment(random_plan(3))
+    desk.tell(TrialEnded(1, ENDED, ""))
+    scripted(monkeypatch, TrainTo(1, 400), Close(77))
+    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
+    assert desk.sent == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "stopping"),
+    [(False, Status.STOPPING_COMPLETED), (True, Status.STOPPING_ERROR)],
+)
+def test_a_search_may_shut_down_while_trials_are_open(
+    failure: bool, stopping: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = experiment(random_plan(2))
+    scripted(monkeypatch, Shutdown(failure))
+    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
+    assert desk.state.status is stopping
+    assert [send.to for send in desk.sent] == ["trial#1", "trial#2"]

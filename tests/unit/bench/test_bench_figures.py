@@ -1,0 +1,114 @@
+"""The bench measures what it says: its rows, its decisions, its peers, its command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import cli, peers, trials, writes
+from bench.figures import QUICK, Row, at_least, at_most, beats, number, unmeasured
+from bench.machine import Machine, header
+from control_plane.state.metering import Bill
+from control_plane.state.table import Expect, Key, Put
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (at_least("", 300, 300, "x"), "met"),
+        (at_least("", 299, 300, "x"), "missed"),
+        (at_most("", 20, 20, "x"), "met"),
+        (at_most("", 21, 20, "x"), "missed"),
+        (beats("", 2, 1, "x", beside=""), "met"),
+        (beats("", 1, 1, "x", beside=""), "missed"),
+        (beats("", 1, None, "x", beside=""), "not measured"),
+        (unmeasured("", "why"), "not measured"),
+    ],
+)
+def test_a_row_says_whether_its_target_was_met(row: Row, verdict: str) -> None:
+    assert row.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234.5, "1,234"), (12.345, "12.3"), (0.1234, "0.123"), (100.0, "100")]
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_decision_is_a_message_that_the_journal_says_was_folded() -> None:
+    body = json.dumps(
+        {"in": [{"messages": [["A", {}], ["B", {}]]}, {"messages": [["A", {}]]}], "command": []}
+    )
+    journal = Put(Key("trial#1", "Z#000000000002"), 1, body.encode(), Expect.ABSENT)
+    mail = Put(Key("pool#default", "M#1"), 1, b"{}", Expect.ABSENT)
+    account = writes.Account()
+    account.take((journal, mail), Bill(9, 100))
+    account.take((mail,), Bill(3, 50))  # the agent's session: it folds nothing
+    assert account.decisions == [3, 0]
+    assert account.per_decision() == [3.0]  # 9 units, 3 messages
+    assert account.units_per_decision() == 4.0  # 12 units, 3 messages
+
+
+def test_every_trial_of_a_load_completes() -> None:
+    # run() raises unless all of them have.
+    assert trials.run(trials.Load(20, concurrent=0)) > 0
+
+
+def test_a_peer_that_fails_is_a_line_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    measured = peers.measure("optuna", 1)
+    assert measured.rate is None
+    assert "No module named" in measured.text
+
+
+def test_a_peer_that_hangs_is_ended() -> None:
+    measured = peers.measure("optuna", 1, seconds_max=0.01)
+    assert measured.text == "not measured: no end after 0 s"
+
+
+def test_a_figure_that_breaks_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(scale: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setitem(cli.FIGURES, "cluster", broken)
+    monkeypatch.setitem(cli.FIGURES, "peers", lambda scale: iter([at_least("x", 1, 1, "y")]))
+    assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 0
+    out = capsys.readouterr().out
+    assert "RuntimeError: no luck" in out
+    assert " met " in out
+
+
+def test_a_busy_machine_is_warned_about() -> None:
+    idle = Machine(cores=2, python="3", sqlite="3", system="s", load=1.0, sync_ms=1.0)
+    assert "warning" not in header(idle)
+    assert "warning: the machine is busy" in header(idle._replace(load=1.1))
+
+
+def test_the_costs_of_small_experiments_stay_below_the_target() -> None:
+    rows = {row.what: row for row in writes.writes(QUICK)}
+    assert rows["write units per decision, 30 trials"].verdict == "met"
+
+
+def test_it_runs_from_anywhere_and_prints_json(tmp_path: Path) -> None:
+    line = [sys.executable, str(ROOT / "bench" / "__main__.py"), "--quick", "--json"]
+    only = ["--only", "trials", "--only", "commands"]
+    done = subprocess.run(
+        [*line, *only],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["machine"]["quick"] is True
+    assert len(found["rows"]) == 6
+    assert all(row["verdict"] in ("met", "missed") for row in found["rows"])
+    assert "run 1 of 1" in done.stderr
