@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 Unit = Literal["steps", "batches", "records", "epochs"]
@@ -45,8 +46,10 @@ class Lengths:
 
 
 def global_batch_size(hparams: Mapping[str, object]) -> int:
-    """The trial's global batch size, 1 where it is missing or no positive number."""
+    """The trial's global batch size, 1 where it is missing or no positive finite number."""
     found = hparams.get("global_batch_size")
     if isinstance(found, bool) or not isinstance(found, int | float):
+        return 1
+    if isinstance(found, float) and not isfinite(found):
         return 1
     return max(1, int(found))

@@ -6,6 +6,7 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 `max_restarts` ends it, a loss of its machine never does.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -81,7 +82,7 @@ class Allocation:
 @dataclass(frozen=True)
 class TrialState:
     """The head. Lengths are in batches except `length_units`; `revision` counts changes of
-    directives.
+    directives; `metric` is of the last validation, at `metric_steps`.
     """
 
     trial_id: int
@@ -100,6 +101,7 @@ class TrialState:
     answered: int = 0
     steps: int = 0
     metric: float | None = None
+    metric_steps: int | None = None
     best_metric: float | None = None
     restarts: int = 0
     losses: int = 0
@@ -329,9 +331,26 @@ def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> Tr
         smaller = state.settings.smaller_is_better
         if best is None or (message.metric < best if smaller else message.metric > best):
             best = message.metric
+    _measure_checkpoint(state, message, turn)
     validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
     turn.send(addresses.experiment(state.experiment_id), validated)
-    return evolve(state, steps=steps, metric=message.metric, best_metric=best)
+    return evolve(
+        state,
+        steps=steps,
+        metric=message.metric,
+        metric_steps=message.steps,
+        best_metric=best,
+    )
+
+
+def _measure_checkpoint(state: TrialState, message: ValidationReported, turn: Turn) -> None:
+    """A checkpoint's metric is that of the validation at its step, which may come after it."""
+    if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
+        return
+    name = f"checkpoint/{state.checkpoint.uuid}"
+    record = turn.part(name, CheckpointRecord)
+    if record is not None:
+        turn.write_part(name, dataclasses.replace(record, metric=message.metric))
 
 
 def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialState:
@@ -349,7 +368,7 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
 
 def _checkpointed(state: TrialState, message: CheckpointReported, turn: Turn) -> TrialState:
     checkpoint = message.checkpoint
-    metric = state.metric if state.steps == checkpoint.steps_completed else None
+    metric = state.metric if state.metric_steps == checkpoint.steps_completed else None
     record = CheckpointRecord(
         checkpoint, message.size_bytes, message.files, metric, turn.now_ms, message.metadata
     )
@@ -374,10 +393,11 @@ def _exited(
         return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
     if message.reason in ("preempted", "idle"):
         return _released(state, allocation, turn)
-    if message.reason == "lost":
-        return _released(evolve(state, losses=state.losses + 1), allocation, turn)
     if allocation.wish is Wish.KILL and state.experiment_status.stopping:
         return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
+    if message.reason in ("lost", "killed"):
+        # Nobody here asked for a kill: its agent was stopped.
+        return _released(evolve(state, losses=state.losses + 1), allocation, turn)
     return _failed(state, allocation, message, turn)
 
 

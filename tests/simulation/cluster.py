@@ -81,7 +81,7 @@ class Cluster:
         table = self.faults(WatchedTable(opened, self.shadow), self.processes)
         self.processes += 1
         engine = Engine(table, lambda: self.now_ms)
-        return Host(opened, engine, AgentService(engine, _spec, _stored))
+        return Host(opened, engine, AgentService(engine, spec_of, store_log))
 
     def close(self) -> None:
         self.host.table.close()
@@ -228,7 +228,10 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
     }
 
 
-def _spec(experiment: ExperimentState, definition: Definition, trial: TrialState) -> dict[str, Any]:
+def spec_of(
+    experiment: ExperimentState, definition: Definition, trial: TrialState
+) -> dict[str, Any]:
+    """What the scripts look at."""
     return {
         "experiment_id": experiment.experiment_id,
         "trial_id": trial.trial_id,
@@ -238,6 +241,7 @@ def _spec(experiment: ExperimentState, definition: Definition, trial: TrialState
     }
 
 
-def _stored(trial_id: int, chunk: LogChunk) -> Put:
+def store_log(trial_id: int, chunk: LogChunk) -> Put:
+    """The chunk's text in its index row."""
     key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)

@@ -1,0 +1,89 @@
+"""Mutants of commits: a table that drops one family of conditions from every commit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+
+from control_plane.actors.agent import SESSIONS
+from control_plane.dispatch.head import HEAD, PARTS
+from control_plane.dispatch.mailbox import MAIL, TIMERS
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import Delete, Expect, Put, StateTable, Write
+
+
+class Family(Enum):
+    """Which write the condition is on, and what it says."""
+
+    HEAD = "the head of an actor is at the revision that was read"
+    BIRTH = "an actor that is constructed is not there yet"
+    NO_ACTOR = "an actor whose mail is dropped is still not there"
+    CONSUMED = "a message that was folded is still there"
+    NEW_MAIL = "no message has the id of a new one"
+    GUARD = "a row outside the actor that a step decided upon has not moved on"
+    SESSION = "an agent's session is at the revision that was read"
+    LEASE = "a lease is at the revision that was read"
+    ATTEMPTS = "a message whose attempts are raised has not moved on"
+    EXPIRY = "a row that has expired was not prolonged"
+    BESIDE = "no command was carried out under this idempotency key"
+    JOURNAL = "no journal row has this revision"
+    DROPPED = "no journal row says yet that this message was dropped"
+    SPILLED = "the part of a spilled outbox is still there"
+
+
+class WithoutCondition(TableDecorator):
+    """Commits everything as asked, but for the conditions of some families."""
+
+    def __init__(self, table: StateTable, families: frozenset[Family]) -> None:
+        super().__init__(table)
+        self._families = families
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        by_actor = any(write.key.sort == HEAD and isinstance(write, Put) for write in writes)
+        kept = [self._stripped(write, by_actor) for write in writes]
+        self.table.commit(kept)
+
+    def _stripped(self, write: Write, by_actor: bool) -> Write:
+        if family_of(write, by_actor) not in self._families:
+            return write
+        return replace(write, expect=Expect.ANYTHING)
+
+
+def family_of(write: Write, by_actor: bool) -> Family | None:
+    """The family of a write's condition; `by_actor`: the commit is one of an actor."""
+    partition, sort = write.key
+    if write.expect is Expect.ANYTHING:
+        return None
+    if sort == HEAD:
+        return _of_head(write)
+    if sort.startswith((MAIL, TIMERS)):
+        return _of_mail(write)
+    if partition.startswith("idempotency#"):
+        return Family.BESIDE if isinstance(write, Put) else Family.EXPIRY
+    if by_actor and isinstance(write, Put) and not sort.startswith("Z#"):
+        return Family.GUARD
+    return _of_other(partition, sort)
+
+
+def _of_head(write: Write) -> Family:
+    if not isinstance(write, Put):
+        return Family.NO_ACTOR
+    return Family.BIRTH if write.expect is Expect.ABSENT else Family.HEAD
+
+
+def _of_mail(write: Write) -> Family:
+    if isinstance(write, Delete):
+        return Family.CONSUMED
+    return Family.NEW_MAIL if write.expect is Expect.ABSENT else Family.ATTEMPTS
+
+
+def _of_other(partition: str, sort: str) -> Family | None:
+    if sort.startswith("Z#dropped#"):
+        return Family.DROPPED
+    if sort.startswith("Z#"):
+        return Family.JOURNAL
+    if sort.startswith(f"{PARTS}outbox/"):
+        return Family.SPILLED
+    if partition == SESSIONS:
+        return Family.SESSION
+    return Family.LEASE if partition.startswith("leases#") else None

@@ -1,0 +1,295 @@
+"""The tests of the tests: without any one condition of the commits, a check fails.
+
+Each check is a race that the condition decides, played as it is and with the family of conditions
+taken out. Three families are guarded by another condition of the same commit; the last test says
+so, by leaving them out.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from control_plane.actors.agent import leases_of
+from control_plane.actors.messages import (
+    AgentEnrolled,
+    CancelRequested,
+    ExperimentStatusChanged,
+    KillRequested,
+    PoolConfigured,
+    SlotsRequested,
+    Status,
+    WorkAssigned,
+)
+from control_plane.actors.step import Refused
+from control_plane.agents.leases import mark_lost
+from control_plane.agents.reports import Report
+from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.dispatch import due, mailbox
+from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.head import HEAD
+from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
+from control_plane.state.table import Conflict, Expect, Key, Put
+from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, submitted
+from tests.simulation.conditions import Family, WithoutCondition
+from tests.simulation.scenarios import SCENARIOS, hold
+from tests.simulation.test_crash_proof import undisturbed
+from tests.simulation.test_races import play, put_mail
+from tests.simulation.scripted_agent import train_at_once
+from tests.simulation.watch import Shadow
+
+EXPERIMENT = "experiment#1"
+TRIAL = "trial#1"
+# The journal's key holds the head's next revision: the two conditions say the same.
+SAID_TWICE = frozenset({Family.JOURNAL})
+REDUNDANT = (Family.JOURNAL, Family.DROPPED, Family.SPILLED)
+
+Check = Callable[[Cluster], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Without `family`, `check` fails."""
+
+    family: Family
+    check: Check
+
+
+def a_later_command_is_not_undone(cluster: Cluster) -> None:
+    """A kill while a cancel is on its way: the cancel must find it."""
+    cluster.add_agent("a", 1, hold)
+    cluster.submit(1)
+    kill = _racing(cluster, lambda: cluster.engine.command(EXPERIMENT, KillRequested()))
+    kill.command(EXPERIMENT, CancelRequested())
+    assert cluster.shadow.state(EXPERIMENT).status is Status.STOPPING_KILLED
+
+
+def an_actor_is_constructed_once(cluster: Cluster) -> None:
+    """A pool that another request has configured, and an agent has joined, meanwhile."""
+    pool = "pool#other"
+
+    def act() -> None:
+        cluster.engine.command(pool, PoolConfigured("other"))
+        agent = AgentEnrolled("a", "other", ((0, "cpu", "a-0", "cpu"),))
+        cluster.engine.command("agent#a", agent)
+
+    _racing(cluster, act).command(pool, PoolConfigured("other"))
+    assert cluster.shadow.state(pool).slots == 1
+
+
+def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
+    engine = cluster.engine
+    with pytest.raises(Crash):
+        _crashing(cluster, 2).command(EXPERIMENT, submitted(1, 1))
+
+    def act(partition: str) -> None:
+        engine.advance(TRIAL)
+        put_mail(engine, TRIAL, EXPERIMENT, 99, [ExperimentStatusChanged(Status.PAUSED)])
+
+    Engine(TearingTable(engine.table, act, HEAD), engine.clock).advance(TRIAL)
+    engine.advance(TRIAL)
+    assert cluster.shadow.state(TRIAL).experiment_status is Status.PAUSED
+
+
+def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
+    """The backstop read the message; somebody folded it before it became a dead letter."""
+    cluster.submit(1)
+    key = put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    row = cluster.engine.table.get(key)
+    assert row is not None
+    cluster.engine.advance(TRIAL)
+    with suppress(Conflict):
+        cluster.engine.dead_letter(mailbox.read_mail(row))
+    assert cluster.shadow.state(TRIAL).status is Status.ACTIVE
+
+
+def two_posts_of_one_moment_both_arrive(cluster: Cluster) -> None:
+    """Two processes post as the same sender in the same millisecond, each for the first time."""
+    pool = f"pool#{POOL}"
+    with pytest.raises(Crash):
+        _crashing(cluster, 2).post(pool, SlotsRequested(88, 1, 1, "1"), sender="audit")
+    try:
+        _engine(cluster).post(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
+    except Conflict:
+        cluster.now_ms += 1
+        _engine(cluster).post(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
+    cluster.engine.advance(pool)
+    assert cluster.shadow.state(pool).queued == 2
+
+
+def ids_are_given_out_once(cluster: Cluster) -> None:
+    act = lambda: cluster.engine.command("experiment#2", submitted(2, 3))  # noqa: E731
+    _racing(cluster, act).command(EXPERIMENT, submitted(1, 3))
+    owners = sorted(trial.experiment_id for trial in cluster.shadow.states("trial"))
+    assert owners == [1, 1, 1, 2, 2, 2]
+
+
+def a_report_is_folded_once(cluster: Cluster) -> None:
+    """The same call at two hosts: the second starts before the first has ended."""
+    agent = cluster.add_agent("a", 1, train_at_once)
+    cluster.submit(1)
+    agent.sync()
+    agent.work()
+    run = agent.runs["1.1"]
+    reports = tuple(Report(1, 1, writer, offset, line) for writer, offset, line in run.lines)
+    request = SyncRequest(agent.epoch, ("1.1",), reports)
+    act = lambda: cluster.host.service.sync("a", request)  # noqa: E731
+    _service(_racing(cluster, act)).sync("a", request)
+    folded = [name for name, _ in cluster.shadow.folded(TRIAL)]
+    assert folded.count("LengthReported") == 1
+    assert folded.count("AllocationExited") == 1
+
+
+def an_agent_that_was_heard_of_is_not_lost(cluster: Cluster) -> None:
+    """It renews its lease between the pass's reading and its verdict."""
+    agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
+    cluster.now_ms += 15_000
+    for agent in agents[1:]:
+        agent.sync()
+    mark_lost(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.follow)
+    # a was last heard of 31 s ago, the others 16 s; one of four is no outage of ours.
+    cluster.now_ms += 16_000
+    racing = _racing(cluster, agents[0].sync)
+    assert mark_lost(racing.table, POOL, cluster.now_ms, racing.follow) == ()
+    assert not cluster.shadow.state("agent#a").lost
+
+
+def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
+    """The pass marks the agent between its call's reading of the lease and the renewal."""
+    agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
+    cluster.now_ms += 15_000
+    for agent in agents[1:]:
+        agent.sync()
+    mark_lost(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.follow)
+    cluster.now_ms += 16_000
+    lost: list[str] = []
+
+    def act() -> None:
+        engine = cluster.engine
+        lost.extend(mark_lost(engine.table, POOL, cluster.now_ms, lambda addresses: None))
+
+    agents[0].service = _service(_racing(cluster, act))
+    with suppress(Refused):
+        agents[0].sync()
+    assert lost == ["a"]
+    row = cluster.shadow.rows[Key(leases_of(POOL), "a")]
+    assert b'"lost":true' in row.body
+
+
+def an_attempt_does_not_bring_a_message_back(cluster: Cluster) -> None:
+    """Another engine folds the message while an attempt is counted."""
+    cluster.submit(1)
+    put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
+    due.drive(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
+    cluster.now_ms += 10_000
+    due.drive(cluster.engine)
+    folded = [name for name, _ in cluster.shadow.folded(TRIAL)]
+    assert folded.count("WorkAssigned") == 1
+    assert cluster.shadow.mail() == []
+
+
+def a_row_that_is_prolonged_does_not_expire(cluster: Cluster) -> None:
+    table, key = cluster.engine.table, Key("idempotency#me", "k")
+    table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=cluster.now_ms)])
+    later = Put(key, 2, b"", Expect.PRESENT, due_ms=cluster.now_ms + 60_000)
+    due.drive(_racing(cluster, lambda: table.commit([later])))
+    assert table.get(key) is not None
+
+
+def a_command_is_carried_out_once(cluster: Cluster) -> None:
+    """The same request at two hosts, under one idempotency key."""
+    enrolled = AgentEnrolled("a", POOL, ())
+    beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.ABSENT),)
+
+    def act() -> None:
+        cluster.engine.command("agent#a", enrolled, beside=lambda reply: beside)
+
+    with suppress(Conflict):
+        _racing(cluster, act).command("agent#a", enrolled, beside=lambda reply: beside)
+    assert cluster.shadow.state("agent#a").epoch == 1
+
+
+MUTANTS = (
+    Mutant(Family.HEAD, a_later_command_is_not_undone),
+    Mutant(Family.BIRTH, an_actor_is_constructed_once),
+    Mutant(Family.NO_ACTOR, mail_is_not_dropped_when_its_actor_has_come),
+    Mutant(Family.CONSUMED, a_message_that_was_folded_is_not_buried),
+    Mutant(Family.NEW_MAIL, two_posts_of_one_moment_both_arrive),
+    Mutant(Family.GUARD, ids_are_given_out_once),
+    Mutant(Family.SESSION, a_report_is_folded_once),
+    Mutant(Family.LEASE, an_agent_that_was_heard_of_is_not_lost),
+    Mutant(Family.LEASE, a_lease_that_was_lost_is_not_renewed),
+    Mutant(Family.ATTEMPTS, an_attempt_does_not_bring_a_message_back),
+    Mutant(Family.EXPIRY, a_row_that_is_prolonged_does_not_expire),
+    Mutant(Family.BESIDE, a_command_is_carried_out_once),
+)
+each_mutant = pytest.mark.parametrize(
+    "mutant", MUTANTS, ids=lambda mutant: f"{mutant.family.name}-{mutant.check.__name__}"
+)
+
+
+@each_mutant
+def test_the_check_passes_with_every_condition(mutant: Mutant, tmp_path: Path) -> None:
+    run(mutant.check, tmp_path, frozenset())
+
+
+@each_mutant
+def test_the_check_fails_without_the_condition(mutant: Mutant, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as raised:
+        run(mutant.check, tmp_path, SAID_TWICE | {mutant.family})
+    assert raised.traceback[-1].name == mutant.check.__name__
+
+
+def test_every_family_has_a_mutant_or_a_reason() -> None:
+    assert {mutant.family for mutant in MUTANTS} | set(REDUNDANT) == set(Family)
+
+
+@pytest.mark.parametrize("family", REDUNDANT, ids=lambda family: family.name)
+def test_a_condition_that_repeats_another_is_not_missed(family: Family, tmp_path: Path) -> None:
+    """JOURNAL: a journal row is keyed by the revision that the head's condition guards. DROPPED:
+    the same commit deletes the message, which must be there. SPILLED: a part goes in a commit that
+    the head's condition guards.
+    """
+    for n, mutant in enumerate(MUTANTS):
+        folder = tmp_path / f"{n}"
+        folder.mkdir()
+        run(mutant.check, folder, frozenset({family}))
+    for scenario in SCENARIOS:
+        cluster = Cluster(tmp_path / f"{scenario.name}.db", _without(frozenset({family})))
+        play(scenario, cluster)
+        assert undisturbed(scenario)[1] == cluster.shadow.commits
+
+
+def run(check: Check, folder: Path, families: frozenset[Family]) -> None:
+    """Plays a check; without conditions, it is the check that must notice, not the shadow."""
+    shadow = Shadow(lenient=bool(families))
+    cluster = Cluster(folder / "table.db", _without(families), shadow=shadow)
+    try:
+        cluster.add_pool()
+        check(cluster)
+    finally:
+        cluster.close()
+
+
+def _without(families: frozenset[Family]) -> Callable[..., WithoutCondition]:
+    return lambda table, process: WithoutCondition(table, families)
+
+
+def _engine(cluster: Cluster) -> Engine:
+    """Another process: an engine with no memory on the same file."""
+    return Engine(cluster.engine.table, cluster.engine.clock)
+
+
+def _crashing(cluster: Cluster, crash_at: int) -> Engine:
+    return Engine(CrashingTable(cluster.engine.table, crash_at), cluster.engine.clock)
+
+
+def _racing(cluster: Cluster, act: Callable[[], object]) -> Engine:
+    """Another process, slower: somebody else acts between its reading and its first commit."""
+    return Engine(InterleavingTable(cluster.engine.table, act), cluster.engine.clock)
+
+
+def _service(engine: Engine) -> AgentService:
+    return AgentService(engine, spec_of, store_log)

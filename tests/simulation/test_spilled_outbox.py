@@ -1,0 +1,76 @@
+"""An outbox too long for one commit is sent whatever happens after the commit that spilled it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from control_plane.actors.messages import CancelRequested, PauseRequested, Status
+from control_plane.dispatch.engine import Engine
+from control_plane.state.faults import Crash, CrashingTable, When
+from tests.simulation.cluster import POOL, Cluster, submitted
+from tests.simulation.scenarios import hold
+
+EXPERIMENT = "experiment#1"
+TRIALS = 120
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "table.db")
+    made.add_pool()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_it_is_sent_though_nobody_asks_again(cluster: Cluster, commit: int, when: When) -> None:
+    """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
+    cluster.submit(TRIALS)
+    dying = CrashingTable(cluster.engine.table, commit, when)
+    with pytest.raises(Crash):
+        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
+    for _ in range(20):
+        cluster.now_ms += 1_000
+        cluster.tick()
+    lost = (commit, when) == (1, "before")
+    expected = Status.ACTIVE if lost else Status.PAUSED
+    assert {t.experiment_status for t in cluster.shadow.states("trial")} == {expected}
+    assert cluster.shadow.state(f"pool#{POOL}").queued == (TRIALS if lost else 0)
+    assert not [key for key in cluster.shadow.rows if key.sort.startswith("P#outbox/")]
+    assert cluster.shadow.mail() == []
+
+
+def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Cluster) -> None:
+    """A message, not a command, spills this one: 120 trials and the agent hear of it."""
+    cluster.submit(TRIALS)
+    agent = cluster.add_agent("a", TRIALS, hold)
+    cluster.round()
+    assert cluster.shadow.draining
+    assert len(agent.runs) == TRIALS
+    assert {t.allocation.agent for t in cluster.shadow.states("trial")} == {"a"}
+
+
+def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
+    """Every trial hears PAUSED before it hears of the end."""
+    cluster.submit(TRIALS)
+    with pytest.raises(Crash):
+        dying = CrashingTable(cluster.engine.table, 1, "after")
+        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
+    cluster.engine.command(EXPERIMENT, CancelRequested())
+    cluster.settle()
+    for trial in cluster.shadow.states("trial"):
+        folded = cluster.shadow.folded(f"trial#{trial.trial_id}")
+        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert told == ["PAUSED", "STOPPING_CANCELED"]
+
+
+def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
+    """A spilled experiment holds up nobody else."""
+    cluster.submit(TRIALS)
+    with pytest.raises(Crash):
+        dying = CrashingTable(cluster.engine.table, 1, "after")
+        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
+    cluster.command("experiment#2", submitted(2, 2))
+    assert sum(t.experiment_id == 2 for t in cluster.shadow.states("trial")) == 2

@@ -1,0 +1,138 @@
+"""The agent's sessions and what belongs on it."""
+
+import json
+
+import pytest
+
+from control_plane.actors.agent import Desired, leases_of
+from control_plane.actors.messages import (
+    AgentDeclaredLost,
+    AgentEnrolled,
+    AgentJoined,
+    AllocationPlaced,
+    AllocationRemoved,
+)
+from tests.unit.actors.desk import Desk
+
+SLOTS = ((0, "cuda", "u0", "T4"), (1, "cuda", "u1", "T4"))
+ENROLLED = AgentEnrolled("a", "default", SLOTS, "1.0")
+
+
+def agent(*messages: object) -> Desk:
+    desk = Desk("agent#a")
+    desk.tell(ENROLLED, *messages)
+    return desk
+
+
+def lease(desk: Desk) -> object:
+    return json.loads(desk.row(leases_of("default"), "a").body)
+
+
+def test_an_agent_enrols_with_its_first_session() -> None:
+    desk = Desk("agent#a")
+    assert desk.tell(ENROLLED) == 1
+    assert desk.sent_to("pool#default") == [AgentJoined("a", 1, (0, 1))]
+    assert desk.row("agents", "a").body == b"default"
+    assert json.loads(desk.row("sessions", "a").body) == {"epoch": 1}
+    assert lease(desk) == {"epoch": 1, "renewed_ms": desk.now_ms, "lost": False}
+
+
+def test_a_new_session_raises_the_epoch_in_every_row_that_an_old_one_writes() -> None:
+    desk = agent()
+    desk.now_ms = 5_000
+    assert desk.tell(ENROLLED) == 2
+    assert json.loads(desk.row("sessions", "a").body)["epoch"] == 2
+    assert lease(desk) == {"epoch": 2, "renewed_ms": 5_000, "lost": False}
+    assert desk.sent_to("pool#default") == [AgentJoined("a", 2, (0, 1))]
+
+
+def test_what_was_acknowledged_outlives_the_session() -> None:
+    desk = agent()
+    kept = desk.row("sessions", "a")
+    desk.rows["sessions", "a"] = kept._replace(body=b'{"epoch": 1, "acked": {"4.1": {"0": 512}}}')
+    desk.tell(ENROLLED)
+    assert json.loads(desk.row("sessions", "a").body) == {
+        "epoch": 2,
+        "acked": {"4.1": {"0": 512}},
+    }
+
+
+def test_a_lost_agent_may_enrol_again() -> None:
+    desk = agent()
+    kept = desk.row(leases_of("default"), "a")
+    desk.rows[leases_of("default"), "a"] = kept._replace(
+        body=b'{"epoch": 1, "renewed_ms": 1, "lost": true}'
+    )
+    desk.tell(AgentDeclaredLost(1))
+    assert desk.state.lost
+    desk.tell(ENROLLED)
+    assert not desk.state.lost
+    assert lease(desk) == {"epoch": 2, "renewed_ms": desk.now_ms, "lost": False}
+
+
+def test_what_is_placed_is_desired_until_it_is_removed() -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)), AllocationPlaced(5, 1, (1,)))
+    assert desk.state.desired == (Desired(4, 1, (0,)), Desired(5, 1, (1,)))
+    desk.tell(AllocationRemoved(4, 1))
+    assert desk.state.desired == (Desired(5, 1, (1,)),)
+
+
+def test_every_change_of_what_is_desired_has_a_revision_of_its_own() -> None:
+    desk = agent()
+    revisions = [desk.state.revision]
+    for message in (AllocationPlaced(4, 1, (0,)), AllocationRemoved(4, 1), ENROLLED):
+        desk.tell(message)
+        revisions.append(desk.state.revision)
+    assert revisions == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("message", [AllocationPlaced(4, 1, (0,)), AllocationRemoved(9, 1)])
+def test_a_word_that_changes_nothing_has_no_revision(message: object) -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)))
+    before = desk.state
+    desk.tell(message)
+    assert desk.state == before
+
+
+def test_allocations_of_one_trial_are_kept_apart() -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)), AllocationPlaced(4, 2, (1,)))
+    desk.tell(AllocationRemoved(4, 1))
+    assert desk.state.desired == (Desired(4, 2, (1,)),)
+
+
+def test_a_new_session_still_wants_what_ran() -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)))
+    desk.tell(ENROLLED)
+    assert desk.state.desired == (Desired(4, 1, (0,)),)
+
+
+def test_an_agent_that_was_given_up_wants_nothing() -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)))
+    desk.tell(AgentDeclaredLost(1))
+    assert desk.state.desired == ()
+    assert desk.state.lost
+    desk.tell(ENROLLED)
+    assert desk.state.desired == ()
+
+
+def test_giving_up_an_older_session_changes_nothing() -> None:
+    desk = agent(ENROLLED, AllocationPlaced(4, 1, (0,)))
+    before = desk.state
+    desk.tell(AgentDeclaredLost(1))
+    assert desk.state == before
+
+
+@pytest.mark.parametrize(
+    "message", [AllocationPlaced(4, 1, (0,)), AllocationRemoved(4, 1), AgentDeclaredLost(1)]
+)
+def test_only_an_enrolment_makes_an_agent(message: object) -> None:
+    desk = Desk("agent#a")
+    desk.tell(message)
+    assert desk.state is None
+
+
+def test_an_agent_goes_on_without_a_message_it_cannot_take() -> None:
+    desk = agent(AllocationPlaced(4, 1, (0,)))
+    before = desk.state
+    desk.bury(AllocationRemoved(4, 1))
+    assert desk.state == before

@@ -1,0 +1,157 @@
+"""The ordered map in parts against a dict and a sorted list."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_plane.actors.ordered import LEAF_MAX, Directory, Leaf, Ordered
+from control_plane.actors.step import RowSeen, Turn
+
+
+class Shelf:
+    """Keeps parts between turns; `written` are the names that the last change wrote."""
+
+    def __init__(self, leaf_max: int) -> None:
+        self.parts: dict[str, object] = {}
+        self.written: list[str] = []
+        self._leaf_max = leaf_max
+
+    def part(self, name: str) -> object | None:
+        return self.parts.get(name)
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        raise AssertionError("an ordered map reads no rows")
+
+    def map(self) -> Ordered:
+        return Ordered(self._turn(), "queue", self._leaf_max)
+
+    def put(self, key: str, value: object) -> None:
+        turn = self._turn()
+        Ordered(turn, "queue", self._leaf_max).put(key, value)
+        self._keep(turn)
+
+    def remove(self, key: str) -> None:
+        turn = self._turn()
+        Ordered(turn, "queue", self._leaf_max).remove(key)
+        self._keep(turn)
+
+    def leaves(self) -> list[Leaf]:
+        return [part for part in self.parts.values() if isinstance(part, Leaf)]
+
+    def _turn(self) -> Turn:
+        return Turn("pool#default", 0, self)
+
+    def _keep(self, turn: Turn) -> None:
+        self.written = list(turn.parts)
+        for name, value in turn.parts.items():
+            if value is None:
+                del self.parts[name]
+            else:
+                self.parts[name] = value
+
+
+def filled(count: int, leaf_max: int = LEAF_MAX) -> Shelf:
+    shelf = Shelf(leaf_max)
+    for number in range(count):
+        shelf.put(f"{number:06d}", number)
+    return shelf
+
+
+KEYS = st.text("abc\u00e9\U0001f600", max_size=3)
+CHANGES = st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 9)), max_size=60)
+
+
+@settings(deadline=None, derandomize=True)
+@given(CHANGES, st.integers(2, 5))
+def test_it_is_a_sorted_dict(changes: list[tuple[bool, str, int]], leaf_max: int) -> None:
+    shelf, expected = Shelf(leaf_max), dict[str, int]()
+    for is_put, key, value in changes:
+        if is_put:
+            shelf.put(key, value)
+            expected[key] = value
+        else:
+            shelf.remove(key)
+            expected.pop(key, None)
+        assert len(shelf.written) <= 3
+        assert shelf.map().get(key) == expected.get(key)
+    assert list(shelf.map().items()) == sorted(expected.items())
+    assert all(1 <= len(leaf.entries) <= leaf_max for leaf in shelf.leaves())
+    directory = shelf.parts.get("queue", Directory())
+    assert isinstance(directory, Directory)
+    assert len(directory.leaves) == len(shelf.leaves())
+
+
+def test_an_empty_map_has_nothing() -> None:
+    shelf = Shelf(4)
+    assert shelf.map().get("a") is None
+    assert list(shelf.map().items()) == []
+    shelf.remove("a")
+    assert shelf.written == []
+
+
+def test_removing_what_is_absent_writes_nothing() -> None:
+    shelf = filled(3)
+    for key in ("", "000001x", "zzz"):
+        shelf.remove(key)
+        assert shelf.written == []
+
+
+def test_a_leaf_that_is_full_splits_in_halves() -> None:
+    shelf = filled(LEAF_MAX)
+    assert len(shelf.leaves()) == 1
+    shelf.put("000064", 64)
+    assert sorted(shelf.written) == ["queue", "queue/0", "queue/1"]
+    # 65 entries: 65 // 2 = 32 stay, 33 go.
+    assert sorted(len(leaf.entries) for leaf in shelf.leaves()) == [32, 33]
+
+
+def test_a_leaf_that_is_empty_goes_and_its_number_is_not_used_again() -> None:
+    shelf = filled(5, leaf_max=4)
+    for key in ("000002", "000003", "000004"):
+        shelf.remove(key)
+    assert "queue/1" not in shelf.parts
+    for number in range(5, 9):
+        shelf.put(f"{number:06d}", number)
+    assert "queue/1" not in shelf.parts
+    assert [key for key, _ in shelf.map().items()] == [
+        f"{n:06d}" for n in (0, 1, 5, 6, 7, 8)
+    ]
+
+
+def test_a_key_before_all_others_moves_the_first_leafs_start() -> None:
+    shelf = filled(10, leaf_max=4)
+    shelf.put("", "first")
+    assert next(shelf.map().items()) == ("", "first")
+    assert shelf.map().get("000000") == 0
+
+
+def test_a_change_writes_one_leaf_whatever_the_size() -> None:
+    shelf = filled(2000)
+    shelf.put("000777", "changed")
+    assert len(shelf.written) == 1
+    shelf.remove("001234")
+    assert len(shelf.written) == 1
+    assert len(shelf.leaves()) > 2000 // LEAF_MAX
+
+
+def test_items_are_read_leaf_by_leaf() -> None:
+    shelf = filled(200, leaf_max=4)
+    read: list[str] = []
+
+    class Watched(Shelf):
+        def part(self, name: str) -> object | None:
+            read.append(name)
+            return shelf.part(name)
+
+    next(Watched(4).map().items())
+    assert len(read) == 2
+
+
+def test_changes_of_one_turn_see_each_other() -> None:
+    shelf = Shelf(2)
+    turn = Turn("pool#default", 0, shelf)
+    ordered = Ordered(turn, "queue", 2)
+    for key in "dcba":
+        ordered.put(key, key.upper())
+    ordered.remove("c")
+    assert list(ordered.items()) == [("a", "A"), ("b", "B"), ("d", "D")]
+    assert shelf.parts == {}

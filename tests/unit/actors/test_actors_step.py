@@ -1,0 +1,90 @@
+"""Turns, addresses, and changing a frozen record."""
+
+from dataclasses import FrozenInstanceError, dataclass
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.messages import Status
+from control_plane.actors.pool import PoolState
+from control_plane.actors.step import RowSeen, SetTimer, Turn
+from control_plane.evolve import evolve
+
+
+class Shelf:
+    def part(self, name: str) -> object | None:
+        return {"queue": "stored"}.get(name)
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        return RowSeen(3, f"{partition}/{sort}".encode())
+
+
+def test_a_part_reads_back_as_the_turn_wrote_it() -> None:
+    turn = Turn("pool#default", 0, Shelf())
+    assert turn.part("queue", str) == "stored"
+    turn.write_part("queue", "changed")
+    assert turn.part("queue", str) == "changed"
+    turn.write_part("queue", None)
+    assert turn.part("queue", str) is None
+    assert turn.part("other", str) is None
+
+
+def test_a_part_of_another_type_is_a_fault() -> None:
+    with pytest.raises(AssertionError, match="queue"):
+        Turn("pool#default", 0, Shelf()).part("queue", int)
+
+
+def test_a_turn_collects_what_it_is_told() -> None:
+    turn = Turn("pool#default", 7, Shelf())
+    turn.set_timer(9, "tick")
+    turn.because("so")
+    turn.write_row("p", "s", b"body", seen=turn.row("p", "s"))
+    assert turn.timers == [SetTimer(9, "tick")]
+    assert turn.reasons == ["so"]
+    assert turn.rows[0].seen == RowSeen(3, b"p/s")
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        (addresses.experiment(1), "experiment"),
+        (addresses.trial(2), "trial"),
+        (addresses.pool("big#one"), "pool"),
+        (addresses.agent("a"), "agent"),
+    ],
+)
+def test_an_address_names_its_kind(address: str, kind: str) -> None:
+    assert addresses.kind_of(address) == kind
+
+
+def test_a_status_is_open_stopping_or_final() -> None:
+    assert [status for status in Status if not status.final and not status.stopping] == [
+        Status.ACTIVE,
+        Status.PAUSED,
+    ]
+    assert not any(status.final and status.stopping for status in Status)
+    assert sum(status.final for status in Status) == 3
+
+
+def test_a_record_evolves_into_another() -> None:
+    before = PoolState("default", free=1)
+    after = evolve(before, free=2, queued=3)
+    assert after == PoolState("default", free=2, queued=3)
+    assert before == PoolState("default", free=1)
+    assert hash(after) == hash(PoolState("default", free=2, queued=3))
+    with pytest.raises(FrozenInstanceError):
+        after.free = 9  # type: ignore[misc]
+
+
+def test_a_field_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(AssertionError, match="PoolState has no field {'fre'}"):
+        evolve(PoolState("default"), fre=2)
+
+
+def test_a_record_with_slots_cannot_evolve() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Slotted:
+        a: int
+
+    with pytest.raises(AttributeError):
+        evolve(Slotted(1), a=2)
