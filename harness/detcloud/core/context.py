@@ -90,8 +90,13 @@ def init(
 
 
 def _on_cluster(directory: TrialDirectory) -> Context:
-    spec, report = directory.spec, directory.report.append
+    spec = directory.spec
     store = None if spec.storage is None else build_store(spec.storage)
+
+    def report(kind: str, **fields: object) -> None:
+        directory.report.append(kind, **fields)
+        _announce(kind, **fields)
+
     return _context(spec, directory.directives.read, report, store, on_cluster=True)
 
 
@@ -128,12 +133,19 @@ def _data_folder() -> Path:
 
 
 def _announce(kind: str, **fields: object) -> None:
-    """The reports worth a line on the screen of a run without a cluster."""
+    """The reports worth a line in the trial's log, or on the screen without a cluster."""
     if kind == "metrics" and isinstance(metrics := fields["metrics"], dict):
-        values = " ".join(f"{name}={value}" for name, value in metrics.items())
-        print(f"[detcloud] {fields['group']} at batch {fields['steps_completed']}: {values}")
+        values = " ".join(f"{name}={_shown(value)}" for name, value in metrics.items())
+        text = f"{fields['group']} at batch {fields['steps_completed']}: {values}"
     elif kind == "checkpoint":
-        print(f"[detcloud] checkpoint {fields['uuid']} at batch {fields['steps_completed']}")
+        text = f"checkpoint {fields['uuid']} at batch {fields['steps_completed']}"
+    else:
+        return
+    print(f"[detcloud] {text}", flush=True)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.80}"
 
 
 def _describe(directory: TrialDirectory, code: Path) -> None:

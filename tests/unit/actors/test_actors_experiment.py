@@ -19,7 +19,7 @@ from control_plane.actors.messages import (
 from control_plane.actors.step import Refused
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import SearchPlan
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, random_plan, single_plan, submitted
@@ -197,10 +197,9 @@ def test_an_experiment_whose_trials_all_failed_ends_in_error() -> None:
     ("rules", "final"), [(STEP_ERA, Status.ERROR), (LENGTH_ERA, Status.COMPLETED)]
 )
 def test_trials_stopped_by_their_code_count_as_failed_in_the_step_era_only(
-    rules: object, final: Status
+    rules: Rules, final: Status
 ) -> None:
-    assert rules in (STEP_ERA, LENGTH_ERA)
-    desk = experiment(random_plan(1, rules=STEP_ERA if rules is STEP_ERA else LENGTH_ERA))
+    desk = experiment(random_plan(1, rules=rules))
     desk.tell(ended(0, COMPLETED, ExitReason.USER_REQUESTED_STOP))
     assert desk.state.status is final
 

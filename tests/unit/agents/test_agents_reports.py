@@ -1,0 +1,242 @@
+"""Report lines: what each means to a trial, and that a hostile one means nothing."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_plane.actors.messages import (
+    AllocationExited,
+    CheckpointRef,
+    CheckpointReported,
+    ContainerStateReported,
+    EarlyExitReported,
+    LengthReported,
+    ValidationReported,
+)
+from control_plane.agents.reports import Report, message_of
+from control_plane.dispatch.kinds import encode_for
+
+UUID = "0123abcd-0000-4000-8000-00000000000a"
+SHA256 = "a" * 64
+HUGE = 10**400
+# More digits than Python turns into text.
+ENORMOUS = 10**5000
+
+VALIDATION = {
+    "kind": "metrics",
+    "group": "validation",
+    "steps_completed": 60,
+    "metrics": {"loss": 0.5, "accuracy": 0.9},
+}
+COMPLETED = {"kind": "completed", "length": 100, "metric": 0.5}
+CHECKPOINT = {
+    "kind": "checkpoint",
+    "uuid": UUID,
+    "steps_completed": 40,
+    "path": f"1/4/2/{UUID}",
+    "manifest_sha256": SHA256,
+    "size_bytes": 8,
+    "files": 1,
+    "metadata": {"note": "x"},
+}
+EARLY_EXIT = {"kind": "early_exit", "reason": "INVALID_HP"}
+EXITED = {
+    "kind": "exited",
+    "reason": "errored",
+    "code": 1,
+    "signal": None,
+    "directive_revision": 3,
+    "message": "out of luck",
+}
+OF_TRIAL = [VALIDATION, COMPLETED, CHECKPOINT, EARLY_EXIT]
+
+
+def read(line: dict[str, Any], writer: str = "0") -> object:
+    """What trial 4 hears of a line of its second allocation."""
+    return message_of(Report(4, 2, writer, 100, line), "loss")
+
+
+def test_a_validation_carries_the_searchers_metric() -> None:
+    assert read(VALIDATION) == ValidationReported(2, 60, 0.5)
+    assert message_of(Report(4, 2, "0", 100, VALIDATION), "accuracy") == ValidationReported(
+        2, 60, 0.9
+    )
+
+
+@pytest.mark.parametrize("group", ["training", "Validation", None, ["validation"]])
+def test_other_metrics_say_nothing_to_the_search(group: object) -> None:
+    assert read(VALIDATION | {"group": group}) is None
+
+
+def test_a_validation_without_the_searchers_metric_says_nothing_to_it() -> None:
+    assert read(VALIDATION | {"metrics": {"accuracy": 0.9}}) is None
+
+
+def test_a_completed_length_is_passed_on() -> None:
+    assert read(COMPLETED) == LengthReported(2, 100, 0.5)
+    assert read(COMPLETED | {"metric": 1}) == LengthReported(2, 100, 1.0)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_a_metric_that_is_no_number_comes_as_its_name(name: str) -> None:
+    assert read(COMPLETED | {"metric": name}) == LengthReported(2, 100, None)
+    assert read(VALIDATION | {"metrics": {"loss": name}}) == ValidationReported(2, 60, None)
+
+
+def test_a_checkpoint_is_passed_on() -> None:
+    reference = CheckpointRef(UUID, 4, 40, f"1/4/2/{UUID}", SHA256)
+    assert read(CHECKPOINT) == CheckpointReported(2, reference, 8, 1, {"note": "x"})
+
+
+@pytest.mark.parametrize("reason", ["INVALID_HP", "USER_REQUESTED_STOP"])
+def test_an_early_exit_is_passed_on(reason: str) -> None:
+    assert read(EARLY_EXIT | {"reason": reason}) == EarlyExitReported(2, reason)
+
+
+@pytest.mark.parametrize("state", ["PULLING", "STARTING", "RUNNING"])
+def test_a_containers_state_is_passed_on(state: str) -> None:
+    line = {"kind": "container", "state": state}
+    assert read(line, "agent") == ContainerStateReported(2, state)
+
+
+def test_an_exit_is_passed_on() -> None:
+    assert read(EXITED, "agent") == AllocationExited(2, "errored", 1, 3, "out of luck")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"code": "x"}, AllocationExited(2, "errored", None, 3, "out of luck")),
+        ({"code": True}, AllocationExited(2, "errored", None, 3, "out of luck")),
+        ({"code": HUGE}, AllocationExited(2, "errored", None, 3, "out of luck")),
+        ({"directive_revision": -1}, AllocationExited(2, "errored", 1, 0, "out of luck")),
+        ({"directive_revision": ENORMOUS}, AllocationExited(2, "errored", 1, 0, "out of luck")),
+        ({"directive_revision": None}, AllocationExited(2, "errored", 1, 0, "out of luck")),
+        ({"message": ENORMOUS}, AllocationExited(2, "errored", 1, 3, "")),
+        ({"message": "x" * 9000}, AllocationExited(2, "errored", 1, 3, "x" * 4000)),
+        ({"reason": None}, AllocationExited(2, "errored", 1, 3, "out of luck")),
+        ({"reason": ENORMOUS}, AllocationExited(2, "errored", 1, 3, "out of luck")),
+        ({"reason": "y" * 900}, AllocationExited(2, "y" * 64, 1, 3, "out of luck")),
+    ],
+)
+def test_an_exit_is_heard_whatever_its_trial_wrote_into_it(
+    change: dict[str, Any], expected: AllocationExited
+) -> None:
+    # An exit that is not heard holds its slots for ever.
+    assert read(EXITED | change, "agent") == expected
+
+
+@pytest.mark.parametrize("line", OF_TRIAL, ids=lambda line: line["kind"])
+def test_an_agent_does_not_speak_for_the_trial(line: dict[str, Any]) -> None:
+    assert read(line, "agent") is None
+
+
+@pytest.mark.parametrize("line", [EXITED, {"kind": "container", "state": "RUNNING"}])
+@pytest.mark.parametrize("writer", ["0", "7", "Agent", ""])
+def test_a_trial_does_not_speak_for_the_agent(line: dict[str, Any], writer: str) -> None:
+    assert read(line, writer) is None
+
+
+@pytest.mark.parametrize(
+    "kind", ["environment", "checkpoint_intent", "progress", "exit", "x", "", None, 7, [], {}, True]
+)
+def test_other_kinds_of_lines_say_nothing_to_a_trial(kind: object) -> None:
+    assert read(CHECKPOINT | {"kind": kind}) is None
+    assert read({}) is None
+
+
+BAD_COUNTS = [-1, 1.0, "1", None, True, [1], 1 << 53, HUGE, ENORMOUS, math.nan]
+BAD_METRICS = ["0.5", "nan", "", None, True, [0.5], {}, HUGE, -HUGE, math.nan, math.inf]
+BAD_PATHS = [
+    "",
+    "/",
+    f"/1/4/2/{UUID}",
+    f"1/4/2/{UUID}/",
+    f"1//4/2/{UUID}",
+    f"../4/2/{UUID}",
+    f"1/4/2/../../5/2/{UUID}",
+    f"1/./4/2/{UUID}",
+    f"1/4/2/{UUID}/..",
+    f"1/4/2/{UUID}\n",
+    f"1/4/2/{UUID}\x00",
+    f"1\\4\\2\\{UUID}",
+    f"1/4/2/{UUID}?",
+    f"s3://x/4/2/{UUID}",
+    # Other trials, other allocations, other checkpoints.
+    f"1/5/2/{UUID}",
+    f"1/5/4/{UUID}",
+    f"4/5/2/{UUID}",
+    f"1/5/4/4/2/{UUID}",
+    f"1/4/1/{UUID}",
+    f"1/04/2/{UUID}",
+    "1/4/2/0123abcd-0000-4000-8000-00000000000b",
+    f"1/4/2/{UUID}/extra",
+    f"x/1/4/2/{UUID}",
+    f"a/4/2/{UUID}",
+    ["1", "4"],
+    None,
+    4,
+]
+BAD_UUIDS = ["", "x", UUID.upper(), UUID + "\n", UUID.replace("-", ""), "../" + UUID, None, 7]
+HOSTILE = [
+    *(VALIDATION | {"steps_completed": bad} for bad in BAD_COUNTS),
+    *(VALIDATION | {"metrics": {"loss": bad}} for bad in BAD_METRICS),
+    *(VALIDATION | {"metrics": bad} for bad in (None, 7, "loss", ["loss"], [["loss", 1]])),
+    *(COMPLETED | {"length": bad} for bad in BAD_COUNTS),
+    *(COMPLETED | {"metric": bad} for bad in BAD_METRICS),
+    *(CHECKPOINT | {"steps_completed": bad} for bad in BAD_COUNTS),
+    *(CHECKPOINT | {"size_bytes": bad} for bad in BAD_COUNTS),
+    *(CHECKPOINT | {"files": bad} for bad in BAD_COUNTS),
+    *(CHECKPOINT | {"path": bad} for bad in BAD_PATHS),
+    *(CHECKPOINT | {"uuid": bad} for bad in BAD_UUIDS),
+    *(CHECKPOINT | {"manifest_sha256": bad} for bad in ("", "a" * 63, "A" * 64, "g" * 64, None)),
+    *(EARLY_EXIT | {"reason": bad} for bad in ("", "invalid_hp", None, 7, [], {}, ENORMOUS)),
+    *(EARLY_EXIT | {"reason": bad} for bad in ("ERRORED", "USER_CANCELED")),
+    *({key: value for key, value in COMPLETED.items() if key != gone} for gone in COMPLETED),
+    *({"kind": bad} for bad in (ENORMOUS, HUGE, None, ["metrics"])),
+    *({"kind": line["kind"]} for line in OF_TRIAL),
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_line_says_nothing(line: dict[str, Any]) -> None:
+    assert read(line) is None
+
+
+@pytest.mark.parametrize(
+    "metadata", ["x", 7, ["x"], [["a", 1]], True, {"a": "x" * 20_000}, {"a": ENORMOUS}, None]
+)
+def test_a_checkpoint_counts_without_the_metadata_that_the_cluster_cannot_keep(
+    metadata: object,
+) -> None:
+    # They are in the checkpoint's own files too.
+    found = read(CHECKPOINT | {"metadata": metadata})
+    assert isinstance(found, CheckpointReported)
+    assert found.metadata == {}
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from([HUGE, ENORMOUS, "NaN", "..", UUID, "loss", "validation"])
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+LINES = st.sampled_from([*OF_TRIAL, EXITED, {"kind": "container", "state": "RUNNING"}])
+
+
+@settings(deadline=None, derandomize=True)
+@given(LINES, st.data(), st.sampled_from(["0", "agent"]))
+def test_any_line_is_a_message_that_can_be_stored_or_none(
+    line: dict[str, Any], data: st.DataObject, writer: str
+) -> None:
+    field = data.draw(st.sampled_from(sorted(line)))
+    message = read(line | {field: data.draw(JSON)}, writer)
+    if message is not None:
+        encode_for("trial#4", message)
