@@ -8,7 +8,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
+
+from pydantic_core import to_json
 
 from control_plane.actors.messages import (
     AllocationExited,
@@ -23,7 +25,8 @@ from control_plane.actors.messages import (
 from control_plane.searchers.method import ExitReason
 
 TEXT_MAX = 4_000
-_PATH = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
+# Metadata beyond this stay in the checkpoint's own files.
+METADATA_BYTES_MAX = 16 * 1024
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -45,12 +48,13 @@ def message_of(report: Report, metric: str) -> TrialMessage | None:
     `metric` is the searcher's metric: a validation without it says nothing to the search.
     """
     by_agent = report.writer == "agent"
-    reader = (_AGENT if by_agent else _TRIAL).get(str(report.line.get("kind")))
+    kind = report.line.get("kind")
+    reader = (_AGENT if by_agent else _TRIAL).get(kind) if isinstance(kind, str) else None
     if reader is None:
         return None
     try:
         return reader(report, metric)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -68,23 +72,35 @@ def _completed(report: Report, metric: str) -> TrialMessage:
 
 def _checkpoint(report: Report, metric: str) -> TrialMessage:
     line = report.line
-    path = _matched(_PATH, line["path"])
-    if ".." in path.split("/") or f"/{report.trial_id}/" not in path:
-        raise ValueError(path)
-    metadata = line.get("metadata") or {}
+    uuid = _matched(_UUID, line["uuid"])
+    # EXPERIMENT/TRIAL/EPOCH/UUID: a trial names only what it wrote itself.
+    own = re.compile(rf"[1-9][0-9]*/{report.trial_id}/{report.epoch}/{uuid}")
     reference = CheckpointRef(
-        uuid=_matched(_UUID, line["uuid"]),
+        uuid=uuid,
         trial_id=report.trial_id,
         steps_completed=_count(line["steps_completed"]),
-        path=path,
+        path=_matched(own, line["path"]),
         manifest_sha256=_matched(_SHA256, line["manifest_sha256"]),
     )
     size, files = _count(line["size_bytes"]), _count(line["files"])
-    return CheckpointReported(report.epoch, reference, size, files, dict(metadata))
+    metadata = _metadata(line.get("metadata"))
+    return CheckpointReported(report.epoch, reference, size, files, metadata)
+
+
+def _metadata(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        return {}
+    try:
+        return value if len(to_json(value)) <= METADATA_BYTES_MAX else {}
+    except ValueError:
+        return {}
 
 
 def _early_exit(report: Report, metric: str) -> TrialMessage:
-    return EarlyExitReported(report.epoch, ExitReason(report.line["reason"]))
+    reason = ExitReason(report.line["reason"])
+    if not (reason.invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
+        raise ValueError(reason)
+    return EarlyExitReported(report.epoch, reason)
 
 
 def _container(report: Report, metric: str) -> TrialMessage:
@@ -92,14 +108,15 @@ def _container(report: Report, metric: str) -> TrialMessage:
 
 
 def _exited(report: Report, metric: str) -> TrialMessage:
+    """An exit is heard whatever a trial has put into it: one that is not would hold its slots."""
     line = report.line
-    code = line.get("code")
+    code, revision = line.get("code"), line.get("directive_revision")
     return AllocationExited(
         epoch=report.epoch,
-        reason=str(line["reason"])[:64],
-        code=code if isinstance(code, int) else None,
-        directive_revision=_count(line.get("directive_revision") or 0),
-        message=str(line.get("message") or "")[:TEXT_MAX],
+        reason=_text(line.get("reason"), 64) or "errored",
+        code=code if _is_whole(code) else None,
+        directive_revision=revision if _is_whole(revision) and revision >= 0 else 0,
+        message=_text(line.get("message"), TEXT_MAX),
     )
 
 
@@ -112,8 +129,16 @@ _TRIAL = {
 _AGENT = {"container": _container, "exited": _exited}
 
 
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
+
+
+def _text(value: object, characters_max: int) -> str:
+    return value[:characters_max] if isinstance(value, str) else ""
+
+
 def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+    if not _is_whole(value) or value < 0:
         raise ValueError(value)
     return value
 

@@ -5,9 +5,8 @@ the messages, so a repeated call, a lost answer or a restarted agent changes not
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -23,6 +22,8 @@ METRICS = "R#"
 ENVIRONMENT = "E#"
 INTENTS = "I#"
 LOGS = "L#"
+# A line has at most 256 KiB, so that a row of metrics always fits into the table.
+SEGMENT_BYTES_MAX = 320 * 1024
 
 _GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -91,12 +92,13 @@ def take_reports(
         if message is not None:
             to = addresses.trial(report.trial_id)
             mail.setdefault(allocation, []).append(encode_for(to, message))
-        group = str(report.line.get("group"))
-        if kind == "metrics" and _GROUP.fullmatch(group):
+        group = report.line.get("group")
+        if kind == "metrics" and isinstance(group, str) and _GROUP.fullmatch(group):
             lines.setdefault((report.trial_id, group), []).append(report)
         elif kind in ("environment", "checkpoint_intent"):
             writes.append(_kept_line(report, str(kind)))
-    writes += [_segment(trial_id, group, found) for (trial_id, group), found in lines.items()]
+    for (trial_id, group), found in lines.items():
+        writes += _segments(trial_id, group, found)
     session = replace(session, acked=acked, exited=exited)
     session, mailed = _mailed(agent, session, mail, now_ms)
     return session, [*writes, *mailed], tuple(dict.fromkeys(put.key.partition for put in mailed))
@@ -144,12 +146,23 @@ def _mailed(
     return replace(session, clock=clock, sent=sent), writes
 
 
-def _segment(trial_id: int, group: str, reports: list[Report]) -> Put:
-    """Metrics of one call as one row, in the order they came."""
-    first = reports[0]
-    items: list[dict[str, Any]] = [dict(report.line) for report in reports]
+def _segments(trial_id: int, group: str, reports: list[Report]) -> Iterator[Put]:
+    """Metrics of one call in the order they came, in as few rows as hold them."""
+    first, bodies, size = reports[0], list[bytes](), 0
+    for report in reports:
+        body = to_json(report.line)
+        if bodies and size + len(body) > SEGMENT_BYTES_MAX:
+            yield _segment(trial_id, group, first, bodies)
+            first, bodies, size = report, [], 0
+        bodies.append(body)
+        size += len(body) + 1
+    yield _segment(trial_id, group, first, bodies)
+
+
+def _segment(trial_id: int, group: str, first: Report, bodies: list[bytes]) -> Put:
     sort = f"{METRICS}{group}#{first.epoch:08d}#{first.writer}#{first.offset:014d}"
-    return Put(Key(addresses.trial(trial_id), sort), 1, to_json(items), Expect.ANYTHING)
+    body = b"[" + b",".join(bodies) + b"]"
+    return Put(Key(addresses.trial(trial_id), sort), 1, body, Expect.ANYTHING)
 
 
 def _kept_line(report: Report, kind: str) -> Put:

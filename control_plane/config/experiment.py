@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo
 
+from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree
 from control_plane.config.hyperparameters import Hyperparameters
-from control_plane.config.lengths import Length, Period, Scale, Steps, Unit
+from control_plane.config.lengths import Length, Period, Scale, Steps
 from control_plane.config.plan import search_plan, trial_count
 from control_plane.config.problems import Loc, value_text
 from control_plane.config.resources import BindMounts, Labels, Resources

@@ -12,10 +12,10 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import PlainSerializer, PlainValidator
 
+from control_plane.actors.lengths import Lengths, Unit
 from control_plane.config.problems import nearest, value_text
 from control_plane.config.section import COUNT_MAX, refuse, refuse_at
 
-Unit = Literal["steps", "batches", "records", "epochs"]
 LengthUnit = Literal["batches", "records", "epochs"]
 LENGTH_UNITS: Final = get_args(LengthUnit)
 
@@ -41,28 +41,18 @@ class Scale:
         Raises:
             ValueError: records or epochs without an integer global_batch_size of at least 1.
         """
-        match length.unit:
-            case "steps":
-                return length.count * self.batches_per_step
-            case "batches":
-                return length.count
-            case "records":
-                records = length.count
-            case "epochs":
-                records = length.count * self.records_per_epoch
-        return max(1, records // _batch_size(hparams)) if length.count else 0
+        if not length.count:
+            return 0
+        _check_batch_size(length.unit, hparams)
+        return self._lengths(length.unit).batches(length.count, hparams)
 
     def units(self, unit: Unit, batches: int, hparams: Mapping[str, object]) -> float:
         """How many of `unit` were done after `batches`; ValueError as above."""
-        match unit:
-            case "steps":
-                return batches / self.batches_per_step
-            case "batches":
-                return float(batches)
-            case "records":
-                return float(batches * _batch_size(hparams))
-            case "epochs":
-                return batches * _batch_size(hparams) / self.records_per_epoch
+        _check_batch_size(unit, hparams)
+        return self._lengths(unit).units(batches, hparams)
+
+    def _lengths(self, unit: Unit) -> Lengths:
+        return Lengths(unit, self.batches_per_step, self.records_per_epoch)
 
 
 def is_count(value: object, least: int) -> bool:
@@ -70,14 +60,13 @@ def is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
 
 
-def _batch_size(hparams: Mapping[str, object]) -> int:
+def _check_batch_size(unit: Unit, hparams: Mapping[str, object]) -> None:
     size = hparams.get("global_batch_size")
-    if not isinstance(size, int) or not is_count(size, 1):
+    if unit in ("records", "epochs") and not is_count(size, 1):
         raise ValueError(
             "the hyperparameter global_batch_size must be an integer of at least 1 to convert "
             f"records or epochs to batches, not {value_text(size)}"
         )
-    return size
 
 
 def _steps(value: object) -> Length:

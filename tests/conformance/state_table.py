@@ -306,7 +306,9 @@ def increment(table: StateTable, times: int = INCREMENTS) -> None:
             row = table.get(KEY)
             assert row is not None
             try:
-                table.commit([Put(KEY, row.revision + 1, b"%d" % (int(row.body) + 1), row.revision)])
+                table.commit(
+                    [Put(KEY, row.revision + 1, b"%d" % (int(row.body) + 1), row.revision)]
+                )
             except (Conflict, Unavailable):
                 continue
             break

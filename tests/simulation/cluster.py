@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from control_plane.actors.experiment import Definition, ExperimentState
-from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, TrialSettings
 from control_plane.actors.lengths import Lengths
+from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, TrialSettings
 from control_plane.actors.step import Refused
 from control_plane.actors.trial import TrialState
 from control_plane.agents.leases import mark_lost

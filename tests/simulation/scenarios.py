@@ -13,7 +13,6 @@ from tests.simulation.scripted_agent import (
     Line,
     Run,
     checkpoint,
-    metric_of,
     train_at_once,
 )
 
@@ -41,9 +40,11 @@ def train_in_turns(run: Run) -> list[Line]:
         return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
     match run.turns:
         case 0:
-            return [{"kind": "container", "state": "RUNNING"}]
+            environment = {"kind": "environment", "python": "3.11"}
+            return [{"kind": "container", "state": "RUNNING"}, environment]
         case 1:
-            return checkpoint(run, 2)
+            intent = {"kind": "checkpoint_intent", "uuid": "u", "path": "p"}
+            return [intent, *checkpoint(run, 2)]
         case _:
             return train_at_once(run)
 

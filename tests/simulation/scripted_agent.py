@@ -84,9 +84,7 @@ class ScriptedAgent:
     desired. `service` may be replaced by another host of the same cluster.
     """
 
-    def __init__(
-        self, service: Calls, name: str, pool: str, slots: int, script: Script
-    ) -> None:
+    def __init__(self, service: Calls, name: str, pool: str, slots: int, script: Script) -> None:
         self.service = service
         self.name = name
         self._pool = pool
@@ -104,7 +102,7 @@ class ScriptedAgent:
     def sync(self) -> SyncAnswer:
         """One call: everything that is not acknowledged, again."""
         reports = tuple(
-            Report(*(int(n) for n in run.allocation.split(".")), writer, offset, line)
+            Report(*_named(run.allocation), writer, offset, line)
             for run in self.runs.values()
             for writer, offset, line in run.lines
             if offset > self._acked.get(run.allocation, {}).get(writer, 0)
@@ -154,3 +152,8 @@ def settle(agents: list[ScriptedAgent], *, rounds_max: int = 10_000) -> None:
         if sum(agent.work() for agent in agents) == 0 and all(not a.runs for a in agents):
             return
     raise AssertionError("the agents never came to rest")
+
+
+def _named(allocation: str) -> tuple[int, int]:
+    trial_id, _, epoch = allocation.partition(".")
+    return int(trial_id), int(epoch)

@@ -35,9 +35,9 @@ from control_plane.state.table import Conflict, Expect, Key, Put
 from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, submitted
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import SCENARIOS, hold
+from tests.simulation.scripted_agent import train_at_once
 from tests.simulation.test_crash_proof import undisturbed
 from tests.simulation.test_races import play, put_mail
-from tests.simulation.scripted_agent import train_at_once
 from tests.simulation.watch import Shadow
 
 EXPERIMENT = "experiment#1"

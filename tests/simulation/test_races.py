@@ -4,7 +4,7 @@ or never: the end is the undisturbed one.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -239,10 +239,10 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
 def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Cluster) -> None:
     """The head was not there yet when the query passed its place; the mail behind it was read."""
     engine = cluster.engine
+    # The experiment is there and has mailed its trial; nobody has folded that yet.
+    dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms)
     with pytest.raises(Crash):
-        # The experiment is there and has mailed its trial; nobody has folded that yet.
-        other = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms)
-        other.command(EXPERIMENT, submitted(1, 1))
+        dying.command(EXPERIMENT, submitted(1, 1))
     assert cluster.shadow.state("trial#1") is None
 
     def act(partition: str) -> None:
@@ -275,9 +275,7 @@ def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 60, 130])
-def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(
-    cluster: Cluster, rows: int
-) -> None:
+def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster, rows: int) -> None:
     other = cluster.boot()
     for tick in range(rows):
         put_mail(cluster.engine, "trial#404", f"trial#{tick}", tick, [WorkAssigned(8, False)])
@@ -354,10 +352,8 @@ def test_a_timer_fires_once(
     fired: dict[int, list[int]] = {}
     for second in range(30):
         crashing = CrashingTable(cluster.engine.table, crash_at if second in (7, 8) else 0)
-        try:
+        with suppress(Crash):
             due.drive(Engine(crashing, lambda: cluster.now_ms))
-        except Crash:
-            pass
         due.drive(other.engine)
         lengths = [f["length"] for n, f in cluster.shadow.folded("trial#1") if n == "WorkAssigned"]
         fired[second] = lengths

@@ -55,8 +55,8 @@ def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Clu
 def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
     """Every trial hears PAUSED before it hears of the end."""
     cluster.submit(TRIALS)
+    dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        dying = CrashingTable(cluster.engine.table, 1, "after")
         Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
     cluster.engine.command(EXPERIMENT, CancelRequested())
     cluster.settle()
@@ -69,8 +69,8 @@ def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
 def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
     """A spilled experiment holds up nobody else."""
     cluster.submit(TRIALS)
+    dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        dying = CrashingTable(cluster.engine.table, 1, "after")
         Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
     cluster.command("experiment#2", submitted(2, 2))
     assert sum(t.experiment_id == 2 for t in cluster.shadow.states("trial")) == 2

@@ -1,11 +1,11 @@
-"""What holds after every commit, checked on a copy of the table that the commits themselves build."""
+"""What holds after every commit, checked on a copy of the table that the commits build."""
 
 from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
 from control_plane.actors.agent import AgentState
-from control_plane.actors.experiment import ExperimentState, Summaries
+from control_plane.actors.experiment import ExperimentState, Summaries, TrialSummary
 from control_plane.actors.pool import PoolState, agents_of, queue_of
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial import TrialState
@@ -31,6 +31,7 @@ class Shadow:
         self.draining: list[int] = []
         self._states: dict[str, Any] = {}
         self._parts: dict[Key, object] = {}
+        self._heard: dict[tuple[str, str], int] = {}
 
     def state(self, address: str) -> Any:
         """An actor's state, or None."""
@@ -84,12 +85,25 @@ class Shadow:
         self.rows[put.key] = put
         self._parts.pop(put.key, None)
         address = put.key.partition
+        if put.key.sort.startswith("Z#0") and not self._lenient:
+            self._check_order(address, put)
         if put.key.sort != HEAD or address.partition("#")[0] not in KINDS:
             return
         after = kind_at(address).decode_state(decode_head(put.body)[1])
         if not self._lenient:
             self._check_change(address, before, put, after)
         self._states[address] = after
+
+    def _check_order(self, address: str, journal: Put) -> None:
+        """Each message is folded once, and after all that its sender had sent before."""
+        for mail in parse_json(journal.body)["in"]:
+            sender, clock = mail["from"], mail["clock"]
+            if sender.partition("#")[0] not in KINDS or sender == address:
+                # A timer is older than what it comes after, a post has no sender to be ordered by.
+                continue
+            heard = self._heard.get((address, sender), -1)
+            assert clock > heard, f"{address} folds {clock} of {sender} after {heard}"
+            self._heard[address, sender] = clock
 
     def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
         """Revisions form a chain, final is final, and a trial's counters only grow."""
@@ -115,7 +129,8 @@ class Shadow:
         """Slots are held by one allocation each and add up; an allocation has one place."""
         turn = Turn(address, 0, self._reader(address))
         agents = agents_of(turn).items()
-        places = [value[0] for _, value in queue_of(turn).items() if isinstance(value, list | tuple)]
+        queue = (value for _, value in queue_of(turn).items())
+        places = [value[0] for value in queue if isinstance(value, list | tuple)]
         assert len(places) == state.queued, f"{places} are queued, not {state.queued}"
         free = 0
         for name, agent in agents:
@@ -143,7 +158,7 @@ class Shadow:
 
     def _check_experiment(self, address: str, state: ExperimentState) -> None:
         """What the head counts is what the summaries say."""
-        summaries = []
+        summaries: list[TrialSummary] = []
         for number in range((state.trials - 1) // 64 + 1 if state.trials else 0):
             part = self.part(address, f"trials/{number}")
             assert isinstance(part, Summaries)

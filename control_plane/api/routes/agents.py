@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from control_plane.actors import addresses
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.service import SyncRequest
-from control_plane.api.agent_answers import answered
+from control_plane.api.agent_answers import answered, taken
 from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync
 from control_plane.api.auth import Principal, Role
 from control_plane.api.errors import ApiError, Code, invalid

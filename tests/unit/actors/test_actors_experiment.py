@@ -247,7 +247,7 @@ def test_a_trial_that_waits_for_a_word_gets_it_from_a_stopping_experiment_too() 
 def test_an_experiment_that_cannot_take_a_message_stops_its_trials_and_ends_in_error() -> None:
     desk = experiment()
     desk.bury(TrialValidated(0, 1.0, 0.5))
-    assert desk.state.status is Status.STOPPING_ERROR
+    assert desk.state.status == Status.STOPPING_ERROR
     assert word_to_trials(desk) == [ExperimentStatusChanged(Status.STOPPING_ERROR)]
     assert desk.state.message == "internal error: TrialValidated could not be processed"
     desk.tell(ended(0, Status.CANCELED, ExitReason.USER_CANCELED))
@@ -258,7 +258,7 @@ def test_a_trials_end_that_could_not_be_processed_still_counts_as_its_end() -> N
     # The trial has ended and will not say so again: without it the experiment stops for ever.
     desk = experiment(random_plan(2))
     desk.bury(ended(0))
-    assert desk.state.status is Status.STOPPING_ERROR
+    assert desk.state.status == Status.STOPPING_ERROR
     assert [send.to for send in desk.sent] == ["trial#2"]
     desk.bury(ended(0))
     assert desk.state.trials_open == 1

@@ -2,7 +2,6 @@
 
 import pytest
 
-from control_plane.actors import experiment as experiments
 from control_plane.actors.experiment import CREATE_MAX, SUMMARIES_PER_PART, Summaries
 from control_plane.actors.messages import (
     CancelRequested,
@@ -16,10 +15,12 @@ from control_plane.actors.messages import (
 )
 from control_plane.actors.step import RowSeen
 from control_plane.evolve import evolve
+from control_plane.searchers import search
 from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.rules import STEP_ERA
 from control_plane.searchers.search import (
+    CreateTrial,
     SearchPlan,
     SearchState,
     SearchStep,
@@ -79,12 +80,12 @@ def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
     slow = drained(experiment(random_plan(100))).ever_sent(TrialCreated)
     generator = Generator.seeded(7)
     plan = random_plan(100)
-    begun = experiments.search.begin(plan)
-    at_once = experiments.search.expand(plan, begun.state, generator, 100).operations
+    begun = search.begin(plan)
+    at_once = search.expand(plan, begun.state, generator, 100).operations
     assert [(c.seed, c.hparams, c.request_id) for c in slow] == [
         (c.seed, c.hparams, c.request_id)
         for c in at_once
-        if isinstance(c, experiments.search.CreateTrial)
+        if isinstance(c, CreateTrial)
     ]
 
 
@@ -281,7 +282,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> No
         shutdown = any(isinstance(operation, Shutdown) for operation in operations)
         return SearchStep(evolve(state, shutdown=shutdown), operations, more=False)
 
-    monkeypatch.setattr(experiments.search, "handle", handle)
+    monkeypatch.setattr(search, "handle", handle)
 
 
 def test_a_promoted_trial_is_told_its_length_and_the_reporter_to_wait(

@@ -123,11 +123,11 @@ def test_an_allocation_never_goes_back() -> None:
     desk = trial()
     # The agent was faster than the pool.
     desk.tell(ContainerStateReported(1, "STARTING"), ASSIGNED)
-    assert desk.state.allocation.state is AllocationState.STARTING
+    assert desk.state.allocation.state == AllocationState.STARTING
     assert desk.state.allocation.agent == "a"
     for state in ("PULLING", "NONSENSE"):
         desk.tell(ContainerStateReported(1, state))
-        assert desk.state.allocation.state is AllocationState.STARTING
+        assert desk.state.allocation.state == AllocationState.STARTING
     desk.tell(ContainerStateReported(1, "RUNNING"))
     assert desk.state.allocation.state is AllocationState.RUNNING
 

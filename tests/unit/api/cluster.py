@@ -1,22 +1,37 @@
-"""An application over a directory store, four tokens and a clock that stands still."""
+"""An application on a real table, a directory store, four tokens and a clock that stands still."""
 
+import hashlib
+import io
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from control_plane.actors import addresses
+from control_plane.actors.messages import PoolConfigured
+from control_plane.agents.logs import TrialLogs
+from control_plane.agents.service import AgentService
+from control_plane.agents.spec import spec_builder
 from control_plane.api.app import create_app
+from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
 from control_plane.api.guarded import Caller, guarded_router, needs, open_to_all
 from control_plane.api.services import Services
 from control_plane.api.signing import Signer
+from control_plane.api.token_table import TableTokens
+from control_plane.api.waiting import WaitingRoom
+from control_plane.dispatch.engine import Engine
 from control_plane.objects.directory import DirectoryStore
-from tests.unit.api.exchange import HOST
+from control_plane.state.sqlite import SqliteTable
+from tests.unit.api.exchange import HOST, Answer, call
 
 NOW_MS = 1_800_000_000_000
 TOKENS = {role: f"dct_test-token-of-{role.value}" for role in Role}
+SUBJECTS = {Role.JOIN: "default", Role.AGENT: "someone-else"}
+V1 = "/api/v1"
 
 
 @dataclass(frozen=True)
@@ -24,22 +39,69 @@ class Cluster:
     app: FastAPI
     objects: DirectoryStore
     signer: Signer
+    services: Services
+    waiting: WaitingRoom
+
+    def get(self, path: str) -> Answer:
+        """Asked by the user."""
+        return call(self.app, "GET", V1 + path, token=TOKENS[Role.USER])
+
+    def post(self, path: str, content: object, key: str | None = None) -> Answer:
+        """Asked by the user."""
+        headers = [] if key is None else [("idempotency-key", key)]
+        token = TOKENS[Role.USER]
+        return call(self.app, "POST", V1 + path, token=token, headers=headers, content=content)
+
+    def store_code(self) -> str:
+        """Model code that is there, by its digest."""
+        content = archive()
+        digest = hashlib.sha256(content).hexdigest()
+        self.objects.put(model_code_key(digest), content)
+        return digest
+
+    def create(self, config: str, key: str | None = None, **fields: Any) -> Answer:
+        body = {"config": config, "model_code": self.store_code(), **fields}
+        return self.post("/experiments", body, key)
 
 
 def cluster(root: Path) -> Cluster:
     signer = Signer(b"s" * 32)
-    objects = DirectoryStore(root, signer)
+    objects = DirectoryStore(root / "objects", signer)
     principals = {
-        digest_of(token): Principal(f"{role.value}-1", role) for role, token in TOKENS.items()
+        digest_of(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
+        for role, token in TOKENS.items()
     }
+    table = SqliteTable(root / "state.db", synchronous="NORMAL")
+    engine = Engine(table, lambda: NOW_MS)
+    waiting = WaitingRoom()
+    engine.on_commit = waiting.changed
+    checkpoints = root / "checkpoints"
     services = Services(
-        tokens=StaticTokens(principals),
+        tokens=TableTokens(table, StaticTokens(principals)),
         objects=objects,
         signer=signer,
         now_ms=lambda: NOW_MS,
         hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
+        engine=engine,
+        agents=AgentService(
+            engine, spec_builder("cluster-1", checkpoints), TrialLogs(table, objects).store
+        ),
+        cluster_id="cluster-1",
+        version="1.2.3",
+        checkpoints=checkpoints,
+        waiting=waiting,
     )
-    return Cluster(create_app(services), objects, signer)
+    engine.command(addresses.pool("default"), PoolConfigured("default"))
+    return Cluster(create_app(services), objects, signer, services, waiting)
+
+
+def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
 
 
 class Note(BaseModel):

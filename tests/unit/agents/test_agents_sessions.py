@@ -1,0 +1,288 @@
+"""What an agent's stream counts for: once, in order, and only for what is the agent's."""
+
+import json
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages import (
+    AllocationExited,
+    ContainerStateReported,
+    TrialMessage,
+    ValidationReported,
+)
+from control_plane.agents.reports import Report
+from control_plane.agents.sessions import (
+    LogChunk,
+    Session,
+    forget,
+    put_session,
+    session_of,
+    take_logs,
+    take_reports,
+)
+from control_plane.dispatch.kinds import kind_at
+from control_plane.dispatch.mailbox import BACKSTOP_MS, TICKS_PER_MS, read_mail
+from control_plane.state.table import (
+    ROW_BYTES_MAX,
+    Expect,
+    Key,
+    Put,
+    Row,
+    Write,
+    check_limits,
+)
+
+NOW_MS = 1_000
+METRICS = {4: "loss", 5: "loss"}
+
+
+def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Report:
+    """A validation."""
+    fields = {"kind": "metrics", "group": "validation", "steps_completed": steps}
+    return Report(trial, epoch, "0", offset, fields | {"metrics": {"loss": 0.5}})
+
+
+def by_agent(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
+    return Report(trial, 1, "agent", offset, fields)
+
+
+def taken(
+    *reports: Report, session: Session | None = None
+) -> tuple[Session, list[Put], tuple[str, ...]]:
+    after, writes, mailed = take_reports("a", session or Session(), reports, METRICS, NOW_MS)
+    return after, [put for put in writes if isinstance(put, Put)], mailed
+
+
+def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
+    """Receiver and message of all that is mailed."""
+    found = []
+    for put in writes:
+        if put.key.sort.startswith("M#"):
+            mail = read_mail(Row(put.key, put.revision, put.body, put.due_ms))
+            kind = kind_at(put.key.partition)
+            found += [
+                (put.key.partition, kind.decode_message(name, fields))
+                for name, fields in mail.messages
+            ]
+    return found
+
+
+def lines_in(writes: list[Put]) -> dict[str, Any]:
+    return {
+        f"{put.key.partition}/{put.key.sort}": json.loads(put.body)
+        for put in writes
+        if not put.key.sort.startswith("M#")
+    }
+
+
+def test_a_report_is_acknowledged_stored_and_mailed() -> None:
+    session, writes, mailed = taken(line(10))
+    assert session.acked == {"4.1": {"0": 10}}
+    assert mail_in(writes) == [("trial#4", ValidationReported(1, 10, 0.5))]
+    assert lines_in(writes) == {
+        "trial#4/R#validation#00000001#0#00000000000010": [line(10).line]
+    }
+    assert mailed == ("trial#4",)
+
+
+@pytest.mark.parametrize("offset", [1, 9, 10])
+def test_a_line_at_or_before_the_acknowledged_offset_was_taken_before(offset: int) -> None:
+    before, _, _ = taken(line(10))
+    after, writes, mailed = taken(line(offset), session=before)
+    assert (after, writes, mailed) == (before, [], ())
+
+
+def test_a_repeated_batch_counts_for_its_new_lines_only() -> None:
+    before, _, _ = taken(line(10, 1), line(20, 2))
+    after, writes, _ = taken(line(10, 1), line(20, 2), line(30, 3), session=before)
+    assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 3, 0.5)]
+    assert after.acked == {"4.1": {"0": 30}}
+
+
+def test_a_line_twice_in_one_batch_counts_once() -> None:
+    _, writes, _ = taken(line(10), line(10))
+    assert len(mail_in(writes)) == 1
+
+
+def test_a_line_that_comes_after_a_later_one_is_dropped() -> None:
+    # Lines of a writer come in order: what lies before the acknowledged offset was taken.
+    session, writes, _ = taken(line(20, 2), line(10, 1))
+    assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 2, 0.5)]
+    assert session.acked == {"4.1": {"0": 20}}
+
+
+def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
+    whole = [line(10, 1), line(20, 2), line(30, 3)]
+    first, writes, _ = taken(*whole[:1])
+    last, more, _ = taken(*whole, session=first)
+    assert [message for _, message in mail_in(writes + more)] == [
+        ValidationReported(1, steps, 0.5) for steps in (1, 2, 3)
+    ]
+    assert last.acked == {"4.1": {"0": 30}}
+
+
+def test_writers_and_allocations_have_offsets_of_their_own() -> None:
+    running = {"kind": "container", "state": "RUNNING"}
+    session, writes, mailed = taken(
+        line(10), by_agent(5, running), line(7, trial=5), line(3, epoch=2)
+    )
+    assert session.acked == {"4.1": {"0": 10, "agent": 5}, "5.1": {"0": 7}, "4.2": {"0": 3}}
+    assert len(mail_in(writes)) == 4
+    assert mailed == ("trial#4", "trial#5")
+
+
+def test_reports_about_trials_of_others_are_acknowledged_and_dropped() -> None:
+    session, writes, mailed = taken(line(10, trial=9))
+    assert session.acked == {"9.1": {"0": 10}}
+    assert (writes, mailed) == ([], ())
+
+
+def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
+    exited = {"kind": "exited", "reason": "completed"}
+    _, writes, _ = taken(
+        by_agent(5, {"kind": "container", "state": "RUNNING"}), line(10), by_agent(9, exited)
+    )
+    assert [put.key.sort[:2] for put in writes].count("M#") == 1
+    assert [type(message) for _, message in mail_in(writes)] == [
+        ContainerStateReported,
+        ValidationReported,
+        AllocationExited,
+    ]
+
+
+def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
+    session, first, _ = taken(line(10))
+    session, second, _ = taken(line(20), session=session)
+    one, two = (
+        read_mail(Row(put.key, 1, put.body))
+        for put in (*first, *second)
+        if put.key.sort.startswith("M#")
+    )
+    assert (one.previous, two.previous) == ("", one.key.sort)
+    assert two.key.sort > one.key.sort
+    assert session.clock == NOW_MS * TICKS_PER_MS + 1
+    assert one.sender == "agent#a"
+    due = [put.due_ms for put in first if put.key.sort.startswith("M#")]
+    assert due == [NOW_MS + BACKSTOP_MS]
+
+
+def test_an_exit_is_remembered_until_its_allocation_is_forgotten() -> None:
+    exited = {"kind": "exited", "reason": "completed"}
+    session, _, _ = taken(by_agent(9, exited), by_agent(9, exited, trial=9), line(10))
+    assert session.exited == ("4.1", "9.1")
+    assert forget(session, ["9.1"]).exited == ("9.1",)
+
+
+def test_a_trials_own_exit_line_is_no_exit() -> None:
+    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": "exited", "reason": "completed"}))
+    assert session.exited == ()
+    assert writes == []
+
+
+def test_what_the_agent_has_no_more_is_forgotten_altogether() -> None:
+    session, _, _ = taken(line(10), line(10, trial=5))
+    session, _ = take_logs(session, [LogChunk("4.1", 0, b"abc"), LogChunk("5.1", 0, b"d")])
+    left = forget(session, ["5.1", "6.1"])
+    assert set(left.acked) == set(left.logs) == set(left.sent) == {"5.1"}
+    assert left.clock == session.clock
+
+
+def test_metrics_of_one_group_are_one_row_in_the_order_they_came() -> None:
+    training = {"kind": "metrics", "group": "training", "steps_completed": 5, "metrics": {"l": 1}}
+    _, writes, _ = taken(
+        Report(4, 1, "0", 10, training), line(20), Report(4, 1, "0", 30, training | {"n": 2})
+    )
+    assert lines_in(writes) == {
+        "trial#4/R#training#00000001#0#00000000000010": [training, training | {"n": 2}],
+        "trial#4/R#validation#00000001#0#00000000000020": [line(20).line],
+    }
+
+
+@pytest.mark.parametrize("group", ["a.b", "", "a/b", "a#b", "x" * 65, None, 7, 10**5000, ["x"]], ids=type)
+def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
+    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": "metrics", "group": group}))
+    assert writes == []
+    assert session.acked == {"4.1": {"0": 10}}
+
+
+@pytest.mark.parametrize("kind", [10**5000, None, ["metrics"], {}], ids=type)
+def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
+    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": kind}))
+    assert writes == []
+    assert session.acked == {"4.1": {"0": 10}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("environment", "E#"), ("checkpoint_intent", "I#")]
+)
+def test_environments_and_intents_are_kept_by_allocation(kind: str, prefix: str) -> None:
+    fields = {"kind": kind, "uuid": "x"}
+    _, writes, mailed = taken(Report(4, 1, "0", 10, fields))
+    assert lines_in(writes) == {f"trial#4/{prefix}00000001#0#00000000000010": fields}
+    assert mailed == ()
+
+
+def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
+    # 8 lines of 120,000 bytes: 960,000 bytes, where a row holds 409,600.
+    fields = {"kind": "metrics", "group": "training", "metrics": {"note": "x" * 120_000}}
+    reports = [Report(4, 1, "0", 10 * n, fields | {"n": n}) for n in range(1, 9)]
+    _, writes, _ = taken(*reports)
+    check_limits(writes)
+    assert all(len(put.body) < ROW_BYTES_MAX for put in writes)
+    kept = [entry["n"] for put in sorted(writes, key=_sort) for entry in json.loads(put.body)]
+    assert kept == list(range(1, 9))
+
+
+def _sort(put: Write) -> str:
+    return put.key.sort
+
+
+def test_a_session_is_stored_and_read_back() -> None:
+    session, _, _ = taken(line(10), by_agent(9, {"kind": "exited", "reason": "lost"}))
+    first = put_session("a", session, None)
+    assert (first.key, first.revision, first.expect) == (Key("sessions", "a"), 1, Expect.ABSENT)
+    row = Row(first.key, 7, first.body)
+    assert session_of(row) == session
+    assert (put_session("a", session, row).revision, put_session("a", session, row).expect) == (
+        8,
+        7,
+    )
+    assert session_of(None) == Session()
+
+
+@pytest.mark.parametrize(
+    ("taken_before", "offset", "text", "fresh"),
+    [
+        (0, 0, b"abc", (0, b"abc")),
+        (3, 3, b"de", (3, b"de")),
+        (3, 0, b"abcde", (3, b"de")),
+        (3, 2, b"cde", (3, b"de")),
+        (3, 0, b"abc", None),
+        (3, 0, b"a", None),
+        # A gap: what is between is still to come.
+        (3, 4, b"e", None),
+        (0, 1, b"b", None),
+        (3, 3, b"", None),
+        # Bytes, not characters: 4 bytes were taken of 2 + 2 + 2.
+        (4, 0, "äöü".encode(), (4, "ü".encode())),
+    ],
+)
+def test_what_is_new_of_a_log_chunk(
+    taken_before: int, offset: int, text: bytes, fresh: tuple[int, bytes] | None
+) -> None:
+    session = Session(logs={"4.1": taken_before})
+    after, found = take_logs(session, [LogChunk("4.1", offset, text)])
+    assert found == ([] if fresh is None else [LogChunk("4.1", *fresh)])
+    assert after.logs == {"4.1": taken_before if fresh is None else offset + len(text)}
+
+
+def test_chunks_of_one_call_follow_each_other() -> None:
+    chunks = [LogChunk("4.1", 0, b"abc"), LogChunk("4.1", 2, b"cd"), LogChunk("5.1", 0, b"x")]
+    session, fresh = take_logs(Session(), chunks)
+    assert fresh == [
+        LogChunk("4.1", 0, b"abc"),
+        LogChunk("4.1", 3, b"d"),
+        LogChunk("5.1", 0, b"x"),
+    ]
+    assert session.logs == {"4.1": 4, "5.1": 1}

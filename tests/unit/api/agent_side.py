@@ -1,0 +1,81 @@
+"""An agent that says over HTTP what a test wants it to say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from control_plane.api.auth import Role
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+SLOTS = [{"id": n, "type": "cpu", "uuid": f"cpu-{n}", "name": "CPU"} for n in range(2)]
+
+CONFIG = """
+name: digits
+entrypoint: [python, train.py]
+searcher: {name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}
+hyperparameters:
+  x: {type: double, minval: 0, maxval: 1}
+reproducibility: {experiment_seed: 7}
+"""
+
+
+class Agent:
+    """One enrolled agent. `offsets` are those of its writers."""
+
+    def __init__(self, served: Cluster, name: str = "node", slots: int = 2) -> None:
+        self.served = served
+        self.name = name
+        answer = enrol(served, name, slots)
+        assert answer.status == 200, answer.body
+        self.token: str = answer.json["token"]
+        self.epoch: int = answer.json["epoch"]
+        self.seen = 0
+        self.known: list[str] = []
+        self.offsets: dict[tuple[str, str], int] = {}
+
+    def sync(self, **fields: Any) -> Answer:
+        body = {"epoch": self.epoch, "seen": self.seen, "known": self.known, **fields}
+        path = f"{V1}/agents/{self.name}/sync"
+        return call(self.served.app, "POST", path, token=self.token, content=body)
+
+    def take_work(self) -> list[str]:
+        """Learns what it should run, and has it from now on."""
+        entries = self.sync().json["desired"]
+        self.known = [entry["allocation"] for entry in entries if entry["state"] == "run"]
+        return self.known
+
+    def report(self, allocation: str, *lines: dict[str, Any], writer: str = "0") -> Answer:
+        reports = []
+        for line in lines:
+            offset = self.offsets.get((allocation, writer), 0) + len(json.dumps(line)) + 1
+            self.offsets[allocation, writer] = offset
+            entry = {"allocation": allocation, "writer": writer, "offset": offset, "line": line}
+            reports.append(entry)
+        return self.sync(reports=reports)
+
+    def log(self, allocation: str, offset: int, text: str) -> Answer:
+        return self.sync(logs=[{"allocation": allocation, "offset": offset, "text": text}])
+
+    def finish(self, allocation: str) -> None:
+        """The trial is done with everything."""
+        done = {"kind": "completed", "length": 10, "metric": 0.5}
+        self.report(allocation, done)
+        exited = {"kind": "exited", "reason": "completed", "code": 0}
+        self.report(allocation, exited, writer="agent")
+
+
+def enrol(served: Cluster, name: str, slots: int = 2, pool: str = "default") -> Answer:
+    body = {"name": name, "resource_pool": pool, "slots": SLOTS[:slots], "version": "1"}
+    return call(served.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
+
+
+def metrics(steps: int, group: str = "training", **values: Any) -> dict[str, Any]:
+    return {
+        "kind": "metrics",
+        "group": group,
+        "steps_completed": steps,
+        "metrics": values,
+        "time_ms": 1000 + steps,
+    }

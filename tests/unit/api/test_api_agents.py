@@ -1,0 +1,252 @@
+import json
+import threading
+import time
+
+import pytest
+
+from control_plane.api.archives import model_code_key
+from control_plane.api.auth import Role
+from control_plane.api.routes.agents import SYNC_BYTES_MAX
+from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+
+def test_an_enrolled_agent_gets_its_trials(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    answer = agent.sync().json
+    assert set(answer) == {
+        "acked",
+        "logs_acked",
+        "revision",
+        "desired",
+        "next_sync_ms",
+        "lease_ms",
+    }
+    assert [entry["allocation"] for entry in answer["desired"]] == ["1.1", "2.1"]
+    first = answer["desired"][0]
+    assert (first["state"], first["slots"]) == ("run", [0])
+    assert first["directives"] == {
+        "revision": 1,
+        "length": 10,
+        "closed": True,
+        "answered": 0,
+        "best_validation": None,
+        "preempt": None,
+    }
+    digest = served.store_code()
+    code = first["code"]
+    assert (code["sha256"], code["path"]) == (digest, f"{V1}/model-code/{digest}")
+    assert code["size"] == served.objects.size(model_code_key(digest))
+    spec = first["spec"]
+    checkpoints = str(served.services.checkpoints)
+    assert spec["storage"] == {"type": "directory", "path": checkpoints}
+    assert spec["entrypoint"] == ["python", "train.py"]
+    assert (spec["allocation_id"], spec["epoch"], spec["trial_id"]) == ("1.1", 1, 1)
+    assert (spec["metric"], spec["smaller_is_better"]) == ("loss", True)
+    assert 0 <= spec["trial_seed"] < 2**31
+    assert call(served.app, "GET", code["path"], token=agent.token).status == 200
+
+
+def test_the_best_validation_of_the_experiment_is_passed_on(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    answer = agent.report("1.1", metrics(5, "validation", loss=0.25)).json
+    best = [entry["directives"]["best_validation"] for entry in answer["desired"]]
+    assert best == [0.25, 0.25]
+    assert served.get("/experiments/1").json["best_metric"] == 0.25
+    assert served.get("/trials/1").json["metric"] == 0.25
+
+
+def test_a_join_token_is_good_for_its_pool_only(served: Cluster) -> None:
+    assert enrol(served, "node", pool="gpus").status == 403
+    answer = call(served.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "~brake", "x" * 64])
+def test_senseless_names_are_refused(served: Cluster, name: str) -> None:
+    assert enrol(served, name).status == 422
+
+
+def test_an_agents_token_is_good_for_its_own_calls_only(served: Cluster) -> None:
+    one, other = Agent(served, "one"), Agent(served, "other")
+    body = {"epoch": 1}
+    path = f"{V1}/agents/other/sync"
+    assert call(served.app, "POST", path, token=one.token, content=body).status == 403
+    assert call(served.app, "POST", path, token=other.token, content=body).status == 200
+    for route in ("/experiments", "/agents", "/cluster"):
+        assert call(served.app, "GET", V1 + route, token=one.token).status == 403
+    assert call(served.app, "POST", f"{V1}/agents", token=one.token).status == 403
+
+
+def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(served: Cluster) -> None:
+    former = Agent(served)
+    latter = Agent(served)
+    assert (former.epoch, latter.epoch) == (1, 2)
+    assert former.sync().status == 401
+    assert latter.sync().status == 200
+
+
+def test_an_older_epoch_is_a_conflict(served: Cluster) -> None:
+    Agent(served)
+    agent = Agent(served)
+    agent.epoch = 1
+    answer = agent.sync()
+    assert (answer.status, answer.code) == (409, "conflict")
+
+
+def test_tokens_are_stored_by_digest(served: Cluster) -> None:
+    agent = Agent(served)
+    stored = served.services.table.query("tokens", " ", "~").rows
+    assert len(stored) == 1
+    assert agent.token not in stored[0].key.sort + stored[0].body.decode()
+
+
+def held(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
+    def ask() -> None:
+        began = time.monotonic()
+        answer = agent.sync(wait_ms=5000)
+        answers.append((time.monotonic() - began, answer))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.15)
+    return thread
+
+
+def test_a_call_is_held_until_a_trial_comes(served: Cluster) -> None:
+    agent = Agent(served)
+    agent.sync()
+    answers: list[tuple[float, Answer]] = []
+    thread = held(agent, answers)
+    assert answers == []
+    served.create(CONFIG)
+    thread.join()
+    [(seconds, answer)] = answers
+    assert 0.1 < seconds < 2
+    assert answer.json["desired"] != []
+
+
+def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    agent.sync()
+    answers: list[tuple[float, Answer]] = []
+    thread = held(agent, answers)
+    assert answers == []
+    served.post("/experiments/1/pause", {})
+    thread.join()
+    [(seconds, answer)] = answers
+    assert seconds < 2
+    assert answer.json["desired"][0]["directives"]["preempt"] is not None
+
+
+def test_a_change_between_two_calls_is_answered_at_once(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    agent.sync()
+    served.post("/experiments/1/pause", {})
+    began = time.monotonic()
+    answer = agent.sync(wait_ms=5000)
+    assert time.monotonic() - began < 1
+    assert answer.json["desired"][0]["directives"]["preempt"] is not None
+
+
+def test_a_call_with_reports_is_never_held(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    agent.sync()
+    began = time.monotonic()
+    assert agent.sync(wait_ms=5000, more=True).status == 200
+    assert time.monotonic() - began < 1
+
+
+def test_a_later_call_ends_the_one_that_is_held(served: Cluster) -> None:
+    agent = Agent(served)
+    agent.sync()
+    answers: list[tuple[float, Answer]] = []
+    thread = held(agent, answers)
+    agent.sync()
+    thread.join()
+    assert answers[0][0] < 1
+
+
+def test_nothing_is_left_of_calls_that_are_over(served: Cluster) -> None:
+    agent = Agent(served)
+    agent.sync()
+    agent.sync(wait_ms=50)
+    assert served.waiting._waiting == {}
+    assert served.waiting._latest == {}
+
+
+def test_numbers_that_are_none_come_by_their_names(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    agent.report("1.1", metrics(1, loss=float("nan"), deep=[float("inf")]))
+    [item] = served.get("/trials/1/metrics").json["items"]
+    assert item["metrics"] == {"loss": "NaN", "deep": ["Infinity"]}
+
+
+def test_a_megabyte_of_metrics_of_one_trial_is_taken(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    # 9 x 100 KiB is more than a row of 400 KiB, and less than a call of 1 MiB.
+    lines = [metrics(n, text="x" * 100 * 1024) for n in range(9)]
+    assert agent.report("1.1", *lines).status == 200
+    items = served.get("/trials/1/metrics").json["items"]
+    assert [item["steps_completed"] for item in items] == list(range(9))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epoch": "1"},
+        {"known": ["1"]},
+        {"known": ["0.1"]},
+        {"known": ["1.1"] * 2001},
+        {"reports": [{"allocation": "1.1", "writer": "a#b", "offset": 1, "line": {}}]},
+        {"reports": [{"allocation": "1.1", "writer": "0", "offset": -1, "line": {}}]},
+        {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": []}]},
+        {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": {"a": "\ud800"}}]},
+        {
+            "reports": [
+                {"allocation": "1.1", "writer": "0", "offset": 1, "line": {"a": "x" * 2**18}}
+            ]
+        },
+        {
+            "reports": [
+                {"allocation": f"{n}.1", "writer": "0", "offset": 1, "line": {}}
+                for n in range(1, 32)
+            ]
+        },
+    ],
+)
+def test_senseless_calls_are_refused(served: Cluster, fields: dict[str, object]) -> None:
+    agent = Agent(served)
+    answer = agent.sync(**fields)
+    assert (answer.status, answer.code) == (422, "invalid")
+
+
+def test_a_call_of_more_than_a_megabyte_is_refused(served: Cluster) -> None:
+    agent = Agent(served)
+    body = json.dumps({"epoch": 1, "unknown": "x" * SYNC_BYTES_MAX}).encode()
+    path = f"{V1}/agents/node/sync"
+    assert call(served.app, "POST", path, token=agent.token, body=body).status == 413
+
+
+def test_a_finished_trial_is_forgotten(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    agent.finish("1.1")
+    states = {e["allocation"]: e["state"] for e in agent.sync().json["desired"]}
+    assert states == {"1.1": "forget", "2.1": "run"}
+    assert served.get("/trials/1").json["state"] == "COMPLETED"

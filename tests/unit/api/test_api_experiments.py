@@ -1,0 +1,192 @@
+from typing import Any
+
+import pytest
+
+from control_plane.api.auth import Role
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
+from tests.unit.api.exchange import Answer, call
+
+
+def details(answer: Answer) -> dict[str, str]:
+    assert (answer.status, answer.code) == (422, "invalid"), answer.body
+    return {detail["path"]: detail["message"] for detail in answer.json["error"]["details"]}
+
+
+def ids(answer: Answer) -> list[int]:
+    return [item["id"] for item in answer.json["items"]]
+
+
+def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
+    answer = served.create(CONFIG)
+    assert answer.status == 201
+    created = answer.json
+    expected = {
+        "id": 1,
+        "name": "digits",
+        "description": "",
+        "state": "ACTIVE",
+        "user": "user-1",
+        "resource_pool": "default",
+        "searcher": "random",
+        "metric": "loss",
+        "smaller_is_better": True,
+        "progress": 0.0,
+        "best_metric": None,
+        "best_trial_id": None,
+        "trials": {"requested": 2, "running": 2, "completed": 0, "errored": 0},
+        "created_ms": NOW_MS,
+        "ended_ms": None,
+        "message": "",
+        "labels": [],
+        "job_id": created["job_id"],
+    }
+    assert created == expected
+    described = served.get("/experiments/1").json
+    config = described.pop("config")
+    assert described == expected
+    assert config["max_restarts"] == 5
+    assert config["reproducibility"] == {"experiment_seed": 7}
+    assert served.get("/experiments").json == {"items": [expected], "next_cursor": None}
+
+
+def test_ids_count_up_without_a_gap(served: Cluster) -> None:
+    assert [served.create(CONFIG).json["id"] for _ in range(3)] == [1, 2, 3]
+
+
+def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster) -> None:
+    text = "entrypoint: [a]\nmax_restart: 1\nsearcher: {name: single, metric: loss}\n"
+    answer = served.create(text)
+    found = {item["path"]: item for item in answer.json["error"]["details"]}
+    assert found["max_restart"]["line"] == 2
+    assert found["max_restart"]["hint"] == "did you mean max_restarts?"
+    assert found["searcher.max_length"]["line"] == 3
+    assert served.get("/experiments").json["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "word"),
+    [
+        ("searcher.name=adaptive_simple", "searcher.name", "not available yet"),
+        ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
+        ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
+        ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
+    ],
+)
+def test_what_this_cluster_cannot_run_is_refused(
+    served: Cluster, change: str, path: str, word: str
+) -> None:
+    Agent(served, slots=2)
+    assert word in details(served.create(CONFIG, overrides=[change]))[path]
+
+
+def test_slots_are_not_judged_before_an_agent_is_there(served: Cluster) -> None:
+    assert served.create(CONFIG, overrides=["resources.slots_per_trial=64"]).status == 201
+
+
+def test_unknown_model_code_and_templates_are_refused(served: Cluster) -> None:
+    body = {"config": CONFIG, "model_code": "0" * 64}
+    assert "not stored" in details(served.post("/experiments", body))["model_code"]
+    assert "no template" in details(served.create(CONFIG, template="base"))["template"]
+
+
+def test_validating_only_creates_nothing(served: Cluster) -> None:
+    answer = served.create(CONFIG, validate_only=True)
+    assert answer.status == 200
+    assert answer.json["id"] is None
+    assert answer.json["config"]["max_restarts"] == 5
+    assert served.get("/experiments").json["items"] == []
+    assert served.create(CONFIG).json["id"] == 1
+
+
+def test_test_mode_runs_one_trial_of_one_batch(served: Cluster) -> None:
+    assert served.create(CONFIG, test_mode=True).json["trials"]["requested"] == 1
+    [trial] = served.get("/experiments/1/trials").json["items"]
+    assert trial["target_steps"] == 1
+    [entry] = Agent(served).sync().json["desired"]
+    assert entry["spec"]["test_mode"] is True
+    assert entry["spec"]["scheduling_unit"] == 1
+
+
+def test_seeds_differ_unless_the_configuration_has_one(served: Cluster) -> None:
+    text = CONFIG.replace("reproducibility: {experiment_seed: 7}", "")
+    for _ in range(2):
+        served.create(text)
+    drawn = [
+        served.get(f"/experiments/{n}").json["config"]["reproducibility"]["experiment_seed"]
+        for n in (1, 2)
+    ]
+    # Two of 2^31 seeds are equal once in two thousand million runs.
+    assert drawn[0] != drawn[1]
+
+
+def test_commands_answer_the_experiment_after_the_change(served: Cluster) -> None:
+    served.create(CONFIG)
+    # No trial runs, so that a cancelled experiment has ended at once.
+    states = [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED")]
+    for name, state in states:
+        answer = served.post(f"/experiments/1/{name}", {})
+        assert (answer.status, answer.json["id"]) == (200, 1)
+        assert answer.json["state"].removeprefix("STOPPING_") == state
+    refused = served.post("/experiments/1/activate", {})
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert "no longer be activated" in refused.json["error"]["message"]
+    assert served.post("/experiments/9/kill", {}).status == 404
+
+
+def test_the_list_is_newest_first_filtered_and_paged(served: Cluster) -> None:
+    for _ in range(5):
+        served.create(CONFIG)
+    served.post("/experiments/4/pause", {})
+    first = served.get("/experiments?limit=2")
+    assert ids(first) == [5, 4]
+    second = served.get(f"/experiments?limit=2&cursor={first.json['next_cursor']}")
+    assert ids(second) == [3, 2]
+    third = served.get(f"/experiments?limit=2&cursor={second.json['next_cursor']}")
+    assert ids(third) == [1]
+    assert third.json["next_cursor"] is None
+    assert ids(served.get("/experiments?state=PAUSED")) == [4]
+    assert ids(served.get("/experiments?state=paused,ACTIVE&user=user-1")) == [5, 4, 3, 2, 1]
+    assert ids(served.get("/experiments?user=nobody")) == []
+    assert served.get("/experiments?state=ASLEEP").status == 422
+
+
+def test_trials_are_listed_by_number_over_pages(served: Cluster) -> None:
+    # 70 trials are two parts of the experiment, of 64 and 6.
+    served.create(CONFIG, overrides=["searcher.max_trials=70"])
+    first = served.get("/experiments/1/trials?limit=66").json
+    second = served.get(f"/experiments/1/trials?limit=66&cursor={first['next_cursor']}").json
+    numbers = [item["number"] for item in (*first["items"], *second["items"])]
+    assert numbers == list(range(70))
+    assert second["next_cursor"] is None
+    assert first["items"][0]["state"] == "ACTIVE"
+    assert first["items"][0]["target_steps"] == 10
+    assert served.get("/experiments/2/trials").status == 404
+
+
+def test_the_cluster_and_who_asks_are_shown(served: Cluster) -> None:
+    Agent(served)
+    pool = {"slots": 2, "free_slots": 2, "queued": 0, "running": 0, "agents": 1}
+    assert served.get("/cluster").json == {
+        "cluster_id": "cluster-1",
+        "version": "1.2.3",
+        "resource_pools": [{"name": "default", **pool}],
+    }
+    assert served.get("/whoami").json == {"user": "user-1", "role": "user"}
+    [agent] = served.get("/agents").json["items"]
+    shown: dict[str, Any] = {k: agent[k] for k in ("id", "resource_pool", "state", "version")}
+    assert shown == {"id": "node", "resource_pool": "default", "state": "ALIVE", "version": "1"}
+
+
+def test_secrets_of_a_configuration_are_masked(served: Cluster) -> None:
+    auth = "environment.registry_auth={username: me, password: canary-5f}"
+    served.create(CONFIG, overrides=[auth])
+    assert b"canary-5f" not in served.get("/experiments/1").body
+    [entry, *_] = Agent(served).sync().json["desired"]
+    assert "canary-5f" not in str(entry)
+
+
+def test_an_unknown_field_of_the_body_is_refused(served: Cluster) -> None:
+    assert "name" in details(served.create(CONFIG, name="x"))
+    answer = call(served.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
+    assert answer.status == 403

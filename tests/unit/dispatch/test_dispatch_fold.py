@@ -1,0 +1,238 @@
+import pytest
+
+from control_plane.actors.messages import (
+    ExperimentStatusChanged,
+    PoolConfigured,
+    SlotsRequested,
+    Status,
+)
+from control_plane.actors.pool import PoolState
+from control_plane.actors.step import RowSeen, Turn
+from control_plane.dispatch.fold import (
+    DRAINED_MAX,
+    FOLD_OPERATIONS_MAX,
+    Commit,
+    Fold,
+    Snapshot,
+    commit_of,
+    drain_of,
+)
+from control_plane.dispatch.head import HEAD, Header, Spill, decode_head
+from control_plane.dispatch.kinds import Encoded, encode_for, parse_json
+from control_plane.dispatch.mailbox import BACKSTOP_MS, FIRST, Mail, mail_key, put_mail, read_mail
+from control_plane.state.table import (
+    OPERATIONS_MAX,
+    Check,
+    Delete,
+    Expect,
+    Key,
+    Put,
+    Row,
+    Write,
+    check_limits,
+)
+
+POOL = "pool#a"
+NOW_MS = 1_700_000_000_000
+
+
+class NoReadings:
+    """Nothing is stored."""
+
+    def part(self, name: str) -> object | None:
+        return None
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        return RowSeen(0, b"")
+
+
+def a_turn() -> Turn:
+    return Turn(POOL, NOW_MS, NoReadings())
+
+
+def before(revision: int = 4, header: Header | None = None) -> Snapshot:
+    return Snapshot(POOL, revision, header or Header(), PoolState("a") if revision else None)
+
+
+def a_mail(clock: int) -> Mail:
+    key = mail_key(POOL, clock, "trial#1")
+    encoded = [encode_for(POOL, SlotsRequested(1, 1, 1, "1"))]
+    put = put_mail(key, "trial#1", FIRST, clock, encoded, NOW_MS)
+    return read_mail(Row(put.key, put.revision, put.body, put.due_ms))
+
+
+def sends(count: int) -> dict[str, list[Encoded]]:
+    paused = ExperimentStatusChanged(Status.PAUSED)
+    return {f"trial#{n}": [encode_for(f"trial#{n}", paused)] for n in range(count)}
+
+
+def written(commit: Commit) -> dict[str, Write]:
+    return {write.key.sort: write for write in commit.writes}
+
+
+def test_a_commit_guards_its_head_by_the_revision_read() -> None:
+    head = written(commit_of(before(4), Fold(PoolState("a")), NOW_MS))[HEAD]
+    assert isinstance(head, Put)
+    assert (head.revision, head.expect) == (5, 4)
+
+
+def test_a_constructed_actor_must_not_be_there() -> None:
+    commit = commit_of(before(0), Fold(PoolState("a")), NOW_MS)
+    head = written(commit)[HEAD]
+    assert isinstance(head, Put)
+    assert (head.revision, head.expect) == (1, Expect.ABSENT)
+    assert commit.after.revision == 1
+
+
+def test_mail_to_nobody_is_deleted_and_journaled_while_there_is_nobody() -> None:
+    mail = a_mail(7)
+    commit = commit_of(before(0), Fold(None, consumed=[mail]), NOW_MS)
+    assert written(commit)[HEAD] == Check(Key(POOL, HEAD), Expect.ABSENT)
+    assert mail.consume() in commit.writes
+    assert f"Z#dropped#{mail.key.sort}" in written(commit)
+    assert len(commit.writes) == 3
+    assert commit.receivers == ()
+
+
+def test_the_journal_holds_what_came_in_and_the_command() -> None:
+    fold = Fold(PoolState("a"), consumed=[a_mail(7)])
+    command = (encode_for(POOL, PoolConfigured("a")),)
+    journal = written(commit_of(before(4), fold, NOW_MS, command))["Z#000000000005"]
+    assert isinstance(journal, Put)
+    entry = parse_json(journal.body)
+    assert entry["now"] == NOW_MS
+    assert [name for mail in entry["in"] for name, _ in mail["messages"]] == ["SlotsRequested"]
+    assert entry["command"] == [["PoolConfigured", {"name": "a"}]]
+
+
+def test_all_messages_to_one_receiver_are_one_row_due_for_the_backstop() -> None:
+    turn = a_turn()
+    for _ in range(3):
+        turn.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
+    turn.send("trial#2", ExperimentStatusChanged(Status.PAUSED))
+    fold = Fold(PoolState("a"))
+    fold.absorb(PoolState("a"), turn)
+    commit = commit_of(before(), fold, NOW_MS)
+    mailed = [w for w in commit.writes if isinstance(w, Put) and w.key.sort.startswith("M#")]
+    assert [put.key.partition for put in mailed] == ["trial#1", "trial#2"]
+    assert len(parse_json(mailed[0].body)["messages"]) == 3
+    assert {put.due_ms for put in mailed} == {NOW_MS + BACKSTOP_MS}
+    assert commit.receivers == ("trial#1", "trial#2")
+
+
+def test_what_is_sent_is_later_than_what_was_read_though_the_clock_is_behind() -> None:
+    ahead = (NOW_MS + 60_000) << 12
+    fold = Fold(PoolState("a"), consumed=[a_mail(ahead)], sends=sends(1))
+    commit = commit_of(before(), fold, NOW_MS)
+    assert commit.after.header.clock == ahead + 1
+    assert mail_key("trial#0", ahead + 1, POOL) in {write.key for write in commit.writes}
+
+
+def test_a_row_outside_is_guarded_by_the_first_reading_and_written_last() -> None:
+    fold = Fold(PoolState("a"))
+    for body, seen in ((b"1", RowSeen(3, b"0")), (b"2", RowSeen(99, b"1"))):
+        turn = a_turn()
+        turn.write_row("counters", "trial", body, seen=seen)
+        fold.absorb(fold.state, turn)
+    puts = [w for w in commit_of(before(), fold, NOW_MS).writes if w.key.partition == "counters"]
+    assert puts == [Put(Key("counters", "trial"), 4, b"2", 3)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "expect", "revision"), [(RowSeen(0, b""), Expect.ABSENT, 1), (None, None, 5)]
+)
+def test_a_row_that_was_absent_must_still_be_and_an_unguarded_one_may_be_anything(
+    seen: RowSeen | None, expect: Expect | None, revision: int
+) -> None:
+    fold, turn = Fold(PoolState("a")), a_turn()
+    turn.write_row("counters", "trial", b"1", seen=seen)
+    fold.absorb(fold.state, turn)
+    put = next(w for w in commit_of(before(), fold, NOW_MS).writes if w.key.sort == "trial")
+    assert put == Put(Key("counters", "trial"), revision, b"1", expect or Expect.ANYTHING)
+
+
+def test_a_fork_leaves_the_fold_as_it_was() -> None:
+    fold = Fold(PoolState("a"), sends=sends(1))
+    fork = fold.fork()
+    turn = a_turn()
+    turn.send("trial#0", ExperimentStatusChanged(Status.ACTIVE))
+    turn.write_part("queue", b"x")
+    turn.because("a reason")
+    fork.absorb(PoolState("b"), turn)
+    assert fold == Fold(PoolState("a"), sends=sends(1))
+    assert len(fork.sends["trial#0"]) == 2
+
+
+def test_a_part_that_goes_is_deleted() -> None:
+    fold = Fold(PoolState("a"), parts={"queue/3": None})
+    assert Delete(Key(POOL, "P#queue/3"), Expect.ANYTHING) in commit_of(before(), fold, 0).writes
+
+
+# The head and the journal are 2 of the 100 operations.
+@pytest.mark.parametrize(
+    ("receivers", "beside", "spills"),
+    [(98, 0, False), (99, 0, True), (97, 1, False), (98, 1, True)],
+)
+def test_an_outbox_spills_when_a_commit_cannot_hold_it(
+    receivers: int, beside: int, spills: bool
+) -> None:
+    fold = Fold(PoolState("a"), sends=sends(receivers))
+    commit = commit_of(before(), fold, NOW_MS, beside=beside)
+    assert (commit.after.header.spill is not None) == spills
+    assert len(commit.writes) + beside <= OPERATIONS_MAX
+    assert commit.receivers == (() if spills else tuple(sends(receivers)))
+
+
+def test_a_spilled_outbox_is_due_like_mail() -> None:
+    commit = commit_of(before(), Fold(PoolState("a"), sends=sends(200)), NOW_MS)
+    part = written(commit)["P#outbox/000000"]
+    assert isinstance(part, Put)
+    assert part.due_ms == NOW_MS + BACKSTOP_MS
+
+
+@pytest.mark.parametrize("receivers", [99, 180, 181, 20_000])
+def test_a_spilled_outbox_is_sent_in_order_and_once(receivers: int) -> None:
+    outbox = sends(receivers)
+    commit = commit_of(before(), Fold(PoolState("a"), sends=dict(outbox)), NOW_MS)
+    check_limits(commit.writes)
+    stored = {w.key.sort: w.body for w in commit.writes if isinstance(w, Put)}
+    actor, sent, commits = commit.after, list[str](), 0
+    while (spill := actor.header.spill) is not None:
+        kept = parse_json(stored[f"P#outbox/{spill.first:06d}"])
+        end = spill.offset + DRAINED_MAX
+        entries = [(to, outbox[to]) for to, _ in kept[spill.offset : end]]
+        drained = drain_of(actor, entries, end < len(kept), NOW_MS)
+        check_limits(drained.writes)
+        gone = [w.key.sort for w in drained.writes if isinstance(w, Delete)]
+        assert gone == ([] if end < len(kept) else [f"P#outbox/{spill.first:06d}"])
+        actor, commits = drained.after, commits + 1
+        sent += drained.receivers
+    assert sent == list(outbox)
+    parts = sum(name.startswith("P#outbox/") for name in stored)
+    # Each part ends with a stretch of its own.
+    assert -(-receivers // DRAINED_MAX) <= commits <= -(-receivers // DRAINED_MAX) + parts
+
+
+def test_draining_goes_from_part_to_part_and_ends() -> None:
+    first = before(header=Header(spill=Spill(0, 1)))
+    inside = drain_of(first, [("trial#1", sends(2)["trial#1"])], True, NOW_MS)
+    assert inside.after.header.spill == Spill(0, 1, 1)
+    second = drain_of(first, [("trial#1", sends(2)["trial#1"])], False, NOW_MS)
+    assert second.after.header.spill == Spill(1, 1)
+    last = drain_of(second.after, [("trial#0", sends(2)["trial#0"])], False, NOW_MS)
+    assert last.after.header.spill is None
+    head = written(last)[HEAD]
+    assert isinstance(head, Put)
+    assert decode_head(head.body)[0] == last.after.header
+
+
+def test_what_a_fold_may_use_leaves_room_for_its_end() -> None:
+    fold = Fold(PoolState("a"), consumed=[a_mail(n) for n in range(10)], sends=sends(20))
+    assert fold.operations() == 32
+    assert fold.operations() < FOLD_OPERATIONS_MAX < OPERATIONS_MAX
+
+
+def test_mail_to_nobody_fills_a_commit_twice_as_fast() -> None:
+    fold = Fold(None, consumed=[a_mail(n) for n in range(29)])
+    assert fold.operations() == 60
+    check_limits(commit_of(before(0), fold, NOW_MS).writes)
