@@ -41,13 +41,20 @@ def cluster(scale: Scale) -> Iterator[Row]:
         yield unmeasured("embedded cluster", error)
 
 
+def process_name(process: Process) -> str:
+    """The module or program of a command line."""
+    words = process.command.split()
+    named = words[words.index("-m") + 1] if "-m" in words[:-1] else words[0]
+    return Path(named).name
+
+
 @contextmanager
 def _cluster() -> Iterator[Path]:
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        with progress("detcloud up"):
+            _detcloud(folder, "up")
         try:
-            with progress("detcloud up"):
-                _detcloud(folder, "up")
             yield folder
         finally:
             with progress("detcloud down"):
@@ -65,7 +72,9 @@ def _idle(folder: Path, scale: Scale) -> Row:
     known = {process: size for process, size in sizes.items() if size is not None}
     if not known:
         return unmeasured(IDLE, "this system tells no process's share of memory")
-    parts = ", ".join(f"{_name(process)} {size / 1e6:.0f}" for process, size in known.items())
+    parts = ", ".join(
+        f"{process_name(process)} {size / 1e6:.0f}" for process, size in known.items()
+    )
     return at_most(IDLE, sum(known.values()) / 1e6, IDLE_MB_MAX, "MB", beside=parts)
 
 
@@ -120,10 +129,3 @@ def _detcloud(folder: Path, *words: str, succeeds: bool = True) -> str:
         said = " ".join(done.stderr.split())[-300:]
         raise ClusterFailed(f"`detcloud {words[0]}` ended with {done.returncode}: {said}")
     return done.stdout
-
-
-def _name(process: Process) -> str:
-    """The module or program of a command line."""
-    words = process.command.split()
-    named = words[words.index("-m") + 1] if "-m" in words[:-1] else words[0]
-    return Path(named).name

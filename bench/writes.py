@@ -62,6 +62,8 @@ def writes(scale: Scale) -> Iterator[Row]:
         "units",
         beside=_spread(largest.units),
     )
+    per_trial = sum(largest.units) / scale.sizes[-1]
+    yield noted(f"write units per trial, {scale.sizes[-1]:,} trials", per_trial, "units")
     bytes_per_commit = [mean(account.bytes) for account in accounts]
     yield _growth("bytes written per commit", bytes_per_commit, sizes)
 
@@ -96,4 +98,4 @@ def _spread(values: Sequence[float]) -> str:
     ordered = sorted(values)
     p99 = ordered[ceil(0.99 * len(ordered)) - 1]
     average, largest = number(mean(ordered)), number(ordered[-1])
-    return f"by commit: mean {average}, p99 {number(p99)}, max {largest}"
+    return f"of a commit: mean {average}, p99 {number(p99)}, max {largest}"

@@ -1,9 +1,10 @@
-"""The tick of an embedded cluster: the backstop of the mail, timers, and leases."""
+"""The tick of an embedded cluster: the backstop of the mail, timers, leases and audits."""
 
 import logging
 import threading
 
 from control_plane.actors.pool import POOLS
+from control_plane.agents.audit import audit
 from control_plane.agents.leases import mark_lost
 from control_plane.dispatch import due
 from control_plane.dispatch.engine import Engine
@@ -14,6 +15,7 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 # Leases last 30 s, and each look at them is a commit: a few seconds more cost nobody anything.
 TICKS_PER_LEASE_PASS = 5
+TICKS_PER_AUDIT = 30
 
 
 class Ticker:
@@ -40,6 +42,8 @@ class Ticker:
                 due.drive(self._engine)
                 if ticks % TICKS_PER_LEASE_PASS == 0:
                     self._mark_lost()
+                if ticks % TICKS_PER_AUDIT == 0:
+                    self._audit()
             except TableError as error:
                 log.warning("the tick was cut short: %s", error)
             except Exception:
@@ -48,7 +52,17 @@ class Ticker:
 
     def _mark_lost(self) -> None:
         engine = self._engine
-        for row in engine.table.query(POOLS, " ", "\x7f").rows:
-            lost = mark_lost(engine.table, row.key.sort, engine.clock(), engine.follow)
-            for agent in lost:
+        for pool in self._pools():
+            for agent in mark_lost(engine.table, pool, engine.clock(), engine.follow):
                 log.warning("agent %s was lost", agent)
+
+    def _audit(self) -> None:
+        for pool in self._pools():
+            found = audit(self._engine, pool)
+            for released in found.pool.stale:
+                log.warning("pool %s held %s for nobody", pool, released)
+            for agent, message in found.agents:
+                log.warning("agent %s had not heard %s", agent, message)
+
+    def _pools(self) -> list[str]:
+        return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]

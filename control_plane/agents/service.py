@@ -23,10 +23,13 @@ from control_plane.agents.sessions import (
     take_reports,
 )
 from control_plane.dispatch.engine import Engine
-from control_plane.state.table import OPERATIONS_MAX, Conflict, Key, Put, Write
+from control_plane.state.table import OPERATIONS_MAX, CommitRefused, Conflict, Key, Put, Write
 
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
+# What goes into one commit, so that a trial's mail stays far below what a row holds.
+REPORTS_MAX = 1_000
+LOST_MAX = 30
 
 StoreLog = Callable[[int, LogChunk], Put]
 """Stores a chunk of a trial's log and returns the write of its index row."""
@@ -116,6 +119,10 @@ class AgentService:
             except Conflict:
                 # Another call of this agent was first: what it took counts as taken.
                 continue
+            except CommitRefused:
+                if len(request.reports) < 2:
+                    raise
+                taken = None
             if taken is not None:
                 session, mailed = taken
                 self._engine.follow(mailed)
@@ -133,13 +140,15 @@ class AgentService:
         renew(self._engine.table, leases_of(state.pool), agent, request.epoch, now_ms)
         row = self._engine.table.get(Key(SESSIONS, agent))
         before = session_of(row)
+        _check_session(agent, request.epoch, before.epoch)
         reports = (*request.reports, *_lost(state, before, request))
         metrics = self._metrics(state, reports)
         session, writes, mailed = take_reports(agent, before, reports, metrics, now_ms)
         session, chunks = take_logs(session, request.logs)
         ours = _allocations(state)
         session = forget(session, {*request.known, *ours})
-        if len(writes) + len(chunks) >= OPERATIONS_MAX and len(reports) > 1:
+        too_long = len(writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
+        if too_long and len(request.reports) > 1:
             return None
         writes += [self._logged(chunk) for chunk in chunks if chunk.allocation in ours]
         if session != before:
@@ -153,8 +162,7 @@ class AgentService:
         state = self._engine.state(addresses.agent(agent))
         if not isinstance(state, AgentState):
             raise Refused("not_found", f"there is no agent {agent}; enrol first")
-        if epoch != state.epoch:
-            raise Refused("conflict", f"agent {agent} has enrolled again: session {epoch} is over")
+        _check_session(agent, epoch, state.epoch)
         return state
 
     def _metrics(self, state: AgentState, reports: Iterable[Report]) -> dict[int, str]:
@@ -169,13 +177,20 @@ class AgentService:
         return found
 
 
+def _check_session(agent: str, epoch: int, current: int) -> None:
+    if epoch != current:
+        raise Refused("conflict", f"agent {agent} has enrolled again: session {epoch} is over")
+
+
 def _allocations(state: AgentState) -> set[str]:
     return {f"{desired.trial_id}.{desired.epoch}" for desired in state.desired}
 
 
 def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Report]:
-    """Exits of allocations that reported from here once and that the agent no longer knows."""
-    return [
+    """Exits of allocations that reported from here once and that the agent no longer knows. What
+    is too much for one call is found by the next.
+    """
+    lost = [
         Report(
             desired.trial_id,
             desired.epoch,
@@ -187,3 +202,4 @@ def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Rep
         if (allocation := f"{desired.trial_id}.{desired.epoch}") in session.acked
         and allocation not in request.known
     ]
+    return lost[:LOST_MAX]

@@ -35,6 +35,15 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     one.end()
 
 
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Runs without work, for tests that change nothing."""
+    one = EmbeddedCluster(tmp_path_factory.mktemp("quiet") / "home")
+    one.start()
+    yield one
+    one.end()
+
+
 def ended(experiment: Experiment) -> bool:
     experiment.refresh()
     return experiment.ended
@@ -65,7 +74,9 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
     reports = list(first.metrics("training"))
     assert [report["steps_completed"] for report in reports] == [1, 2, 3, 4]
     log = first.log_chunk()
-    assert log["text"] == f"trial {first.id} starts at 0\ntrial {first.id} stops at 4\n"
+    lines = log["text"].splitlines()
+    assert lines[0] == f"trial {first.id} starts at 0"
+    assert lines[-1] == f"trial {first.id} stops at 4"
     assert log["complete"]
     [checkpoint] = first.checkpoints()
     client.checkpoint(checkpoint.uuid[:8]).download(tmp_path / "fetched")
@@ -75,17 +86,19 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
 
 def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.2, 10), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.15, 10, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     agent_pid = cluster.record()["agent_pid"]
+    url = client.url
     cluster.kill()
     client = cluster.start()
+    assert client.url == url
     assert read(agent_pid) is None
     experiment = client.experiment(experiment.id)
     eventually(lambda: ended(experiment), seconds=30)
     trials = list(experiment.trials())
     assert experiment.state == "COMPLETED"
-    assert [trial.data["restarts"] for trial in trials] == [0] * 4
+    assert [trial.data["restarts"] for trial in trials] == [0, 0]
     # The trials went on while nobody looked: each trained once, from its first batch.
     assert trials[0].log_chunk()["text"].count("starts at") == 1
     reports = list(trials[0].metrics("training"))
@@ -96,7 +109,7 @@ def test_a_stopped_server_preempts_and_the_next_one_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.1, 20, trials=1), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.1, 16, trials=1), model_dir(tmp_path / "model"))
     [trial] = eventually(lambda: list(experiment.trials()))
     eventually(lambda: list(trial.metrics()))
     agent_pid = cluster.record()["agent_pid"]
@@ -117,7 +130,7 @@ def test_a_killed_agent_is_replaced_and_its_trials_go_on(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.1, 20, trials=2), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.1, 14, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     former = cluster.record()["agent_pid"]
     process = subprocess.Popen(["kill", "-9", str(former)])
@@ -132,7 +145,7 @@ def test_pause_frees_the_slots_and_activate_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.05, 40, trials=2), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.05, 25, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     experiment.pause()
     began = time.monotonic()
@@ -160,17 +173,16 @@ def test_a_log_line_arrives_within_two_seconds(cluster: EmbeddedCluster, tmp_pat
     assert experiment.state == "CANCELED"
 
 
-def test_a_second_server_on_the_folder_is_refused_in_one_line(cluster: EmbeddedCluster) -> None:
-    cluster.start()
+def test_a_second_server_on_the_folder_is_refused_in_one_line(quiet: EmbeddedCluster) -> None:
     second = subprocess.run(
-        cluster.command(), env=environment(), capture_output=True, text=True, timeout=20
+        quiet.command(), env=environment(), capture_output=True, text=True, timeout=20
     )
     assert second.returncode == 1
-    assert second.stderr == f"detcloud server: a server runs on {cluster.home} already\n"
+    assert second.stderr == f"detcloud server: a server runs on {quiet.home} already\n"
 
 
-def test_every_route_but_health_needs_a_token(cluster: EmbeddedCluster) -> None:
-    client = cluster.start()
+def test_every_route_but_health_needs_a_token(quiet: EmbeddedCluster) -> None:
+    client = quiet.client()
     paths: dict[str, dict[str, Any]] = client.get("/openapi.json")["paths"]
     asked = 0
     for path, methods in paths.items():
@@ -183,20 +195,19 @@ def test_every_route_but_health_needs_a_token(cluster: EmbeddedCluster) -> None:
     assert asked > 20
 
 
-def test_nobody_else_can_read_the_folder(cluster: EmbeddedCluster) -> None:
-    cluster.start()
-    assert cluster.home.stat().st_mode & 0o777 == 0o700
+def test_nobody_else_can_read_the_folder(quiet: EmbeddedCluster) -> None:
+    assert quiet.home.stat().st_mode & 0o777 == 0o700
     for name in ("token", "agent.token", "signing.key", "state.db", "server.json", "server.log"):
-        assert (cluster.home / name).stat().st_mode & 0o777 == 0o600, name
-    token = (cluster.home / "token").read_text().strip()
-    assert token not in (cluster.home / "server.log").read_text()
+        assert (quiet.home / name).stat().st_mode & 0o777 == 0o600, name
+    token = (quiet.home / "token").read_text().strip()
+    assert token not in (quiet.home / "server.log").read_text()
 
 
-def test_an_idle_cluster_is_small_and_quiet(cluster: EmbeddedCluster) -> None:
-    client = cluster.start()
+def test_an_idle_cluster_is_small_and_quiet(quiet: EmbeddedCluster) -> None:
+    client = quiet.client()
     eventually(lambda: client.overview()["resource_pools"][0]["agents"] == 1)
     time.sleep(0.5)
-    pids = [cluster.record()["pid"], cluster.record()["agent_pid"]]
+    pids = [quiet.record()["pid"], quiet.record()["agent_pid"]]
     sizes = [pss_bytes(pid) or 0 for pid in pids]
     assert all(sizes)
     assert sum(sizes) < PSS_BYTES_MAX
@@ -204,12 +215,6 @@ def test_an_idle_cluster_is_small_and_quiet(cluster: EmbeddedCluster) -> None:
     time.sleep(3)
     # 3 s are 300 ticks: under 5 % of a core.
     assert sum(_cpu_ticks(pid) for pid in pids) - before < 15
-
-
-def test_the_port_stays_the_same_after_a_crash(cluster: EmbeddedCluster) -> None:
-    url = cluster.start().url
-    cluster.kill()
-    assert cluster.start().url == url
 
 
 def _status(url: str, method: str) -> int:

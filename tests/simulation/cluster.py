@@ -64,6 +64,7 @@ class Cluster:
     after_crash: Callable[[ScriptedAgent], None] = lambda agent: None
     shadow: Shadow = field(default_factory=Shadow)
     now_ms: int = START_MS
+    round_ms: int = ROUND_MS
     processes: int = 0
     agents: list[ScriptedAgent] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
@@ -117,12 +118,12 @@ class Cluster:
         self.command("experiment#1", submitted(1, trials, concurrent, max_restarts))
 
     def round(self) -> None:
-        """A second in the cluster's life: each agent syncs and works, then the tick passes."""
+        """A while in the cluster's life: each agent syncs and works, then the tick passes."""
         for agent in self.agents:
             if agent.name not in self.silent:
                 self.attempt(lambda agent=agent: self._sync(agent))  # type: ignore[misc]
                 agent.work()
-        self.now_ms += ROUND_MS
+        self.now_ms += self.round_ms
         self.tick()
 
     def tick(self) -> None:

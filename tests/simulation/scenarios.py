@@ -8,7 +8,7 @@ from control_plane.actors.messages import (
     CancelRequested,
     PauseRequested,
 )
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import ROUND_MS, Cluster
 from tests.simulation.scripted_agent import (
     Line,
     Run,
@@ -136,6 +136,7 @@ def lose_an_agent(cluster: Cluster) -> None:
     cluster.submit(3)
     cluster.until(lambda: any(run.turns for run in lost.runs.values()), "running on a")
     cluster.silent.add("a")
+    cluster.round_ms = 6 * ROUND_MS
     cluster.until(lambda: cluster.shadow.state("agent#a").lost, "lost")
     cluster.silent.clear()
     cluster.settle()

@@ -23,6 +23,7 @@ from control_plane.state.table import StateTable
 from tests.simulation.cluster import Cluster, Faults, end_state
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scripted_agent import ScriptedAgent
+from tests.simulation.watch import InvariantBroken
 
 SEED = int(os.environ.get("CRASH_SEED") or Random().randrange(1 << 32))
 # Commits between two crash points of a big scenario.
@@ -145,7 +146,7 @@ def _crash_once(scenario: Scenario, after_crash: str, n: int, when: When, path: 
 def _expect_the_same_end(scenario: Scenario, cluster: Cluster, replay: str) -> None:
     try:
         scenario.play(cluster)
-    except AssertionError as error:
+    except (AssertionError, InvariantBroken) as error:
         raise AssertionError(f"{replay}: {error}") from error
     finally:
         cluster.close()

@@ -29,6 +29,8 @@ from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
 
 EXPERIMENT = "experiment#1"
+# Ticks after all that the real senders of the same millisecond have sent.
+LATER = 1_000
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def poison(
 def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 0) -> Key:
     """Mails a message from outside, due at once."""
     now_ms = engine.clock()
-    clock = mailbox.next_clock(tick, now_ms) + tick
+    clock = mailbox.next_clock(0, now_ms) + LATER + tick
     key = mailbox.mail_key(to, clock, sender)
     encoded = [encode_for(to, message)]
     put = mailbox.put_mail(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)

@@ -16,6 +16,10 @@ from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
 
 
+class InvariantBroken(BaseException):
+    """What must always hold does not. No handler of Exception in the engine hides it."""
+
+
 class Shadow:
     """Every row as the commits have left it, and the actors decoded from them.
 
@@ -196,7 +200,10 @@ class WatchedTable(TableDecorator):
         self._shadow = shadow
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable; AssertionError if an invariant broke."""
+        """See StateTable; raises InvariantBroken."""
         with self._shadow.lock:
             self.table.commit(writes)
-            self._shadow.apply(writes)
+            try:
+                self._shadow.apply(writes)
+            except AssertionError as broken:
+                raise InvariantBroken(str(broken)) from broken

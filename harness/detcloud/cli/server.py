@@ -14,7 +14,7 @@ from pathlib import Path
 
 import detcloud
 from detcloud import DetcloudError
-from detcloud.cli.processes import Process, alive, descendants
+from detcloud.cli.processes import Process, alive, descendants, read
 from detcloud.client.home import Home, ServerRecord
 from detcloud.http import ApiError, Client, Unreachable
 
@@ -106,7 +106,9 @@ def stop(home: Home) -> bool:
         record = home.server_unlocked()
         if record is None:
             return False
-        started = descendants(record.pid)
+        # The server itself too: it takes its record away a moment before it is gone.
+        server = read(record.pid)
+        started = [*([server] if server else []), *descendants(record.pid)]
         _signal(record.pid, signal.SIGTERM)
         if not _within(STOP_SECONDS_MAX, lambda: home.server_unlocked() is None):
             started += [child for child in descendants(record.pid) if child not in started]

@@ -83,9 +83,7 @@ def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
     begun = search.begin(plan)
     at_once = search.expand(plan, begun.state, generator, 100).operations
     assert [(c.seed, c.hparams, c.request_id) for c in slow] == [
-        (c.seed, c.hparams, c.request_id)
-        for c in at_once
-        if isinstance(c, CreateTrial)
+        (c.seed, c.hparams, c.request_id) for c in at_once if isinstance(c, CreateTrial)
     ]
 
 

@@ -112,9 +112,7 @@ def test_a_leaf_that_is_empty_goes_and_its_number_is_not_used_again() -> None:
     for number in range(5, 9):
         shelf.put(f"{number:06d}", number)
     assert "queue/1" not in shelf.parts
-    assert [key for key, _ in shelf.map().items()] == [
-        f"{n:06d}" for n in (0, 1, 5, 6, 7, 8)
-    ]
+    assert [key for key, _ in shelf.map().items()] == [f"{n:06d}" for n in (0, 1, 5, 6, 7, 8)]
 
 
 def test_a_key_before_all_others_moves_the_first_leafs_start() -> None:

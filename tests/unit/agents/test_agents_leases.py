@@ -71,7 +71,9 @@ def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     assert mark(pool(1, 1) | many_gone, STEADY, NOW_MS) == paused()
 
 
-@pytest.mark.parametrize(("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)])
+@pytest.mark.parametrize(
+    ("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)]
+)
 def test_a_gap_in_our_own_passes_pauses_the_marking(gap_ms: int, away: bool) -> None:
     found = mark(pool(1, 9), Brake(NOW_MS - gap_ms), NOW_MS)
     assert found == (paused() if away else Marking(Brake(NOW_MS), ("lapsed-0",)))

@@ -149,7 +149,19 @@ def test_other_kinds_of_lines_say_nothing_to_a_trial(kind: object) -> None:
 
 
 BAD_COUNTS: list[object] = [-1, 1.0, "1", None, True, [1], 1 << 53, HUGE, ENORMOUS, math.nan]
-BAD_METRICS: list[object] = ["0.5", "nan", "", None, True, [0.5], {}, HUGE, -HUGE, math.nan, math.inf]
+BAD_METRICS: list[object] = [
+    "0.5",
+    "nan",
+    "",
+    None,
+    True,
+    [0.5],
+    {},
+    HUGE,
+    -HUGE,
+    math.nan,
+    math.inf,
+]
 BAD_PATHS: list[object] = [
     "",
     "/",
@@ -180,8 +192,27 @@ BAD_PATHS: list[object] = [
     None,
     4,
 ]
-BAD_REASONS: list[object] = ["", "invalid_hp", None, 7, [], {}, ENORMOUS, "ERRORED", "USER_CANCELED"]
-BAD_UUIDS: list[object] = ["", "x", UUID.upper(), UUID + "\n", UUID.replace("-", ""), "../" + UUID, None, 7]
+BAD_REASONS: list[object] = [
+    "",
+    "invalid_hp",
+    None,
+    7,
+    [],
+    {},
+    ENORMOUS,
+    "ERRORED",
+    "USER_CANCELED",
+]
+BAD_UUIDS: list[object] = [
+    "",
+    "x",
+    UUID.upper(),
+    UUID + "\n",
+    UUID.replace("-", ""),
+    "../" + UUID,
+    None,
+    7,
+]
 HOSTILE: list[dict[str, Any]] = [
     *(VALIDATION | {"steps_completed": bad} for bad in BAD_COUNTS),
     *(VALIDATION | {"metrics": {"loss": bad}} for bad in BAD_METRICS),
@@ -206,9 +237,7 @@ def test_a_hostile_line_says_nothing(line: dict[str, Any]) -> None:
     assert read(line) is None
 
 
-@pytest.mark.parametrize(
-    "metadata", ["x", 7, ["x"], [["a", 1]], True, {"a": "x" * 20_000}, None]
-)
+@pytest.mark.parametrize("metadata", ["x", 7, ["x"], [["a", 1]], True, {"a": "x" * 20_000}, None])
 def test_a_checkpoint_counts_without_the_metadata_that_the_cluster_cannot_keep(
     metadata: object,
 ) -> None:

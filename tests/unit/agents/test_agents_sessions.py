@@ -80,9 +80,7 @@ def test_a_report_is_acknowledged_stored_and_mailed() -> None:
     session, writes, mailed = taken(line(10))
     assert session.acked == {"4.1": {"0": 10}}
     assert mail_in(writes) == [("trial#4", ValidationReported(1, 10, 0.5))]
-    assert lines_in(writes) == {
-        "trial#4/R#validation#00000001#0#00000000000010": [line(10).line]
-    }
+    assert lines_in(writes) == {"trial#4/R#validation#00000001#0#00000000000010": [line(10).line]}
     assert mailed == ("trial#4",)
 
 
@@ -199,7 +197,9 @@ def test_metrics_of_one_group_are_one_row_in_the_order_they_came() -> None:
     }
 
 
-@pytest.mark.parametrize("group", ["a.b", "", "a/b", "a#b", "x" * 65, None, 7, 10**5000, ["x"]], ids=type)
+@pytest.mark.parametrize(
+    "group", ["a.b", "", "a/b", "a#b", "x" * 65, None, 7, 10**5000, ["x"]], ids=type
+)
 def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
     session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": "metrics", "group": group}))
     assert writes == []
@@ -213,9 +213,7 @@ def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
     assert session.acked == {"4.1": {"0": 10}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "prefix"), [("environment", "E#"), ("checkpoint_intent", "I#")]
-)
+@pytest.mark.parametrize(("kind", "prefix"), [("environment", "E#"), ("checkpoint_intent", "I#")])
 def test_environments_and_intents_are_kept_by_allocation(kind: str, prefix: str) -> None:
     fields = {"kind": kind, "uuid": "x"}
     _, writes, mailed = taken(Report(4, 1, "0", 10, fields))

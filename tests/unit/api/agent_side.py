@@ -13,7 +13,7 @@ SLOTS = [{"id": n, "type": "cpu", "uuid": f"cpu-{n}", "name": "CPU"} for n in ra
 
 CONFIG = """
 name: digits
-entrypoint: [python, train.py]
+entrypoint: python train.py
 searcher: {name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}
 hyperparameters:
   x: {type: double, minval: 0, maxval: 1}

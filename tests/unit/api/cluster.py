@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,6 +96,7 @@ def cluster(root: Path) -> Cluster:
     return Cluster(create_app(services), objects, signer, services, waiting)
 
 
+@cache
 def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:

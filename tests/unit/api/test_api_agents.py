@@ -42,7 +42,7 @@ def test_an_enrolled_agent_gets_its_trials(served: Cluster) -> None:
     spec = first["spec"]
     checkpoints = str(served.services.checkpoints)
     assert spec["storage"] == {"type": "directory", "path": checkpoints}
-    assert spec["entrypoint"] == ["python", "train.py"]
+    assert spec["entrypoint"] == "python train.py"
     assert (spec["allocation_id"], spec["epoch"], spec["trial_id"]) == ("1.1", 1, 1)
     assert (spec["metric"], spec["smaller_is_better"]) == ("loss", True)
     assert 0 <= spec["trial_seed"] < 2**31

@@ -153,7 +153,8 @@ def test_the_list_is_newest_first_filtered_and_paged(served: Cluster) -> None:
 
 def test_trials_are_listed_by_number_over_pages(served: Cluster) -> None:
     # 70 trials are two parts of the experiment, of 64 and 6.
-    served.create(CONFIG, overrides=["searcher.max_trials=70"])
+    many = ["searcher.max_trials=70", "searcher.max_concurrent_trials=70"]
+    served.create(CONFIG, overrides=many)
     first = served.get("/experiments/1/trials?limit=66").json
     second = served.get(f"/experiments/1/trials?limit=66&cursor={first['next_cursor']}").json
     numbers = [item["number"] for item in (*first["items"], *second["items"])]

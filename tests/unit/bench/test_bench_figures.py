@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli, peers, trials, writes
+from bench import cli, cluster, peers, trials, writes
 from bench.figures import QUICK, Row, at_least, at_most, beats, number, unmeasured
 from bench.machine import Machine, header
 from control_plane.state.metering import Bill
 from control_plane.state.table import Expect, Key, Put
+from detcloud.cli.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -112,3 +113,19 @@ def test_it_runs_from_anywhere_and_prints_json(tmp_path: Path) -> None:
     assert len(found["rows"]) == 6
     assert all(row["verdict"] in ("met", "missed") for row in found["rows"])
     assert "run 1 of 1" in done.stderr
+
+
+def test_a_cluster_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import sys; sys.exit('no server here')"
+    monkeypatch.setattr(cluster, "CLI", (sys.executable, "-c", program))
+    (row,) = cluster.cluster(QUICK)
+    assert (row.what, row.verdict) == ("embedded cluster", "not measured")
+    assert row.beside == "`detcloud up` ended with 1: no server here"
+
+
+def test_a_process_is_named_by_its_module() -> None:
+    def named(command: str) -> str:
+        return cluster.process_name(Process(1, 0, 0, command))
+
+    assert named("/usr/bin/python -P -m lambdas.embedded --home /x") == "lambdas.embedded"
+    assert named("/usr/bin/sh -c true") == "sh"

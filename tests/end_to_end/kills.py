@@ -1,0 +1,220 @@
+"""Trains the digits undisturbed and again under SIGKILL; both must come to the same.
+
+python -m tests.end_to_end.kills --kills 20 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detcloud.cli.table import Column, field, text_table
+from detcloud.client import Cluster
+from tests.end_to_end.laptop import DIGITS, Laptop
+from tests.end_to_end.outcome import Outcome, differences, outcome_of
+from tests.end_to_end.strikes import OF_SERVERS, Struck, Target, drawn, strike
+
+CONFIG = DIGITS / "random.yaml"
+EXPERIMENT = 1
+END_SECONDS_MAX = 600.0
+# Each epoch validates and checkpoints, and a killed trial may start again as often as it takes.
+# With the policy `best` it would depend on which trial is ahead when a checkpoint is made.
+OVERRIDES = (
+    "max_restarts=1000",
+    "min_validation_period={epochs: 1}",
+    "min_checkpoint_period={epochs: 1}",
+    "checkpoint_policy=none",
+)
+
+COLUMNS = (
+    field("Kill", "number"),
+    Column("At", lambda item: _seconds(item["struck"].at_seconds)),
+    Column("Target", lambda item: item["struck"].kill.target.value),
+    Column("Victim", lambda item: item["struck"].victims),
+    Column("Server back by", lambda item: _revival(item["struck"])),
+    Column("in", lambda item: _seconds(item["struck"].server_seconds)),
+    Column("Agent back in", lambda item: _seconds(item["struck"].agent_seconds)),
+)
+
+
+@dataclass
+class Run:
+    """One training of the search in a home of its own. `losses` names what was accepted and
+    gone later, and processes that outlived `detcloud down`.
+    """
+
+    outcome: Outcome
+    seconds: float
+    struck: list[Struck] = dataclasses.field(default_factory=list)
+    losses: list[str] = dataclasses.field(default_factory=list)
+
+
+def main() -> int:
+    """Returns 0 when both runs came to the same and nothing was left running, else 1."""
+    options = _options()
+    folder = Path(tempfile.mkdtemp(prefix="detcloud-kills-"))
+    overrides = [*OVERRIDES, *options.overrides]
+    print(f"undisturbed run in {folder} ...", flush=True)
+    expected = run(folder / "undisturbed", overrides)
+    print(f"{len(expected.outcome.trials)} trials in {expected.seconds:.1f} s", flush=True)
+    targets = [Target(name) for name in options.targets.split(",")]
+    found = run(
+        folder / "killed", overrides, options.kills, options.seed, expected.seconds, targets
+    )
+    print(f"again under {options.kills} kills, seed {options.seed}: {found.seconds:.1f} s")
+    print(table(found.struck))
+    wrong = verdict(expected, found, options.kills)
+    print("\n".join(wrong) if wrong else _passed(found))
+    if wrong:
+        print(f"FAILED: {len(wrong)} differences; both homes are kept in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def run(
+    home: Path,
+    overrides: Sequence[str],
+    kills: int = 0,
+    seed: int = 0,
+    run_seconds: float = 0.0,
+    targets: Sequence[Target] = tuple(Target),
+) -> Run:
+    """Trains once, with `kills` kills drawn over `run_seconds`, and stops the cluster."""
+    home.parent.mkdir(exist_ok=True)
+    laptop = Laptop(home)
+    try:
+        laptop.run("up", "--slots", 2)
+        began = time.monotonic()
+        given = [word for override in overrides for word in ("--config", override)]
+        laptop.run("create", CONFIG, DIGITS, *given)
+        disturbed = _Disturbed(laptop, began)
+        if kills:
+            disturbed.suffer(kills, seed, run_seconds, targets)
+        seconds = disturbed.ended()
+        with laptop.cluster() as cluster:
+            outcome = outcome_of(cluster, EXPERIMENT)
+            losses = [*disturbed.losses, *_vanished(cluster, disturbed.struck)]
+    except BaseException:
+        laptop.end()
+        raise
+    losses += [f"outlived `detcloud down`: {left.command}" for left in laptop.end()]
+    return Run(outcome, seconds, disturbed.struck, losses)
+
+
+def verdict(expected: Run, found: Run, kills: int) -> list[str]:
+    """What is wrong, a line each; empty when nothing is."""
+    lines = differences(expected.outcome, found.outcome)
+    lines += [f"undisturbed run: {line}" for line in expected.outcome.contradictions]
+    lines += [f"undisturbed run: {line}" for line in expected.losses]
+    lines += found.losses
+    if len(found.struck) < kills:
+        lines.append(f"the search ended after {len(found.struck)} of {kills} kills")
+    return lines
+
+
+def table(struck: Sequence[Struck]) -> str:
+    """The kills, one a line."""
+    items = [{"number": number, "struck": one} for number, one in enumerate(struck, 1)]
+    return text_table(COLUMNS, items, None)
+
+
+class _Disturbed:
+    """A search under way; before each kill it notes what the cluster has accepted so far."""
+
+    def __init__(self, laptop: Laptop, began: float) -> None:
+        self.struck: list[Struck] = []
+        self.losses: list[str] = []
+        self._laptop = laptop
+        self._began = began
+        self._accepted: dict[int, tuple[Mapping[str, list[object]], str]] = {}
+
+    def suffer(self, kills: int, seed: int, run_seconds: float, targets: Sequence[Target]) -> None:
+        """Strikes until the plan is done or the search has ended."""
+        for kill in drawn(kills, seed, run_seconds, targets):
+            time.sleep(kill.pause_seconds)
+            if self._look():
+                return
+            self.struck.append(strike(self._laptop, kill, self._began))
+            print(table(self.struck).splitlines()[-1], flush=True)
+
+    def ended(self) -> float:
+        """Waits for the end; returns the seconds since the beginning."""
+        give_up_at = time.monotonic() + END_SECONDS_MAX
+        while not self._look():
+            if time.monotonic() > give_up_at:
+                self.losses.append(f"the search did not end within {END_SECONDS_MAX:.0f} s")
+                break
+            time.sleep(0.3)
+        return time.monotonic() - self._began
+
+    def _look(self) -> bool:
+        """Whether the search ended; what was there at the last look must still be there."""
+        with self._laptop.cluster() as cluster:
+            ended = cluster.experiment(EXPERIMENT).ended
+            for trial in cluster.experiment(EXPERIMENT).trials():
+                metrics: dict[str, list[object]] = {}
+                for report in trial.metrics():
+                    metrics.setdefault(report["group"], []).append(report)
+                log = "".join(trial.logs())
+                before_metrics, before_log = self._accepted.get(trial.id, ({}, ""))
+                if not _still_there(before_metrics, metrics):
+                    self.losses.append(f"trial {trial.id} lost metrics: {before_metrics}")
+                if not log.startswith(before_log):
+                    self.losses.append(f"trial {trial.id} lost log lines: {before_log!r}")
+                self._accepted[trial.id] = (metrics, log)
+            return ended
+
+
+def _vanished(cluster: Cluster, struck: Sequence[Struck]) -> list[str]:
+    """The experiments that `create` submitted while it brought the server back are all there."""
+    created = [one for one in struck if one.server_seconds and one.kill.revival == "create"]
+    expected = [(2 + index, "PAUSED") for index in range(len(created))]
+    found = sorted((one.id, one.state) for one in cluster.experiments() if one.id != EXPERIMENT)
+    return [] if found == expected else [f"experiments {found} instead of {expected}"]
+
+
+def _still_there(before: Mapping[str, list[object]], now: Mapping[str, list[object]]) -> bool:
+    """Whether the reports of each group begin with those that were there before."""
+    return all(now.get(group, [])[: len(reports)] == reports for group, reports in before.items())
+
+
+def _revival(struck: Struck) -> str | None:
+    kill = struck.kill
+    if kill.target not in OF_SERVERS:
+        return None
+    return f"{kill.revival.value} after {kill.outage_seconds:.1f} s"
+
+
+def _seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.2f} s"
+
+
+def _passed(found: Run) -> str:
+    trials = len(found.outcome.trials)
+    return (
+        f"PASSED: {len(found.struck)} kills, {found.outcome.restarts} restarts, and the states, "
+        f"hyperparameters, metrics and weights of {trials} trials are those of the undisturbed run"
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--targets", default=",".join(Target), help="of the kills, with commas")
+    parser.add_argument(
+        "--config", dest="overrides", action="append", default=[], metavar="KEY=VALUE"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A cluster in a folder of its own, steered as a person does: with the `detcloud` command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from detcloud.cli.processes import PROC, Process, alive, read
+from detcloud.client import Cluster
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+# -P as the installed command has it: the folder we are in is no place to import from.
+DETCLOUD = (sys.executable, "-P", "-m", "detcloud.cli.main")
+COMMAND_SECONDS_MAX = 120.0
+END_SECONDS_MAX = 10.0
+
+T = TypeVar("T")
+
+
+class Running(NamedTuple):
+    """A trial's processes: the leader of its process group, and the supervisor above it."""
+
+    allocation: str
+    leader: Process
+    supervisor: Process
+
+
+class Laptop:
+    """One home folder. Nothing of it runs before the first command, and nothing after `end`."""
+
+    def __init__(self, home: Path, **variables: str) -> None:
+        self.home = home
+        self.environment = environment(home) | variables
+
+    def run(
+        self, *words: object, code: int = 0, seconds: float = COMMAND_SECONDS_MAX
+    ) -> subprocess.CompletedProcess[str]:
+        """`detcloud WORDS`, which must end with `code`."""
+        done = subprocess.run(
+            [*DETCLOUD, *map(str, words)],
+            env=self.environment,
+            cwd=self.home.parent,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == code, f"{words} ended with {done.returncode}: {done}"
+        return done
+
+    def json(self, *words: object, code: int = 0) -> Any:
+        """What `detcloud WORDS --json` prints."""
+        return json.loads(self.run(*words, "--json", code=code).stdout)
+
+    def spawn(self, *words: object) -> subprocess.Popen[str]:
+        """`detcloud WORDS` in the background, its output in a pipe."""
+        return subprocess.Popen(
+            [*DETCLOUD, *map(str, words)],
+            env=self.environment,
+            cwd=self.home.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """What server.json says; empty where there is none."""
+        try:
+            fields: dict[str, Any] = json.loads((self.home / "server.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return fields
+
+    @contextlib.contextmanager
+    def cluster(self) -> Iterator[Cluster]:
+        """A client of the server that runs."""
+        token = (self.home / "token").read_text().strip()
+        with Cluster(self.record()["url"], token) as cluster:
+            yield cluster
+
+    def running(self) -> list[Running]:
+        """The trials whose process is there at this moment."""
+        found = []
+        for path in sorted(self.home.glob("agent/allocations/*/agent/process.json")):
+            with contextlib.suppress(OSError, ValueError):
+                fields = json.loads(path.read_text())
+                leader, supervisor = read(fields["pid"]), read(fields["supervisor"])
+                same = leader is not None and str(leader.started_ticks) == fields["start_time"]
+                if leader is not None and supervisor is not None and same:
+                    found.append(Running(path.parts[-3], leader, supervisor))
+        return found
+
+    def processes(self) -> list[Process]:
+        """All that run for this home: it is in their command, environment or working directory."""
+        pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+        found = (read(pid) for pid in pids if pid != os.getpid() and self._mentions_home(pid))
+        return [process for process in found if process is not None]
+
+    def end(self) -> list[Process]:
+        """`detcloud down`; returns what outlived it, after ending that too."""
+        self.run("down")
+        left = self.processes()
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        eventually(lambda: not any(map(alive, left)), END_SECONDS_MAX)
+        return left
+
+    def _mentions_home(self, pid: int) -> bool:
+        folder = PROC / str(pid)
+        home = str(self.home).encode()
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            return home in words or os.fsencode((folder / "cwd").readlink()).startswith(home)
+        return False
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A newcomer's environment: ours without what names another cluster."""
+    inherited = {name: value for name, value in os.environ.items() if "DETCLOUD" not in name}
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "harness")))
+    return {**inherited, "PYTHONPATH": paths, "DETCLOUD_HOME": str(home), "HOME": str(home.parent)}
+
+
+def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+    """What `look` finds once it finds something. Raises AssertionError after `seconds`."""
+    give_up_at = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < give_up_at, f"waited {seconds:.0f} s in vain"
+        time.sleep(0.02)
+    return seen

@@ -1,0 +1,131 @@
+"""The audit finds each kind of difference between a pool's books and the others', no others."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from control_plane.actors.agent import AgentState, Desired
+from control_plane.actors.messages import (
+    AgentEnrolled,
+    AllocationPlaced,
+    AllocationRemoved,
+    AuditFound,
+    ExperimentStatusChanged,
+    PoolConfigured,
+    SlotsAssigned,
+    SlotsReleased,
+    SlotsRequested,
+    Status,
+)
+from control_plane.actors.slots import AgentSlots
+from control_plane.actors.trial import TrialState
+from control_plane.agents.audit import Differences, Holdings, audit, differences
+from control_plane.dispatch.engine import Engine
+from control_plane.state.sqlite import SqliteTable
+from tests.unit.actors.desk import Desk
+from tests.unit.actors.samples import created
+
+NOTHING = Differences(AuditFound(()), ())
+AGENT = AgentState("a", "default", 1, (), 0)
+
+
+def trial(trial_id: int, *messages: object) -> TrialState:
+    """A trial with its first allocation, whatever the messages make of it."""
+    desk = Desk(f"trial#{trial_id}")
+    desk.tell(replace(created(), trial_id=trial_id), *messages)
+    assert isinstance(desk.state, TrialState)
+    return desk.state
+
+
+PAUSED = ExperimentStatusChanged(Status.PAUSED)
+ACTIVE = ExperimentStatusChanged(Status.ACTIVE)
+HOLDING = trial(4, SlotsAssigned(1, "a", (0,)))
+RELEASED = trial(4, PAUSED)
+NEXT_EPOCH = trial(4, PAUSED, ACTIVE)
+LET_GO = pytest.mark.parametrize(
+    "state", [None, RELEASED, NEXT_EPOCH], ids=["no trial", "released", "another epoch"]
+)
+
+
+def found(
+    state: TrialState | None,
+    *,
+    queued: bool = False,
+    running: bool = False,
+    desired: bool = False,
+    agent: AgentState | None = AGENT,
+) -> Differences:
+    """With allocation 4.1 queued, running on agent a, or desired there."""
+    slots = AgentSlots(1, (0, 1), {"4.1": (0,)} if running else {})
+    holdings = Holdings({"t": "4.1"} if queued else {}, {"a": slots})
+    if agent and desired:
+        agent = replace(agent, desired=(Desired(4, 1, (0,)),))
+    return differences(
+        holdings,
+        lambda trial_id: state if trial_id == 4 else None,
+        lambda name: agent if name == "a" else None,
+    )
+
+
+def test_books_that_agree_have_no_difference() -> None:
+    assert found(None) == NOTHING
+    assert found(trial(4), queued=True) == NOTHING
+    assert found(HOLDING, running=True, desired=True) == NOTHING
+
+
+@LET_GO
+def test_a_queued_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
+    stale = (SlotsReleased(4, 1, "t", ""),)
+    assert found(state, queued=True) == Differences(AuditFound(stale), ())
+
+
+@LET_GO
+def test_a_running_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
+    stale = (SlotsReleased(4, 1, "", "a"),)
+    assert found(state, running=True) == Differences(AuditFound(stale), ())
+
+
+@pytest.mark.parametrize("agent", [AGENT, None])
+def test_a_running_allocation_that_its_agent_does_not_know_is_placed_again(
+    agent: AgentState | None,
+) -> None:
+    said = (("a", AllocationPlaced(4, 1, (0,))),)
+    assert found(HOLDING, running=True, agent=agent) == Differences(AuditFound(()), said)
+
+
+@LET_GO
+def test_an_allocation_that_only_its_agent_still_wants_is_removed(
+    state: TrialState | None,
+) -> None:
+    said = (("a", AllocationRemoved(4, 1)),)
+    assert found(state, desired=True) == Differences(AuditFound(()), said)
+
+
+@LET_GO
+def test_what_pool_and_agent_both_kept_is_freed_and_removed(state: TrialState | None) -> None:
+    assert found(state, running=True, desired=True) == Differences(
+        AuditFound((SlotsReleased(4, 1, "", "a"),)), (("a", AllocationRemoved(4, 1)),)
+    )
+
+
+def test_an_allocation_on_its_way_is_left_alone() -> None:
+    # The agent was told, and the pool's parts were read before it was: both name 4.1's trial.
+    assert found(HOLDING, desired=True) == NOTHING
+
+
+def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:
+    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine.command("pool#default", PoolConfigured("default"))
+    engine.command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
+    # Two trials that nobody has heard of: one is placed, the other waits.
+    for trial_id in (8, 9):
+        message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}")
+        engine.post("pool#default", message, sender="nobody")
+    assert (engine.state("pool#default").running, engine.state("pool#default").queued) == (1, 1)
+    first = audit(engine, "default")
+    assert len(first.pool.stale) == 2
+    state = engine.state("pool#default")
+    assert (state.running, state.queued, state.free) == (0, 0, 1)
+    assert engine.state("agent#a").desired == ()
+    assert audit(engine, "default") == NOTHING

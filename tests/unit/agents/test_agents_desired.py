@@ -1,0 +1,154 @@
+"""What an agent is told to run, put together from what the cluster knows."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.actors.agent import AgentState, Desired
+from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.messages import (
+    AllocationExited,
+    ExperimentStatusChanged,
+    LengthReported,
+    PreemptionRequested,
+    SlotsAssigned,
+    Status,
+    WorkAssigned,
+)
+from control_plane.actors.trial import TrialState
+from control_plane.agents.desired import GRACE_MS, Trials, desired_of, directives_of
+from control_plane.agents.sessions import Session
+from tests.unit.actors.desk import Desk
+from tests.unit.actors.samples import LENGTH, created, submitted
+
+AGENT = AgentState("a", "default", 1, (), 0, desired=(Desired(4, 1, (0, 1)),))
+
+
+def trial(*messages: object, closed: bool = True) -> TrialState:
+    desk = Desk("trial#4")
+    desk.tell(created(closed=closed), SlotsAssigned(1, "a", (0, 1)), *messages)
+    assert isinstance(desk.state, TrialState)
+    return desk.state
+
+
+def experiment() -> tuple[ExperimentState, Definition]:
+    desk = Desk("experiment#1")
+    desk.tell(submitted())
+    definition = desk.part("definition")
+    assert isinstance(definition, Definition)
+    return desk.state, definition
+
+
+def desired(
+    state: TrialState | None,
+    known: tuple[str, ...] = (),
+    session: Session | None = None,
+    agent: AgentState = AGENT,
+) -> list[dict[str, Any]]:
+    trials = Trials(
+        trial=lambda trial_id: state if trial_id == 4 else None,
+        experiment=lambda experiment_id: experiment() if experiment_id == 1 else None,
+        spec=lambda experiment, definition, trial: {"trial_id": trial.trial_id},
+    )
+    return desired_of(agent, session or Session(), known, trials)
+
+
+def killed(allocation: str) -> dict[str, Any]:
+    return {
+        "allocation": allocation,
+        "state": "kill",
+        "directives": None,
+        "grace_ms": GRACE_MS,
+    }
+
+
+def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
+    state = trial()
+    assert desired(state) == [
+        {
+            "allocation": "4.1",
+            "state": "run",
+            "directives": directives_of(state),
+            "spec": {"trial_id": 4, "allocation_id": "4.1", "epoch": 1, "slots": [0, 1]},
+            "code": {"sha256": "0" * 64, "path": "/api/v1/model-code/" + "0" * 64},
+        }
+    ]
+
+
+def test_a_known_allocation_comes_without_them() -> None:
+    state = trial()
+    assert desired(state, known=("4.1",)) == [
+        {"allocation": "4.1", "state": "run", "directives": directives_of(state)}
+    ]
+
+
+def test_directives_say_what_to_train_and_what_was_decided() -> None:
+    state = trial()
+    assert directives_of(state) == {
+        "revision": 1,
+        "length": LENGTH,
+        "closed": True,
+        "answered": 0,
+        "preempt": None,
+    }
+    waiting = trial(LengthReported(1, LENGTH, 0.5), WorkAssigned(None, False), closed=False)
+    assert directives_of(waiting) == {
+        "revision": 2,
+        "length": LENGTH,
+        "closed": False,
+        "answered": LENGTH,
+        "preempt": None,
+    }
+
+
+def test_a_preemption_is_a_directive() -> None:
+    state = trial(PreemptionRequested(1, "slots are wanted"))
+    (entry,) = desired(state, known=("4.1",))
+    assert entry["state"] == "run"
+    assert entry["directives"]["preempt"] == {"deadline_ms": None, "reason": "slots are wanted"}
+    assert entry["directives"]["revision"] == 2
+
+
+def test_a_kill_is_an_entry_of_its_own() -> None:
+    state = trial(ExperimentStatusChanged(Status.STOPPING_KILLED))
+    (entry,) = desired(state, known=("4.1",))
+    assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
+    assert entry["directives"]["preempt"] is None
+
+
+MOVED_ON = [
+    None,
+    trial(AllocationExited(1, "completed")),
+    trial(AllocationExited(1, "preempted")),
+]
+
+
+@pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
+def test_an_allocation_that_its_trial_let_go_of_is_stopped_where_it_is(
+    state: TrialState | None,
+) -> None:
+    assert desired(state) == []
+    assert desired(state, known=("4.1",)) == [killed("4.1")]
+
+
+@pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
+def test_an_allocation_whose_exit_was_taken_is_forgotten(state: TrialState | None) -> None:
+    (entry,) = desired(state, known=("4.1",), session=Session(exited=("4.1",)))
+    assert entry["state"] == "forget"
+
+
+def test_what_the_agent_has_and_nobody_wants_is_stopped_or_forgotten() -> None:
+    entries = desired(
+        None,
+        known=("9.1", "7.2"),
+        session=Session(exited=("9.1",)),
+        agent=replace(AGENT, desired=()),
+    )
+    assert entries == [killed("7.2"), killed("9.1") | {"state": "forget"}]
+
+
+def test_a_running_allocation_whose_exit_was_taken_waits_for_its_trial() -> None:
+    # The exit is in the trial's mailbox: what becomes of it is the trial's to say.
+    (entry,) = desired(trial(), known=("4.1",), session=Session(exited=("4.1",)))
+    assert entry["state"] == "run"

@@ -1,0 +1,264 @@
+"""The agent's two calls against the real engine."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages import AgentDeclaredLost, PoolConfigured
+from control_plane.actors.step import Refused
+from control_plane.actors.trial import TrialState
+from control_plane.agents.leases import LEASE_MS
+from control_plane.agents.reports import Report
+from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.agents.sessions import LogChunk
+from control_plane.dispatch.engine import Engine
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Page, Put, Row, Write
+from tests.unit.actors.samples import LENGTH, random_plan, submitted
+from tests.unit.actors.samples import settings as trial_settings
+
+RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
+
+
+class Table:
+    """A SQLite table that runs `before_get` once, before the row of `key` is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = SqliteTable(path, synchronous="NORMAL")
+        self.before_get: tuple[Key, Callable[[], object]] | None = None
+
+    def get(self, key: Key) -> Row | None:
+        if self.before_get and self.before_get[0] == key:
+            _, act = self.before_get
+            self.before_get = None
+            act()
+        return self._table.get(key)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        return self._table.query(partition, first, last, limit=limit, descending=descending)
+
+    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        return self._table.due(shard, until_ms, limit=limit)
+
+    def commit(self, writes: list[Write] | tuple[Write, ...]) -> None:
+        self._table.commit(writes)
+
+    def close(self) -> None:
+        self._table.close()
+
+
+@dataclass
+class Site:
+    """A pool, an experiment, and one agent's service."""
+
+    table: Table
+    engine: Engine
+    service: AgentService
+    now_ms: int = 1_000_000
+
+    def submit(self, trials: int, slots: int = 1) -> None:
+        message = replace(submitted(random_plan(trials)), settings=trial_settings(slots=slots))
+        self.engine.command("experiment#1", message)
+
+    def enrol(self, slots: int = 1) -> int:
+        ids = tuple((n, "cpu", f"u{n}", "n") for n in range(slots))
+        return self.service.enrol("a", "default", ids, "1")
+
+    def trial(self, trial_id: int = 1) -> TrialState:
+        found = self.service.trial(trial_id)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    table = Table(tmp_path / "state.db")
+    engine = Engine(table, lambda: made.now_ms)  # type: ignore[arg-type]
+    service = AgentService(engine, lambda experiment, definition, trial: {"spec": 1}, _stored)
+    made = Site(table, engine, service)
+    engine.command("pool#default", PoolConfigured("default"))
+    yield made
+    table.close()
+
+
+def _stored(trial_id: int, chunk: LogChunk) -> Put:
+    return Put(Key(f"trial#{trial_id}", f"L#{chunk.offset}"), 1, chunk.text, Expect.ANYTHING)
+
+
+def report(fields: dict[str, Any], offset: int, *, trial: int = 1, writer: str = "") -> Report:
+    by_agent = fields["kind"] in ("container", "exited")
+    return Report(trial, 1, writer or ("agent" if by_agent else "0"), offset, fields)
+
+
+def test_a_call_reports_and_the_answer_says_what_runs(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    answer = site.service.sync("a", SyncRequest(epoch))
+    assert [(entry["allocation"], entry["state"]) for entry in answer.desired] == [("1.1", "run")]
+    assert answer.acked == {}
+    lines = (
+        report(RUNNING, 10),
+        report({"kind": "completed", "length": LENGTH, "metric": 0.5}, 20),
+        report({"kind": "exited", "reason": "completed"}, 30),
+    )
+    answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines))
+    assert answer.acked == {"1.1": {"agent": 30, "0": 20}}
+    assert [entry["state"] for entry in answer.desired] == ["forget"]
+    assert site.engine.state("experiment#1").status == "COMPLETED"
+
+
+def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    failed = report({"kind": "exited", "reason": "errored"}, 10)
+    request = SyncRequest(epoch, ("1.1",), (failed,))
+    first = site.service.sync("a", request)
+    assert site.trial().restarts == 1
+    again = site.service.sync("a", request)
+    assert site.trial().restarts == 1
+    assert (again.acked, again.logs_acked) == (first.acked, first.logs_acked)
+
+
+def test_an_unknown_agent_is_told_to_enrol(site: Site) -> None:
+    with pytest.raises(Refused, match="there is no agent a; enrol first") as refused:
+        site.service.sync("a", SyncRequest(1))
+    assert refused.value.code == "not_found"
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_call_of_another_session_is_refused_and_takes_nothing(site: Site, epoch: int) -> None:
+    site.enrol()
+    site.submit(1)
+    site.enrol()
+    failed = report({"kind": "exited", "reason": "errored"}, 10)
+    with pytest.raises(Refused, match=f"session {epoch} is over") as refused:
+        site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
+    assert refused.value.code == "conflict"
+    assert site.trial().restarts == 0
+
+
+def test_a_session_that_ends_in_the_middle_of_a_call_takes_nothing_any_more(site: Site) -> None:
+    # Its lease was renewed, then the agent enrolled again, then the session row was read.
+    epoch = site.enrol()
+    site.submit(1)
+    site.table.before_get = (Key("sessions", "a"), site.enrol)
+    failed = report({"kind": "exited", "reason": "errored"}, 10)
+    with pytest.raises(Refused, match="session 1 is over"):
+        site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
+    assert site.trial().restarts == 0
+
+
+def test_a_lost_agent_is_told_so_and_may_come_back(site: Site) -> None:
+    epoch = site.enrol()
+    row = site.table.get(Key("leases#default", "a"))
+    assert row is not None
+    body = row.body.replace(b'"lost": false', b'"lost": true')
+    site.table.commit((Put(row.key, row.revision + 1, body, row.revision),))
+    site.engine.post("agent#a", AgentDeclaredLost(epoch), sender="test")
+    with pytest.raises(Refused, match="has ended; enrol again"):
+        site.service.sync("a", SyncRequest(epoch))
+    site.now_ms += LEASE_MS
+    site.service.sync("a", SyncRequest(site.enrol()))
+
+
+def test_an_allocation_that_vanished_from_the_agent_is_lost_and_runs_again(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    site.service.sync("a", SyncRequest(epoch, ("1.1",), (report(RUNNING, 10),)))
+    answer = site.service.sync("a", SyncRequest(epoch))
+    assert (site.trial().losses, site.trial().restarts, site.trial().epoch) == (1, 0, 2)
+    assert [entry["allocation"] for entry in answer.desired] == ["1.2"]
+
+
+def test_an_allocation_that_never_reached_the_agent_is_no_loss(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    for _ in range(2):
+        answer = site.service.sync("a", SyncRequest(epoch))
+        assert [entry["allocation"] for entry in answer.desired] == ["1.1"]
+    assert site.trial().losses == 0
+
+
+def test_reports_about_trials_of_others_are_dropped(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(2)
+    # Trial 2 waits for a slot: its allocation is nobody's.
+    failed = report({"kind": "exited", "reason": "completed"}, 10, trial=2)
+    site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1"), (failed,)))
+    assert site.trial(2).status == "ACTIVE"
+
+
+def test_logs_of_the_agents_own_allocations_are_kept(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    logs = (LogChunk("1.1", 0, b"hello"), LogChunk("9.1", 0, b"other"))
+    answer = site.service.sync("a", SyncRequest(epoch, ("1.1", "9.1"), logs=logs))
+    assert answer.logs_acked == {"1.1": 5, "9.1": 5}
+    kept = site.table.get(Key("trial#1", "L#0"))
+    assert kept is not None
+    assert kept.body == b"hello"
+    assert site.table.get(Key("trial#9", "L#0")) is None
+
+
+def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
+    # 150 lines that are rows of their own, where a commit has 100 operations.
+    epoch = site.enrol()
+    site.submit(1)
+    lines = tuple(report({"kind": "environment", "n": n}, n) for n in range(1, 151))
+    answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines))
+    assert answer.acked == {"1.1": {"0": 150}}
+    assert len(site.table.query("trial#1", "E#", "E$").rows) == 150
+
+
+def test_a_whole_megabyte_of_validations_is_taken(site: Site) -> None:
+    # 8,000 messages of about 60 bytes: more than one row of mail holds.
+    epoch = site.enrol()
+    site.submit(1)
+    fields = {"kind": "metrics", "group": "validation", "metrics": {"loss": 0.5}}
+    lines = tuple(report(fields | {"steps_completed": n}, n) for n in range(1, 8_001))
+    answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines))
+    assert answer.acked == {"1.1": {"0": 8_000}}
+    assert site.trial().steps == 8_000
+
+
+def test_checkpoints_with_much_metadata_are_taken(site: Site) -> None:
+    # 60 of 15,000 bytes each: more than one row of mail holds.
+    epoch = site.enrol()
+    site.submit(1)
+    lines = []
+    for n in range(1, 61):
+        uuid = f"{n:08x}-0000-4000-8000-000000000000"
+        place = {"uuid": uuid, "path": f"1/1/1/{uuid}", "manifest_sha256": "0" * 64}
+        sizes = {"size_bytes": 1, "files": 1, "steps_completed": n}
+        metadata = {"metadata": {"note": "x" * 15_000}}
+        lines.append(report({"kind": "checkpoint"} | place | sizes | metadata, n))
+    site.service.sync("a", SyncRequest(epoch, ("1.1",), tuple(lines)))
+    checkpoint = site.trial().checkpoint
+    assert checkpoint is not None
+    assert checkpoint.steps_completed == 60
+
+
+def test_an_agent_that_lost_more_than_a_commit_holds_is_heard(site: Site) -> None:
+    # 110 allocations ran and all of them are gone, with nothing else to report.
+    epoch = site.enrol(slots=110)
+    site.submit(110)
+    site.engine.follow(["experiment#1"])
+    known = tuple(f"{n}.1" for n in range(1, 111))
+    lines = tuple(report(RUNNING, 10, trial=n) for n in range(1, 111))
+    site.service.sync("a", SyncRequest(epoch, known, lines))
+    for _ in range(5):
+        site.service.sync("a", SyncRequest(epoch))
+    assert [site.trial(n).losses for n in range(1, 111)] == [1] * 110
+
+
+def test_the_tables_own_errors_come_through(site: Site) -> None:
+    epoch = site.enrol()
+    site.table.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        site.service.sync("a", SyncRequest(epoch))
