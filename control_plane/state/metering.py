@@ -2,9 +2,9 @@
 
 The rules are those of its developer guide, on-demand and provisioned capacity alike: a
 transactional write costs two units per started KB of the item as it was before or after it,
-whichever is larger; a delete goes by the item it removes, a condition by the least there is; the
-sparse due index, with keys only, costs one unit per started KB for each entry that appears, goes
-or moves. A transaction that fails on a condition is billed like one that does not.
+whichever is larger; a delete goes by the item it removes; a condition on its own costs two; the
+sparse due index, with keys only, costs one unit per started KB for each entry that appears or
+goes, so two for one that moves. A transaction that fails on a condition is billed too.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,8 +45,16 @@ class Laptop:
         self, *words: object, code: int = 0, seconds: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
         """`detcloud WORDS`, which must end with `code`."""
-        done = subprocess.run(
-            [*DETCLOUD, *map(str, words)],
+        done = self.shell([*DETCLOUD, *map(str, words)], seconds)
+        assert done.returncode == code, f"{words} ended with {done.returncode}: {done}"
+        return done
+
+    def shell(
+        self, command: Sequence[str], seconds: float = COMMAND_SECONDS_MAX
+    ) -> subprocess.CompletedProcess[str]:
+        """Any command in the newcomer's environment."""
+        return subprocess.run(
+            command,
             env=self.environment,
             cwd=self.home.parent,
             capture_output=True,
@@ -54,8 +62,6 @@ class Laptop:
             timeout=seconds,
             stdin=subprocess.DEVNULL,
         )
-        assert done.returncode == code, f"{words} ended with {done.returncode}: {done}"
-        return done
 
     def json(self, *words: object, code: int = 0) -> Any:
         """What `detcloud WORDS --json` prints."""

@@ -86,7 +86,7 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
 
 def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.15, 10, trials=2), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.35, 10, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     agent_pid = cluster.record()["agent_pid"]
     url = client.url
@@ -109,7 +109,7 @@ def test_a_stopped_server_preempts_and_the_next_one_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.1, 16, trials=1), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.1, 35, trials=1), model_dir(tmp_path / "model"))
     [trial] = eventually(lambda: list(experiment.trials()))
     eventually(lambda: list(trial.metrics()))
     agent_pid = cluster.record()["agent_pid"]
@@ -130,7 +130,7 @@ def test_a_killed_agent_is_replaced_and_its_trials_go_on(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.1, 14, trials=2), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.1, 35, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     former = cluster.record()["agent_pid"]
     process = subprocess.Popen(["kill", "-9", str(former)])
@@ -145,7 +145,7 @@ def test_pause_frees_the_slots_and_activate_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     client = cluster.start()
-    experiment = client.create_experiment(config(0.05, 25, trials=2), model_dir(tmp_path / "model"))
+    experiment = client.create_experiment(config(0.1, 35, trials=2), model_dir(tmp_path / "model"))
     eventually(lambda: any(True for trial in experiment.trials(1) for _ in trial.metrics()))
     experiment.pause()
     began = time.monotonic()

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Laptop]:
+    """A cluster's home that does not exist yet; whatever ran for it is gone after the test."""
+    one = Laptop(tmp_path / "home")
+    yield one
+    assert one.end() == [], "something outlived `detcloud down`"

@@ -1,0 +1,166 @@
+"""The command line as a newcomer uses it, with trials that take no time."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcloud.cli.processes import read
+from tests.end_to_end.laptop import DIGITS, Laptop, eventually
+from tests.end_to_end.tiny_model import BATCHES, write_model
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_create_starts_a_cluster_and_follows_to_the_end(laptop: Laptop, tmp_path: Path) -> None:
+    done = laptop.run("create", *write_model(tmp_path), "--follow")
+    assert done.stderr == "starting a local cluster ...\n"
+    lines = done.stdout.splitlines()
+    assert lines[0] == "created experiment 1"
+    place = next(index for index, line in enumerate(lines) if line.startswith(" Trial | Number"))
+    assert lines[place - 1] == "experiment 1: COMPLETED"
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines[place + 2 : place + 4]]
+    assert [row[:4] for row in rows] == [
+        ["1", "0", "COMPLETED", "[##########] 10/10"],
+        ["2", "1", "COMPLETED", "[##########] 10/10"],
+    ]
+    # The metric is x squared, and the smaller one wins.
+    assert re.fullmatch(r"best loss [0-9.e-]+ in trial [12]: x=[0-9.e-]+", lines[place + 4])
+    assert lines[place + 5 :] == ["experiment 1 ended: COMPLETED"]
+
+
+def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: Path) -> None:
+    created = laptop.json("create", *write_model(tmp_path))
+    assert (created["id"], created["state"], created["name"]) == (1, "ACTIVE", "tiny")
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    [listed] = laptop.json("list")
+    described = laptop.json("describe", 1)
+    assert listed["state"] == described["state"] == laptop.json("follow", 1)["state"] == "COMPLETED"
+    trials = laptop.json("trial", "list", 1)
+    assert [(one["id"], one["steps_completed"]) for one in trials] == [(1, BATCHES), (2, BATCHES)]
+    trial = laptop.json("trial", "describe", 1, "--metrics")
+    assert trial["metric"] == pytest.approx(trial["hparams"]["x"] ** 2)
+    steps = [one["steps_completed"] for one in trial["metrics"] if one["group"] == "training"]
+    assert steps == list(range(1, BATCHES + 1))
+    checkpoints = laptop.json("checkpoint", "list", 1)
+    assert sorted(one["trial_id"] for one in checkpoints) == [1, 2]
+    uuid = checkpoints[0]["uuid"]
+    assert laptop.json("checkpoint", "describe", uuid[:8]) == checkpoints[0]
+    laptop.run("checkpoint", "download", uuid[:8], "-o", tmp_path / "fetched")
+    assert json.loads((tmp_path / "fetched" / "state.json").read_text()) == BATCHES
+    [agent] = laptop.json("agent", "list")
+    assert agent["state"] == "ALIVE"
+    assert laptop.json("status")["experiments"] == {"ACTIVE": 0, "PAUSED": 0}
+    # What people read names the same things.
+    assert " COMPLETED " in laptop.run("list").stdout
+    assert "Name           tiny\n" in laptop.run("describe", 1).stdout
+    assert " COMPLETED |    10 |     10 |" in laptop.run("trial", "list", 1).stdout
+    assert (
+        f"Latest checkpoint  {trial['latest_checkpoint']}" in laptop.run("t", "describe", 1).stdout
+    )
+    assert laptop.run("checkpoint", "list", 1, "--csv").stdout.count("COMPLETED") == 2
+
+
+def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> None:
+    laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1)))
+    eventually(laptop.running)
+    following = laptop.spawn("trial", "logs", 1, "-f")
+    text, _ = following.communicate(timeout=60)
+    assert following.returncode == 0
+    assert text == "files train.py\nstarts at 0\nstops at 10\n"
+    assert laptop.run("trial", "logs", 1).stdout == text
+    assert laptop.run("trial", "logs", 1, "--tail", 1).stdout == "stops at 10\n"
+    prefixed = "".join(f"[trial 1] {line}\n" for line in text.splitlines())
+    assert laptop.run("logs", 1).stdout == prefixed
+
+
+def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: Path) -> None:
+    submitted = laptop.run("create", *write_model(tmp_path), "--paused")
+    assert submitted.stdout == "created experiment 1\n"
+    assert laptop.json("describe", 1)["state"] == "PAUSED"
+    assert laptop.json("status")["resource_pools"][0]["running"] == 0
+    assert laptop.json("activate", 1)["state"] == "ACTIVE"
+    laptop.run("wait", 1)
+
+
+def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
+    laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(trials=1)))
+    eventually(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
+    assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
+    eventually(lambda: not laptop.running())
+    stopped_at = eventually(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
+    assert 0 < stopped_at < BATCHES
+    assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
+    laptop.run("wait", 1)
+    log = laptop.run("trial", "logs", 1).stdout
+    assert f"stops at {stopped_at}\nfiles train.py\nstarts at {stopped_at}\n" in log
+    assert laptop.json("trial", "describe", 1)["restarts"] == 0
+
+
+@pytest.mark.parametrize("command", ["cancel", "kill"])
+def test_what_is_ended_by_hand_is_canceled(command: str, laptop: Laptop, tmp_path: Path) -> None:
+    laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(batches=1000)))
+    eventually(lambda: len(laptop.running()) == 2)
+    eventually(lambda: "starts at" in laptop.run("trial", "logs", 1).stdout)
+    assert laptop.json(command, 1)["state"].startswith("STOPPING_")
+    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
+    assert laptop.running() == []
+    # Who cancels keeps the work, who kills does not wait for it.
+    assert bool(laptop.json("checkpoint", "list", 1)) is (command == "cancel")
+    assert {one["state"] for one in laptop.json("trial", "list", 1)} == {"CANCELED"}
+
+
+def test_overrides_change_fields(laptop: Laptop, tmp_path: Path) -> None:
+    overrides = ["--config", "searcher.max_trials=3", "--config", "searcher.max_length.batches=2"]
+    laptop.run("create", *write_model(tmp_path), *overrides, "--follow")
+    assert [one["target_steps"] for one in laptop.json("trial", "list", 1)] == [2, 2, 2]
+    config = json.loads(laptop.run("experiment", "config", 1).stdout)
+    assert config["searcher"]["max_length"] == {"batches": 2}
+
+
+def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path) -> None:
+    assert not laptop.home.exists()
+    assert "no cluster runs here" in laptop.run("status", code=1).stdout
+    up = laptop.run("up", "--slots", 3)
+    url, pid = laptop.record()["url"], laptop.record()["pid"]
+    assert up.stdout == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})\n"
+    again = laptop.run("up")
+    assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
+    eventually(lambda: laptop.json("status")["resource_pools"][0]["slots"] == 3)
+    command = [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(laptop.home)]
+    second = laptop.shell(command)
+    refusal = f"detcloud server: a server runs on {laptop.home} already\n"
+    assert (second.returncode, second.stderr) == (1, refusal)
+    laptop.run("create", *write_model(tmp_path, 0.2))
+    eventually(laptop.running)
+    assert laptop.run("down").stdout == "the local cluster was stopped\n"
+    assert read(pid) is None
+    assert laptop.processes() == []
+    assert laptop.run("down").stdout == "no local cluster was running\n"
+    # Its work goes on with the next start.
+    laptop.run("up", "--slots", 2)
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+
+
+def test_up_right_after_down_starts(laptop: Laptop) -> None:
+    for _ in range(3):
+        laptop.run("up")
+        laptop.run("down")
+        assert laptop.processes() == []
+
+
+def test_ids_that_do_not_exist_and_words_that_mean_nothing(laptop: Laptop) -> None:
+    laptop.run("up")
+    for words in (("describe", 7), ("trial", "logs", 7), ("checkpoint", "describe", "abcdef01")):
+        assert laptop.run(*words, code=1).stderr.startswith("error: ")
+    assert "did you mean `detcloud describe`?" in laptop.run("descrive", 1, code=2).stderr
+    assert "no file" in laptop.run("create", "missing.yaml", DIGITS, code=1).stderr
+
+
+def _searcher(trials: int = 2, batches: int = BATCHES) -> dict[str, object]:
+    length = {"batches": batches}
+    return {"name": "random", "metric": "loss", "max_trials": trials, "max_length": length}

@@ -1,0 +1,93 @@
+"""What a newcomer's mistakes look like, and what of a model directory reaches a trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+WRONG = """\
+name: wrong
+entrypoint: model_def:Trial
+hyperparameters:
+  global_batch_size: 64
+  rate: {type: double, minval: 2, maxval: 1}
+searcher:
+  name: randon
+  metric: loss
+  max_length: {batches: 10}
+max_restarts: many
+"""
+
+
+def test_each_mistake_in_a_configuration_names_its_line(laptop: Laptop, tmp_path: Path) -> None:
+    config, model = write_model(tmp_path)
+    config.write_text(WRONG)
+    refused = laptop.run("create", config, model, code=1)
+    lines = refused.stderr.splitlines()
+    assert lines[1].startswith(f"error: {config} was refused")
+    places = [line.split(": ")[0] for line in lines[2:]]
+    assert places == [f"{config}:{number}" for number in (5, 7, 10)]
+    assert laptop.json("list") == []
+    # The same lines without a cluster.
+    checked = laptop.run("config", "check", config, code=1)
+    assert [line.split(": ")[0] for line in checked.stdout.splitlines()] == places
+
+
+def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path: Path) -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+    given = write_model(tmp_path, fails_at=3, max_restarts=1, searcher=searcher)
+    config, model = given
+    done = laptop.run("create", config, model, "--config", "hyperparameters.x=0.5", "-f", code=1)
+    assert "experiment 1 ended: ERROR" in done.stdout
+    log = laptop.run("trial", "logs", 1).stdout
+    # One restart is allowed, so it ran twice, from the start since nothing was saved.
+    assert log.count("starts at 0") == log.count("ArithmeticError: batch 3 went wrong") == 2
+    assert log.count("Traceback (most recent call last)") == 2
+    trial = laptop.json("trial", "describe", 1)
+    assert (trial["state"], trial["restarts"]) == ("ERROR", 2)
+    assert "batch 3 went wrong" in trial["message"]
+    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: ERROR\n"
+
+
+def test_a_model_directory_over_95_mib_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    config, model = write_model(tmp_path)
+    with (model / "weights.bin").open("wb") as file:
+        file.truncate(95 * 1024 * 1024)
+    # 95 MiB of zeros and the script beside them.
+    refused = laptop.run("create", config, model, code=1)
+    assert "95.0 MiB" in refused.stderr
+    assert ".detignore" in refused.stderr
+    assert laptop.json("list") == []
+    (model / ".detignore").write_text("*.bin\n")
+    laptop.run("create", config, model, "--follow")
+
+
+def test_the_startup_hook_runs_and_ignored_files_stay_behind(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    config, model = write_model(tmp_path)
+    (model / "startup-hook.sh").write_text("echo hooked\ntouch prepared.txt\n")
+    (model / ".detignore").write_text("*.csv\n!keep.csv\nnotes/\n")
+    for name in ("data.csv", "keep.csv", "__pycache__/train.pyc", "notes/today.txt", "lib/a.py"):
+        (model / name).parent.mkdir(exist_ok=True)
+        (model / name).write_text("x")
+    laptop.run("create", config, model, "--follow")
+    said = laptop.run("trial", "logs", 1).stdout.splitlines()
+    assert said[0] == "hooked"
+    assert said[1] == "files keep.csv lib prepared.txt startup-hook.sh train.py"
+
+
+def test_a_failing_startup_hook_is_the_trials_failure(laptop: Laptop, tmp_path: Path) -> None:
+    config, model = write_model(tmp_path, max_restarts=0)
+    (model / "startup-hook.sh").write_text("echo no such package >&2\nexit 3\n")
+    laptop.run("create", config, model, "--follow", code=1)
+    trial = laptop.json("trial", "describe", 1)
+    assert trial["state"] == "ERROR"
+    assert trial["message"].startswith("startup-hook.sh failed with exit code 3")
+    assert "no such package" in trial["message"]
