@@ -84,7 +84,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
     slots = tuple(slot[0] for slot in message.slots)
     turn.send(addresses.pool(message.pool), AgentJoined(message.agent, epoch, slots))
     turn.write_row(AGENTS, message.agent, message.pool.encode())
-    _fence(SESSIONS, message.agent, {"epoch": epoch}, turn)
+    _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, turn)
     lease = {"epoch": epoch, "renewed_ms": turn.now_ms, "lost": False}
     _fence(leases_of(message.pool), message.agent, lease, turn)
     return AgentState(

@@ -43,6 +43,7 @@ class SyncRequest:
     known: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
     logs: tuple[LogChunk, ...] = ()
+    call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class AgentService:
             return None
         writes += [self._logged(chunk) for chunk in chunks if chunk.allocation in ours]
         if session != before:
+            session = replace(session, call=max(before.call, request.call))
             self._engine.table.commit([put_session(agent, session, row), *writes])
         return session, mailed
 
@@ -188,8 +190,11 @@ def _allocations(state: AgentState) -> set[str]:
 
 def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Report]:
     """Exits of allocations that reported from here once and that the agent no longer knows. What
-    is too much for one call is found by the next.
+    is too much for one call is found by the next; a call older than the last one that brought
+    anything knows nothing of what has begun since.
     """
+    if request.call < session.call:
+        return []
     lost = [
         Report(
             desired.trial_id,

@@ -30,10 +30,14 @@ _GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each."""
+    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each.
+
+    `call` is the number of the latest call that changed it.
+    """
 
     epoch: int = 0
     clock: int = 0
+    call: int = 0
     acked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     logs: Mapping[str, int] = field(default_factory=dict)
     exited: tuple[str, ...] = ()

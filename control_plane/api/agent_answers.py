@@ -11,24 +11,19 @@ from control_plane.agents.service import SyncAnswer, SyncRequest
 from control_plane.api.agent_calls import Sync, sync_requests
 from control_plane.api.archives import model_code_key
 from control_plane.api.services import Services
-from control_plane.api.waiting import Answered
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer's fields but `next_sync_ms`, and what it was made of.
+    """An answer's fields but `next_sync_ms`, and the actors it was made of.
 
-    `digest` tells whether the agent's wishes are what they were; offsets are not part of it.
+    `revision` names the agent's desired state by its content; offsets are not part of it.
     """
 
     fields: dict[str, Any]
-    digest: bytes
+    revision: int
     addresses: frozenset[str]
     is_news: bool
-
-    @property
-    def remembered(self) -> Answered:
-        return Answered(self.digest, self.addresses)
 
     def with_next_sync(self, next_sync_ms: int) -> bytes:
         """The answer as JSON."""
@@ -57,19 +52,20 @@ def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
     wishes = to_json([request.epoch, answer.revision, desired])
+    revision = int.from_bytes(sha256(wishes).digest()[:6]) + 1
     return Answer(
-        fields=_fields(answer, desired),
-        digest=sha256(wishes).digest(),
+        fields=_fields(answer, revision, desired),
+        revision=revision,
         addresses=frozenset(addresses.trial(trial_id) for trial_id in trial_ids),
         is_news=any("spec" in entry or entry["state"] != "run" for entry in desired),
     )
 
 
-def _fields(answer: SyncAnswer, desired: list[dict[str, Any]]) -> dict[str, Any]:
+def _fields(answer: SyncAnswer, revision: int, desired: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "acked": answer.acked,
         "logs_acked": answer.logs_acked,
-        "revision": answer.revision,
+        "revision": revision,
         "desired": desired,
         "lease_ms": answer.lease_ms,
     }

@@ -74,6 +74,7 @@ class Sync(Message):
 
     epoch: Annotated[int, Field(ge=1, le=_COUNT_MAX)]
     seen: Offset = 0
+    call: Offset = 0
     wait_ms: Annotated[int, Field(ge=0, le=600_000)] = 0
     known: Annotated[list[Allocation], Field(max_length=KNOWN_MAX)] = []
     reports: Annotated[list[ReportLine], Field(max_length=LINES_MAX)] = []
@@ -94,9 +95,11 @@ def sync_requests(asked: Sync) -> tuple[SyncRequest, ...]:
     *former, last = _portions(asked.reports)
     known = tuple(asked.known)
     logs = tuple(_chunk(one) for one in asked.logs)
-    requests = [SyncRequest(asked.epoch, known, tuple(reports)) for reports in former]
+    requests = [
+        SyncRequest(asked.epoch, known, tuple(reports), call=asked.call) for reports in former
+    ]
     # A trial's exit is its last report, and its log is complete by then.
-    return (*requests, SyncRequest(asked.epoch, known, tuple(last), logs))
+    return (*requests, SyncRequest(asked.epoch, known, tuple(last), logs, asked.call))
 
 
 def _portions(lines: list[ReportLine]) -> list[list[Report]]:

@@ -155,8 +155,7 @@ def _checked(asked: Create) -> ExperimentConfig:
             Detail(problem.path, problem.message, problem.line, problem.hint or None)
             for problem in error.problems
         ]
-        text = f"the configuration is not valid:\n{error}"
-        raise ApiError(Code.INVALID, text, details) from None
+        raise ApiError(Code.INVALID, "the configuration is not valid", details) from None
 
 
 def _plan(config: ExperimentConfig) -> SearchPlan:

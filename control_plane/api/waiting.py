@@ -1,7 +1,7 @@
 """Held calls: an agent's call waits in its host's event loop until something of its changes.
 
-It costs no thread. Commits come from any thread, by the address they changed. What an agent was
-answered last is remembered, so that a change between two calls is noticed by the second one.
+It costs no thread. Commits come from any thread, by the address they changed. Whether a change
+between two calls is new to the agent is told by the revision it names, so nothing is kept here.
 """
 
 import asyncio
@@ -11,20 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What an agent was answered last: a digest, and the addresses that it was made of."""
-
-    digest: bytes = b""
-    addresses: frozenset[str] = frozenset()
-
-
 @dataclass(eq=False)
 class Call:
     """One call of an agent. `superseded`: a later one came, so nobody reads our answer."""
 
     loop: asyncio.AbstractEventLoop
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    watched: set[str] = field(default_factory=set)
     superseded: bool = False
 
     async def wait(self, seconds: float) -> None:
@@ -45,7 +38,6 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: dict[str, Call] = {}
-        self._answered: dict[str, Answered] = {}
         self._waiting: dict[str, set[Call]] = {}
 
     def changed(self, address: str) -> None:
@@ -62,8 +54,8 @@ class WaitingRoom:
                 call.wake()
 
     @contextmanager
-    def call(self, agent: str, address: str) -> Iterator[tuple[Call, Answered]]:
-        """A call of `agent`, woken by `address` and by what it was answered from last."""
+    def call(self, agent: str) -> Iterator[Call]:
+        """A call of `agent`, which ends the one before it."""
         call = Call(asyncio.get_running_loop())
         with self._lock:
             before = self._latest.get(agent)
@@ -71,24 +63,23 @@ class WaitingRoom:
                 before.superseded = True
                 before.wake()
             self._latest[agent] = call
-            last = self._answered.get(agent, Answered())
-            addresses = {address, *last.addresses}
-            for one in addresses:
-                self._waiting.setdefault(one, set()).add(call)
         try:
-            yield call, last
+            yield call
         finally:
-            self._leave(agent, call, addresses)
+            self._leave(agent, call)
 
-    def answered(self, agent: str, call: Call, answered: Answered) -> None:
-        """Remembers what a call is answered, unless a later one came."""
+    def watch(self, call: Call, addresses: Iterable[str]) -> bool:
+        """Lets these wake the call too; whether any of them did not before."""
         with self._lock:
-            if not call.superseded:
-                self._answered[agent] = answered
+            new = set(addresses) - call.watched
+            for address in new:
+                self._waiting.setdefault(address, set()).add(call)
+            call.watched |= new
+            return bool(new)
 
-    def _leave(self, agent: str, call: Call, addresses: Iterable[str]) -> None:
+    def _leave(self, agent: str, call: Call) -> None:
         with self._lock:
-            for address in addresses:
+            for address in call.watched:
                 calls = self._waiting[address]
                 calls.discard(call)
                 if not calls:

@@ -308,7 +308,7 @@ def _check_size(sources: list[_Source], bytes_max: int) -> None:
     raise ArchiveInvalid(
         "",
         f"the files hold {_mebibytes(total)}, the limit is {_mebibytes(bytes_max)}; "
-        f"the biggest are {listed}",
+        f"the biggest are {listed}; a .detignore leaves files out",
     )
 
 

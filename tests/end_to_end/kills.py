@@ -13,20 +13,24 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from detcloud.cli.table import Column, field, text_table
 from detcloud.client import Cluster
 from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.outcome import Outcome, differences, outcome_of
-from tests.end_to_end.strikes import OF_SERVERS, Struck, Target, drawn, strike
+from tests.end_to_end.strikes import OF_SERVERS, Kill, Struck, Target, drawn, strike
 
 CONFIG = DIGITS / "random.yaml"
 EXPERIMENT = 1
 END_SECONDS_MAX = 600.0
+POLLING_SECONDS = 0.1
+# Long enough for twenty kills: they come one after the other, and the trials go on meanwhile.
 # Each epoch validates and checkpoints, and a killed trial may start again as often as it takes.
 # With the policy `best` it would depend on which trial is ahead when a checkpoint is made.
 OVERRIDES = (
+    "searcher.max_length.epochs=30",
     "max_restarts=1000",
     "min_validation_period={epochs: 1}",
     "min_checkpoint_period={epochs: 1}",
@@ -65,9 +69,7 @@ def main() -> int:
     expected = run(folder / "undisturbed", overrides)
     print(f"{len(expected.outcome.trials)} trials in {expected.seconds:.1f} s", flush=True)
     targets = [Target(name) for name in options.targets.split(",")]
-    found = run(
-        folder / "killed", overrides, options.kills, options.seed, expected.seconds, targets
-    )
+    found = run(folder / "killed", overrides, drawn(options.kills, options.seed, targets))
     print(f"again under {options.kills} kills, seed {options.seed}: {found.seconds:.1f} s")
     print(table(found.struck))
     wrong = verdict(expected, found, options.kills)
@@ -79,15 +81,8 @@ def main() -> int:
     return 0
 
 
-def run(
-    home: Path,
-    overrides: Sequence[str],
-    kills: int = 0,
-    seed: int = 0,
-    run_seconds: float = 0.0,
-    targets: Sequence[Target] = tuple(Target),
-) -> Run:
-    """Trains once, with `kills` kills drawn over `run_seconds`, and stops the cluster."""
+def run(home: Path, overrides: Sequence[str], kills: Sequence[Kill] = ()) -> Run:
+    """Trains once, struck by `kills`, and stops the cluster."""
     home.parent.mkdir(exist_ok=True)
     laptop = Laptop(home)
     try:
@@ -96,8 +91,7 @@ def run(
         given = [word for override in overrides for word in ("--config", override)]
         laptop.run("create", CONFIG, DIGITS, *given)
         disturbed = _Disturbed(laptop, began)
-        if kills:
-            disturbed.suffer(kills, seed, run_seconds, targets)
+        disturbed.suffer(kills)
         seconds = disturbed.ended()
         with laptop.cluster() as cluster:
             outcome = outcome_of(cluster, EXPERIMENT)
@@ -136,29 +130,42 @@ class _Disturbed:
         self._began = began
         self._accepted: dict[int, tuple[Mapping[str, list[object]], str]] = {}
 
-    def suffer(self, kills: int, seed: int, run_seconds: float, targets: Sequence[Target]) -> None:
-        """Strikes until the plan is done or the search has ended."""
-        for kill in drawn(kills, seed, run_seconds, targets):
-            time.sleep(kill.pause_seconds)
-            if self._look():
+    def suffer(self, kills: Sequence[Kill]) -> None:
+        """Strikes one after the other, until the search has ended."""
+        for kill in kills:
+            while (done := self._done()) < kill.progress:
+                time.sleep(POLLING_SECONDS)
+            if done == inf:
                 return
+            time.sleep(kill.pause_seconds)
+            self._witness()
             self.struck.append(strike(self._laptop, kill, self._began))
             print(table(self.struck).splitlines()[-1], flush=True)
 
     def ended(self) -> float:
         """Waits for the end; returns the seconds since the beginning."""
         give_up_at = time.monotonic() + END_SECONDS_MAX
-        while not self._look():
+        while self._done() < inf:
             if time.monotonic() > give_up_at:
                 self.losses.append(f"the search did not end within {END_SECONDS_MAX:.0f} s")
                 break
-            time.sleep(0.3)
-        return time.monotonic() - self._began
+            time.sleep(POLLING_SECONDS)
+        seconds = time.monotonic() - self._began
+        self._witness()
+        return seconds
 
-    def _look(self) -> bool:
-        """Whether the search ended; what was there at the last look must still be there."""
+    def _done(self) -> float:
+        """The share of the search's batches that is done; infinity once the search has ended."""
         with self._laptop.cluster() as cluster:
-            ended = cluster.experiment(EXPERIMENT).ended
+            if cluster.experiment(EXPERIMENT).ended:
+                return inf
+            trials = [trial.data for trial in cluster.experiment(EXPERIMENT).trials()]
+        wanted = sum(int(trial["target_steps"]) for trial in trials)
+        return sum(int(trial["steps_completed"]) for trial in trials) / max(1, wanted)
+
+    def _witness(self) -> None:
+        """What was there before must still be there."""
+        with self._laptop.cluster() as cluster:
             for trial in cluster.experiment(EXPERIMENT).trials():
                 metrics: dict[str, list[object]] = {}
                 for report in trial.metrics():
@@ -170,7 +177,6 @@ class _Disturbed:
                 if not log.startswith(before_log):
                     self.losses.append(f"trial {trial.id} lost log lines: {before_log!r}")
                 self._accepted[trial.id] = (metrics, log)
-            return ended
 
 
 def _vanished(cluster: Cluster, struck: Sequence[Struck]) -> list[str]:

@@ -17,7 +17,10 @@ from tests.end_to_end.laptop import DIGITS, Laptop, eventually
 
 VICTIM_SECONDS_MAX = 20.0
 BACK_SECONDS_MAX = 60.0
-OUTAGE_SECONDS_MAX = 3.0
+OUTAGE_SECONDS_MAX = 2.0
+# A search that is almost done may end before it can be hit.
+PROGRESS_MAX = 0.8
+PAUSE_SECONDS_MAX = 0.5
 
 
 class Target(StrEnum):
@@ -46,9 +49,13 @@ OF_SERVERS = (Target.SERVER, Target.MACHINE)
 
 @dataclass(frozen=True)
 class Kill:
-    """`pause_seconds` after the last one was over; `pick`, from 0 to 1, chooses among trials."""
+    """`pause_seconds` after `progress` of the search (0 to 1) was done and the last kill was over.
+
+    `pick`, from 0 to 1, chooses among the trials that run.
+    """
 
     target: Target
+    progress: float
     pause_seconds: float
     pick: float
     outage_seconds: float
@@ -70,21 +77,22 @@ class Struck:
     agent_seconds: float | None = None
 
 
-def drawn(kills: int, seed: int, run_seconds: float, targets: Sequence[Target]) -> list[Kill]:
-    """Kills at moments spread over a run of `run_seconds`; each target has its share of them."""
+def drawn(kills: int, seed: int, targets: Sequence[Target]) -> list[Kill]:
+    """Kills at moments spread over a search; each target has its share of them."""
     draw = random.Random(seed)
     order = [targets[index % len(targets)] for index in range(kills)]
     draw.shuffle(order)
-    pause_seconds_max = 2 * 0.8 * run_seconds / kills
+    moments = sorted(draw.uniform(0, PROGRESS_MAX) for _ in order)
     return [
         Kill(
             target,
-            pause_seconds=draw.uniform(0, pause_seconds_max),
+            progress,
+            pause_seconds=draw.uniform(0, PAUSE_SECONDS_MAX),
             pick=draw.random(),
             outage_seconds=draw.uniform(0, OUTAGE_SECONDS_MAX),
             revival=draw.choice(list(Revival)),
         )
-        for target in order
+        for target, progress in zip(order, moments, strict=True)
     ]
 
 

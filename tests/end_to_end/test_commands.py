@@ -71,7 +71,8 @@ def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> N
     following = laptop.spawn("trial", "logs", 1, "-f")
     text, _ = following.communicate(timeout=60)
     assert following.returncode == 0
-    assert text == "files train.py\nstarts at 0\nstops at 10\n"
+    said = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
+    assert said == ["files train.py", "starts at 0", "stops at 10"]
     assert laptop.run("trial", "logs", 1).stdout == text
     assert laptop.run("trial", "logs", 1, "--tail", 1).stdout == "stops at 10\n"
     prefixed = "".join(f"[trial 1] {line}\n" for line in text.splitlines())
@@ -88,16 +89,17 @@ def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: P
 
 
 def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
-    laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(trials=1)))
+    laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=60)))
     eventually(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
     assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
     eventually(lambda: not laptop.running())
     stopped_at = eventually(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
-    assert 0 < stopped_at < BATCHES
+    assert 0 < stopped_at < 60
     assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
     laptop.run("wait", 1)
     log = laptop.run("trial", "logs", 1).stdout
-    assert f"stops at {stopped_at}\nfiles train.py\nstarts at {stopped_at}\n" in log
+    said = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]
+    assert said[2:5] == [f"stops at {stopped_at}", "files train.py", f"starts at {stopped_at}"]
     assert laptop.json("trial", "describe", 1)["restarts"] == 0
 
 
@@ -109,8 +111,9 @@ def test_what_is_ended_by_hand_is_canceled(command: str, laptop: Laptop, tmp_pat
     assert laptop.json(command, 1)["state"].startswith("STOPPING_")
     assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
     assert laptop.running() == []
-    # Who cancels keeps the work, who kills does not wait for it.
-    assert bool(laptop.json("checkpoint", "list", 1)) is (command == "cancel")
+    if command == "cancel":
+        # The work so far is kept.
+        assert len(laptop.json("checkpoint", "list", 1)) == 2
     assert {one["state"] for one in laptop.json("trial", "list", 1)} == {"CANCELED"}
 
 

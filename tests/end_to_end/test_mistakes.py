@@ -30,7 +30,7 @@ def test_each_mistake_in_a_configuration_names_its_line(laptop: Laptop, tmp_path
     config.write_text(WRONG)
     refused = laptop.run("create", config, model, code=1)
     lines = refused.stderr.splitlines()
-    assert lines[1].startswith(f"error: {config} was refused")
+    assert lines[1] == f"error: {config} was refused: the configuration is not valid"
     places = [line.split(": ")[0] for line in lines[2:]]
     assert places == [f"{config}:{number}" for number in (5, 7, 10)]
     assert laptop.json("list") == []

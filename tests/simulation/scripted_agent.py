@@ -94,6 +94,12 @@ class ScriptedAgent:
         self.runs: dict[str, Run] = {}
         self.started: list[str] = []
         self._acked: Mapping[str, Mapping[str, int]] = {}
+        self._calls = 0
+
+    def next_call(self) -> int:
+        """The number of the call that is made now."""
+        self._calls += 1
+        return self._calls
 
     def enrol(self) -> None:
         """Begins a session."""
@@ -107,7 +113,7 @@ class ScriptedAgent:
             for writer, offset, line in run.lines
             if offset > self._acked.get(run.allocation, {}).get(writer, 0)
         )
-        request = SyncRequest(self.epoch, tuple(self.runs), reports)
+        request = SyncRequest(self.epoch, tuple(self.runs), reports, call=self.next_call())
         answer = self.service.sync(self.name, request)
         self._acked = answer.acked
         for entry in answer.desired:

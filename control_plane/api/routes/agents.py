@@ -22,13 +22,9 @@ from control_plane.api.token_table import issue_agent_token
 from control_plane.api.views import agent as agents
 from control_plane.api.views import pool as pools
 from control_plane.api.waiting import WaitingRoom
-from control_plane.state.table import Conflict
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
-ENROL_TRIES_MAX = 20
-
-Slots = tuple[tuple[int, str, str, str], ...]
 
 router = guarded_router("agents")
 
@@ -55,7 +51,7 @@ def list_agents(services: Given, asked: PageParameters) -> Page[agents.Agent]:
 def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
     _check_pool(asked, caller, services)
     slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
-    epoch = _enrolled(services, asked, slots)
+    epoch = services.agents.enrol(asked.name, asked.resource_pool, slots, asked.version)
     token = issue_agent_token(services.table, asked.name, epoch)
     return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
 
@@ -77,29 +73,19 @@ async def _held(services: Services, room: WaitingRoom, agent_id: str, asked: Syn
     brings = bool(asked.reports or asked.logs or asked.more)
     hold_ms = 0 if brings else min(asked.wait_ms, HOLD_MS_MAX)
     until = time.monotonic() + hold_ms / 1000
-    with room.call(agent_id, addresses.agent(agent_id)) as (call, last):
+    again = SyncRequest(asked.epoch, tuple(asked.known), call=asked.call)
+    with room.call(agent_id) as call:
+        room.watch(call, (addresses.agent(agent_id),))
         answer = await run_in_threadpool(taken, services, agent_id, asked)
-        while answer.digest == last.digest:
+        while answer.revision == asked.seen and not call.superseded:
             left = until - time.monotonic()
             if left <= 0:
                 break
-            await call.wait(left)
-            if call.superseded:
-                break
-            again = SyncRequest(asked.epoch, tuple(asked.known))
+            # What changed before it was watched is seen by looking once more.
+            if not room.watch(call, answer.addresses):
+                await call.wait(left)
             answer = await run_in_threadpool(answered, services, agent_id, again)
-        room.answered(agent_id, call, answer.remembered)
     return answer.with_next_sync(0)
-
-
-def _enrolled(services: Services, asked: Enrolment, slots: Slots) -> int:
-    for _ in range(ENROL_TRIES_MAX):
-        try:
-            return services.agents.enrol(asked.name, asked.resource_pool, slots, asked.version)
-        except Conflict:
-            # A call of the session that this one ends has just written the rows it is fenced by.
-            continue
-    raise ApiError(Code.UNAVAILABLE, f"agent {asked.name} enrols from several places at once")
 
 
 def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None:

@@ -87,10 +87,10 @@ class Parcel:
             complete = all(self._add_line(source.allocation, "agent", line) for line in exited)
         self.more = self.more or not complete
 
-    def body(self, epoch: int, seen: int, wait_ms: int, known: Iterable[str]) -> bytes:
-        """The request's JSON."""
-        envelope = {"epoch": epoch, "seen": seen, "wait_ms": wait_ms, "known": sorted(known)}
-        head = json.dumps({**envelope, "more": self.more})[:-1].encode()
+    def body(self, envelope: dict[str, int], known: Iterable[str]) -> bytes:
+        """The request's JSON; `envelope` holds its numbers."""
+        fields = {**envelope, "known": sorted(known), "more": self.more}
+        head = json.dumps(fields)[:-1].encode()
         reports, logs = b",".join(self.reports), b",".join(self.logs)
         return b'%s, "reports": [%s], "logs": [%s]}' % (head, reports, logs)
 

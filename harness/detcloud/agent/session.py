@@ -72,6 +72,7 @@ class Session:
         self._enrolment: Enrolment | None = None
         self._ever_enrolled = False
         self._seen = 0
+        self._calls = 0
         self._stalls = 0
         self._refusals = 0
         self._entries_max: int | None = None
@@ -153,7 +154,14 @@ class Session:
 
     def _call(self, enrolment: Enrolment, parcel: Parcel, hold_ms: int) -> dict[str, Any] | None:
         """The answer; None when the call was cut off or refused and another one should follow."""
-        body = parcel.body(enrolment.epoch, self._seen, hold_ms, self._node.known())
+        self._calls += 1
+        envelope = {
+            "epoch": enrolment.epoch,
+            "call": self._calls,
+            "seen": self._seen,
+            "wait_ms": hold_ms,
+        }
+        body = parcel.body(envelope, self._node.known())
         path = f"/api/v1/agents/{enrolment.agent_id}/sync"
         timeout_seconds = CALL_SECONDS + hold_ms / 1000
         if hold_ms:
@@ -211,12 +219,10 @@ class Session:
         self._pace.rest(backoff_seconds(self._refusals))
 
     def _apply(self, answer: dict[str, Any]) -> bool:
-        """Take over offsets and, unless it is older than what we have, the desired state."""
+        """Take over offsets and the desired state; whether it is another than before."""
         self._node.acknowledge(answer["acked"], answer["logs_acked"])
         revision = int(answer["revision"])
-        if revision < self._seen:
-            return False
-        changed = revision > self._seen
+        changed = revision != self._seen
         for entry in answer["desired"]:
             self._node.apply(entry)
         self._seen = revision

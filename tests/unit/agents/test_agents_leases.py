@@ -1,6 +1,7 @@
 """Leases: who is marked as lost, and when it is we who were away."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ class Renewing:
     def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
         return self._table.due(shard, until_ms, limit=limit)
 
-    def commit(self, writes: list[Write] | tuple[Write, ...]) -> None:
+    def commit(self, writes: Sequence[Write]) -> None:
         self._table.commit(writes)
 
 
@@ -209,7 +210,7 @@ def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable)
     keep(table, "a", Lease(1, NOW_MS - 45_000))
     keep(table, "b", Lease(1, NOW_MS))
     keep(table, "c", Lease(1, NOW_MS))
-    assert mark_lost(Renewing(table), "default", NOW_MS, nobody) == ()  # type: ignore[arg-type]
+    assert mark_lost(Renewing(table), "default", NOW_MS, nobody) == ()
     assert kept(table, "a") == Lease(1, NOW_MS)
     assert table.query("pool#default", "M#", "N").rows == ()
 

@@ -1,7 +1,7 @@
 """The agent's two calls against the real engine."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class Table:
     def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
         return self._table.due(shard, until_ms, limit=limit)
 
-    def commit(self, writes: list[Write] | tuple[Write, ...]) -> None:
+    def commit(self, writes: Sequence[Write]) -> None:
         self._table.commit(writes)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
-    engine = Engine(table, lambda: made.now_ms)  # type: ignore[arg-type]
+    engine = Engine(table, lambda: made.now_ms)
     service = AgentService(engine, lambda experiment, definition, trial: {"spec": 1}, _stored)
     made = Site(table, engine, service)
     engine.command("pool#default", PoolConfigured("default"))

@@ -38,7 +38,10 @@ class Agent:
     def sync(self, **fields: Any) -> Answer:
         body = {"epoch": self.epoch, "seen": self.seen, "known": self.known, **fields}
         path = f"{V1}/agents/{self.name}/sync"
-        return call(self.served.app, "POST", path, token=self.token, content=body)
+        answer = call(self.served.app, "POST", path, token=self.token, content=body)
+        if answer.status == 200:
+            self.seen = answer.json["revision"]
+        return answer
 
     def take_work(self) -> list[str]:
         """Learns what it should run, and has it from now on."""
