@@ -3,7 +3,6 @@ experiments of growing size. A decision is a message folded; its commits' costs 
 them, those of the agent's session too.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -11,7 +10,7 @@ from statistics import mean
 
 from bench.figures import FLAT_MAX, Row, Scale, at_most, noted, number, progress
 from bench.trials import Load, run
-from control_plane.dispatch.fold import JOURNAL
+from control_plane.dispatch.journal import JOURNAL, read_row
 from control_plane.state.metering import Bill, MeteredTable
 from control_plane.state.table import Put, StateTable, Write
 
@@ -83,7 +82,7 @@ def _decisions(write: Write) -> int:
     """Messages that a journal row says were folded; other rows say nothing."""
     if not isinstance(write, Put) or not write.key.sort.startswith(JOURNAL):
         return 0
-    folded = json.loads(write.body)
+    folded = read_row(write.body)
     mailed = sum(len(mail["messages"]) for mail in folded.get("in", []))
     return mailed + len(folded.get("command", []))
 

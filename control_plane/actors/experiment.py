@@ -110,6 +110,7 @@ def step(
 ) -> ExperimentState | None:
     """Folds one message."""
     if isinstance(message, ExperimentSubmitted):
+        turn.reply = message.experiment_id
         return _submitted(message, turn) if state is None else state
     if state is None:
         return None
@@ -166,7 +167,6 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
     turn.write_part("definition", definition)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
-    turn.reply = message.experiment_id
     state = _carried_out(state, begun, turn)
     if begun.more:
         state = _continued(state, turn)

@@ -346,7 +346,20 @@ class AuditFound:
     stale: tuple[SlotsReleased, ...]
 
 
-PoolMessage = PoolConfigured | SlotsRequested | SlotsReleased | AgentJoined | AgentLost | AuditFound
+@dataclass(frozen=True, slots=True)
+class SchedulingContinued:
+    """More could start than one commit holds."""
+
+
+PoolMessage = (
+    PoolConfigured
+    | SlotsRequested
+    | SlotsReleased
+    | AgentJoined
+    | AgentLost
+    | AuditFound
+    | SchedulingContinued
+)
 
 # To an agent --------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ the end of a fold.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -14,12 +15,14 @@ from control_plane.actors.messages import (
     AgentDeclaredLost,
     AgentJoined,
     AgentLost,
+    AllocationExited,
     AllocationLost,
     AllocationPlaced,
     AllocationRemoved,
     AuditFound,
     PoolConfigured,
     PoolMessage,
+    SchedulingContinued,
     SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
@@ -32,6 +35,8 @@ from control_plane.scheduling import fifo
 from control_plane.scheduling.model import Capacity, Request
 
 POOLS = "pools"
+# Starts in one commit: each is mail to a trial, which spills over into parts of the outbox.
+STARTS_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,10 @@ def step(state: PoolState | None, message: PoolMessage, turn: Turn) -> PoolState
             return _joined(state, message, turn)
         case AgentLost():
             return _lost(state, message, turn)
-        case AuditFound(stale):
-            for released in stale:
-                turn.because(f"the audit frees {released.trial_id}.{released.epoch}")
-                state = _released(state, released, turn)
+        case SchedulingContinued():
             return state
+        case AuditFound():
+            return _audited(state, message, turn)
         case _:
             assert_never(message)
 
@@ -83,8 +87,14 @@ def settle(state: PoolState, turn: Turn) -> PoolState:
 
 
 def fallback(state: PoolState | None, message: object, turn: Turn) -> PoolState | None:
-    """A pool goes on without a message it cannot take; its audit repairs what that leaves."""
-    turn.because(f"{type(message).__name__} could not be processed")
+    """A pool goes on without a message it cannot take; its audit repairs what that leaves. Whoever
+    asked for slots learns that there are none: it may try again as often as after a failure.
+    """
+    text = f"{type(message).__name__} could not be processed"
+    turn.because(text)
+    if isinstance(message, SlotsRequested):
+        failed = AllocationExited(message.epoch, "errored", message=f"the pool: {text}")
+        turn.send(addresses.trial(message.trial_id), failed)
     return state
 
 
@@ -127,6 +137,13 @@ def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState
             return evolve(
                 state, free=state.free + freed, running=state.running - 1, unscheduled=True
             )
+    return state
+
+
+def _audited(state: PoolState, message: AuditFound, turn: Turn) -> PoolState:
+    for released in message.stale:
+        turn.because(f"the audit frees {released.trial_id}.{released.epoch}")
+        state = _released(state, released, turn)
     return state
 
 
@@ -185,7 +202,8 @@ def _scheduled(state: PoolState, turn: Turn) -> PoolState:
     capacities = [
         Capacity(name, len(slots.slots), len(slots.free)) for name, slots in agents.items()
     ]
-    plan = fifo.plan(_requests(queue, tickets), capacities)
+    requests = islice(_requests(queue, tickets), STARTS_MAX)
+    plan = fifo.plan(requests, capacities)
     free = state.free
     for start in plan.starts:
         allocation = start.request.allocation
@@ -201,8 +219,12 @@ def _scheduled(state: PoolState, turn: Turn) -> PoolState:
         free -= len(held)
     if plan.waits:
         turn.because(plan.waits)
+    more = len(plan.starts) == STARTS_MAX
+    if more:
+        turn.send(turn.address, SchedulingContinued())
     return evolve(
         state,
+        unscheduled=more,
         free=free,
         queued=state.queued - len(plan.starts),
         running=state.running + len(plan.starts),

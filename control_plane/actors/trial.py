@@ -42,6 +42,8 @@ from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
 CHECKPOINTS = "checkpoints"
+# Times in a row that a trial may give up its slots unasked without having trained a batch.
+STALLS_MAX = 20
 
 
 class AllocationState(StrEnum):
@@ -67,8 +69,8 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Slots asked for or held. `ticket` is its place in the pool's queue; `agent` is "" while
-    queued.
+    """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
+    the pool's queue; `agent` is "" while queued.
     """
 
     ticket: str
@@ -77,6 +79,7 @@ class Allocation:
     slots: tuple[int, ...] = ()
     wish: Wish = Wish.RUN
     wish_reason: str = ""
+    from_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class TrialState:
     best_metric: float | None = None
     restarts: int = 0
     losses: int = 0
+    stalls: int = 0
     checkpoint: CheckpointRef | None = None
     epoch: int = 0
     revision: int = 1
@@ -245,7 +249,7 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
         epoch=epoch,
         revision=1,
         early_exit="",
-        allocation=Allocation(ticket),
+        allocation=Allocation(ticket, from_steps=state.steps),
     )
 
 
@@ -392,7 +396,7 @@ def _exited(
     if message.reason == "completed":
         return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
     if message.reason in ("preempted", "idle"):
-        return _released(state, allocation, turn)
+        return _yielded(state, allocation, turn)
     if allocation.wish is Wish.KILL and state.experiment_status.stopping:
         return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
     if message.reason in ("lost", "killed"):
@@ -401,9 +405,24 @@ def _exited(
     return _failed(state, allocation, message, turn)
 
 
+def _yielded(state: TrialState, allocation: Allocation, turn: Turn) -> TrialState:
+    """It gave its slots up. One that does so unasked, with work left and none done, is not let run
+    for ever."""
+    worked = state.steps > allocation.from_steps
+    idle = not worked and allocation.wish is Wish.RUN and wants_slots(state)
+    state = evolve(state, stalls=state.stalls + 1 if idle else 0)
+    if state.stalls > STALLS_MAX:
+        text = f"it gave up its slots {state.stalls} times in a row without training a batch"
+        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+    return _released(state, allocation, turn)
+
+
 def _failed(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
+    if state.closed and state.length is not None and state.reached >= state.length:
+        # It had nothing left to do but to say so.
+        return _ended(state, Status.COMPLETED, None, turn)
     text = message.message or f"the trial's process failed ({message.reason})"
     if allocation.wish is not Wish.RUN:
         # It was asked to stop and did not make it: no failure of its own.

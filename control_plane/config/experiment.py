@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
@@ -63,7 +63,11 @@ def _entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
     return tuple(words)
 
 
-Entrypoint = Annotated[str | tuple[str, ...], PlainValidator(_entrypoint)]
+Entrypoint = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_entrypoint),
+    PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
+]
 FreeMap = dict[str, Any]
 
 

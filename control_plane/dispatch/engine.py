@@ -242,7 +242,7 @@ class Engine:
         try:
             reading = load(self.table, self._cache, address, None)
             if reading.snapshot.header.spill is not None:
-                self._drained(reading, now_ms)
+                self.follow(self._drained(reading, now_ms))
                 return None
             reader = PartReader(self.table, reading)
             reader.fold = self._folded(reading, now_ms, set())

@@ -2,20 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any
 
-from pydantic_core import to_json
-
 from control_plane.actors.step import RowSeen, SetTimer, Turn
-from control_plane.dispatch import mailbox
+from control_plane.dispatch import journal, mailbox
 from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
 from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at
 from control_plane.dispatch.mailbox import Mail
 from control_plane.evolve import evolve
 from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
-JOURNAL = "Z#"
 # What folding may use of a commit; the rest is for the end of the fold, when a pool schedules.
 FOLD_OPERATIONS_MAX = 60
 SPILL_PART_BYTES_MAX = 256 * 1024
@@ -154,7 +150,7 @@ def drain_of(
     revision = before.revision + 1
     state = before.kind.encode_state(before.state)
     head = Put(Key(before.address, HEAD), revision, encode_head(header, state), before.revision)
-    part = Delete(spill_key(before.address, spill.first), Expect.PRESENT)
+    part = Delete(spill_key(before.address, spill.first), Expect.ANYTHING)
     after = replace(before, revision=revision, header=header)
     writes: tuple[Write, ...] = (head, *mailed) if more else (head, part, *mailed)
     return Commit(writes, after, tuple(to for to, _ in entries))
@@ -169,7 +165,8 @@ def mail_out(
         clock = mailbox.next_clock(clock, now_ms)
         key = mailbox.mail_key(receiver, clock, sender)
         rows[receiver] = key.sort
-        previous = header.previous(receiver)
+        constructs = messages[0][0] == kind_at(receiver).constructor
+        previous = mailbox.FIRST if constructs else header.previous(receiver)
         due_ms = now_ms + mailbox.BACKSTOP_MS
         writes.append(mailbox.put_mail(key, sender, previous, clock, messages, due_ms))
     return header.having_sent(rows, clock), writes
@@ -256,33 +253,18 @@ def _journal(
     command: tuple[Encoded, ...],
     state: bytes,
 ) -> Put:
-    """The inputs, the time and a digest of the outputs: enough to fold it again and compare."""
-    digest = sha256(state)
-    for to, messages in fold.sends.items():
-        digest.update(to.encode())
-        for name, body in messages:
-            digest.update(name.encode() + body)
-    bodies = b",".join(mail.body for mail in fold.consumed)
-    commands = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in command)
-    read = {f"{key.partition}/{key.sort}": list(seen) for key, seen in fold.read.items()}
-    body = b'{"now":%d,"out":"%s","in":[%s],"command":[%s],"read":%s}' % (
-        now_ms,
-        digest.hexdigest()[:16].encode(),
-        bodies,
-        commands,
-        to_json(read),
+    entry = journal.Entry(
+        now_ms=now_ms,
+        mail=tuple(mail.body for mail in fold.consumed),
+        command=command,
+        read={f"{key.partition}/{key.sort}": list(seen) for key, seen in fold.read.items()},
+        out=journal.digest_of(state, fold.sends),
     )
-    return Put(Key(before.address, f"{JOURNAL}{revision:012d}"), 1, body, Expect.ABSENT)
+    return journal.put_entry(before.address, revision, entry)
 
 
 def _dropped(before: Snapshot, fold: Fold, now_ms: int) -> list[Put]:
-    """Mail to an actor that does not exist is dropped, and the journal says so."""
     return [
-        Put(
-            Key(before.address, f"{JOURNAL}dropped#{mail.key.sort}"),
-            1,
-            b'{"now":%d,"dropped":%s}' % (now_ms, mail.body),
-            Expect.ABSENT,
-        )
+        journal.put_dropped(before.address, mail.key.sort, mail.body, now_ms)
         for mail in fold.consumed
     ]

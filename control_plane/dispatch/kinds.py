@@ -25,12 +25,14 @@ class Kind:
     """One kind of actor. `parts` maps a part's name, up to and with its first "/", to its type;
     bytes are stored raw.
 
+    `constructor` names the message that creates the actor: no row was mailed to it before.
     `step` folds a message, `settle` ends a fold, `fallback` is total: it takes a message that
     `step` cannot.
     """
 
     state: type
     union: UnionType
+    constructor: str
     step: Callable[[Any, Any, Turn], Any]
     fallback: Callable[[Any, object, Turn], Any]
     settle: Callable[[Any, Turn], Any] | None = None
@@ -83,6 +85,7 @@ KINDS: Mapping[str, Kind] = {
     "experiment": Kind(
         experiment.ExperimentState,
         messages.ExperimentMessage,
+        "ExperimentSubmitted",
         experiment.step,
         experiment.fallback,
         parts={
@@ -94,6 +97,7 @@ KINDS: Mapping[str, Kind] = {
     "trial": Kind(
         trial.TrialState,
         messages.TrialMessage,
+        "TrialCreated",
         trial.step,
         trial.fallback,
         parts={"checkpoint/": trial.CheckpointRecord},
@@ -101,6 +105,7 @@ KINDS: Mapping[str, Kind] = {
     "pool": Kind(
         pool.PoolState,
         messages.PoolMessage,
+        "PoolConfigured",
         pool.step,
         pool.fallback,
         pool.settle,
@@ -111,7 +116,9 @@ KINDS: Mapping[str, Kind] = {
             "agents/": ordered.Leaf,
         },
     ),
-    "agent": Kind(agent.AgentState, messages.AgentMessage, agent.step, agent.fallback),
+    "agent": Kind(
+        agent.AgentState, messages.AgentMessage, "AgentEnrolled", agent.step, agent.fallback
+    ),
 }
 
 

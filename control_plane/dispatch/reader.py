@@ -70,10 +70,8 @@ def load(table: StateTable, cache: Cache, address: str, timers_until_ms: int | N
     has_head = bool(rows) and rows[0].key.sort == HEAD
     snapshot, parts = snapshot_of(cache, address, rows[0] if has_head else None)
     mail = tuple(read_mail(row) for row in rows[has_head:])
-    if any(row.previous == UNKNOWN for row in mail):
-        mail = _read_again(table, address, mail)
-    if _missed(table, mail):
-        raise Torn
+    if not table.snapshot_queries:
+        mail = _completed(table, address, mail)
     if timers_until_ms is not None:
         last = f"{TIMERS}{timers_until_ms:014d}~"
         due = table.query(address, TIMERS, last, limit=MAIL_MAX).rows
@@ -122,6 +120,15 @@ class PartReader:
             return RowSeen(seen.revision if seen else 0, body)
         row = self._table.get(key)
         return RowSeen(0, b"") if row is None else RowSeen(row.revision, row.body)
+
+
+def _completed(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:
+    """The mail without gaps: of what is there, nothing that was sent before is missing."""
+    if any(row.previous == UNKNOWN for row in mail):
+        mail = _read_again(table, address, mail)
+    if _missed(table, mail):
+        raise Torn
+    return mail
 
 
 def _read_again(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:

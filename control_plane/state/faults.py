@@ -20,7 +20,12 @@ class Crash(BaseException):
 
 
 class TableDecorator:
-    """A StateTable that passes everything on; the faults override what they disturb."""
+    """A StateTable that passes everything on; the faults override what they disturb.
+
+    It promises no snapshots, so that readers take the care that the cloud's tables ask for.
+    """
+
+    snapshot_queries = False
 
     def __init__(self, table: StateTable) -> None:
         self.table = table

@@ -48,6 +48,9 @@ class SqliteTable:
     thread.
     """
 
+    # One statement reads one snapshot of the file.
+    snapshot_queries = True
+
     def __init__(
         self, path: Path | str, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:

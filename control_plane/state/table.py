@@ -116,6 +116,10 @@ class StateTable(Protocol):
     once.
     """
 
+    @property
+    def snapshot_queries(self) -> bool:
+        """Whether a page of a query is of one moment, which spares its reader a second look."""
+
     def get(self, key: Key) -> Row | None:
         """The row as of now, or None."""
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from enum import Enum
 
 from control_plane.actors.agent import SESSIONS
-from control_plane.dispatch.head import HEAD, PARTS
+from control_plane.dispatch.head import HEAD
 from control_plane.dispatch.mailbox import MAIL, TIMERS
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
@@ -25,9 +25,6 @@ class Family(Enum):
     ATTEMPTS = "a message whose attempts are raised has not moved on"
     EXPIRY = "a row that has expired was not prolonged"
     BESIDE = "no command was carried out under this idempotency key"
-    JOURNAL = "no journal row has this revision"
-    DROPPED = "no journal row says yet that this message was dropped"
-    SPILLED = "the part of a spilled outbox is still there"
 
 
 class WithoutCondition(TableDecorator):
@@ -60,9 +57,9 @@ def family_of(write: Write, by_actor: bool) -> Family | None:
         return _of_mail(write)
     if partition.startswith("idempotency#"):
         return Family.BESIDE if isinstance(write, Put) else Family.EXPIRY
-    if by_actor and isinstance(write, Put) and not sort.startswith("Z#"):
+    if by_actor and isinstance(write, Put):
         return Family.GUARD
-    return _of_other(partition, sort)
+    return _of_other(partition)
 
 
 def _of_head(write: Write) -> Family:
@@ -77,13 +74,7 @@ def _of_mail(write: Write) -> Family:
     return Family.NEW_MAIL if write.expect is Expect.ABSENT else Family.ATTEMPTS
 
 
-def _of_other(partition: str, sort: str) -> Family | None:
-    if sort.startswith("Z#dropped#"):
-        return Family.DROPPED
-    if sort.startswith("Z#"):
-        return Family.JOURNAL
-    if sort.startswith(f"{PARTS}outbox/"):
-        return Family.SPILLED
+def _of_other(partition: str) -> Family | None:
     if partition == SESSIONS:
         return Family.SESSION
     return Family.LEASE if partition.startswith("leases#") else None

@@ -10,7 +10,8 @@ from control_plane.actors.pool import PoolState, agents_of, queue_of
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial import TrialState
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
-from control_plane.dispatch.kinds import KINDS, kind_at, parse_json
+from control_plane.dispatch.journal import read_row
+from control_plane.dispatch.kinds import KINDS, kind_at
 from control_plane.dispatch.mailbox import MAIL, TIMERS
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
@@ -54,7 +55,7 @@ class Shadow:
         found: list[tuple[str, dict[str, Any]]] = []
         for key in sorted(key for key in self.rows if key.partition == address):
             if key.sort.startswith("Z#0"):
-                entry = parse_json(self.rows[key].body)
+                entry = read_row(self.rows[key].body)
                 for mail in entry["in"]:
                     found += [(name, fields) for name, fields in mail["messages"]]
                 found += [(name, fields) for name, fields in entry["command"]]
@@ -100,7 +101,7 @@ class Shadow:
 
     def _check_order(self, address: str, journal: Put) -> None:
         """Each message is folded once, and after all that its sender had sent before."""
-        for mail in parse_json(journal.body)["in"]:
+        for mail in read_row(journal.body)["in"]:
             sender, clock = mail["from"], mail["clock"]
             if sender.partition("#")[0] not in KINDS or sender == address:
                 # A timer is older than what it comes after, a post has no sender to be ordered by.

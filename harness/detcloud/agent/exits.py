@@ -14,6 +14,9 @@ LOG_LINES_SHOWN = 20
 MESSAGE_CHARACTERS_MAX = 4000
 LOG_CHARACTERS_SHOWN = 3500
 
+# What a trial may say of its own end; that it was lost or killed is for the agent to say.
+SAID = frozenset({"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"})
+
 
 def exited_record(
     status: Status,
@@ -30,6 +33,8 @@ def exited_record(
     """
     said = next((e for e in exits if e.get("reason") == "errored"), exits[0] if exits else None)
     reason = str(said.get("reason")) if said else "errored"
+    if reason not in SAID:
+        reason = "errored"
     if status.killed and reason == "errored":
         reason = "killed"
     elif status.lost and said is None:

@@ -33,7 +33,7 @@ def test_an_agent_enrols_with_its_first_session() -> None:
     assert desk.tell(ENROLLED) == 1
     assert desk.sent_to("pool#default") == [AgentJoined("a", 1, (0, 1))]
     assert desk.row("agents", "a").body == b"default"
-    assert json.loads(desk.row("sessions", "a").body) == {"epoch": 1}
+    assert json.loads(desk.row("sessions", "a").body) == {"epoch": 1, "call": 0}
     assert lease(desk) == {"epoch": 1, "renewed_ms": desk.now_ms, "lost": False}
 
 
@@ -53,6 +53,7 @@ def test_what_was_acknowledged_outlives_the_session() -> None:
     desk.tell(ENROLLED)
     assert json.loads(desk.row("sessions", "a").body) == {
         "epoch": 2,
+        "call": 0,
         "acked": {"4.1": {"0": 512}},
     }
 

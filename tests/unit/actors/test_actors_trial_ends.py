@@ -24,7 +24,7 @@ from control_plane.actors.messages import (
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial import CheckpointRecord
+from control_plane.actors.trial import STALLS_MAX, CheckpointRecord, wants_slots
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created, settings
@@ -324,3 +324,21 @@ def test_a_dead_letter_to_no_trial_makes_none() -> None:
     desk.bury(WorkAssigned(400, True))
     assert desk.state is None
     assert desk.sent == []
+
+
+def test_a_trial_that_gives_up_its_slots_again_and_again_without_training_ends() -> None:
+    desk = running(settings())
+    for _ in range(STALLS_MAX):
+        exited(desk, "idle")
+        placed(desk)
+    assert wants_slots(desk.state)
+    exited(desk, "idle")
+    assert desk.state.status is Status.ERROR
+    assert "without training a batch" in desk.state.message
+
+
+def test_a_crash_after_the_last_length_is_no_failure() -> None:
+    desk = running(settings(max_restarts=0))
+    desk.tell(LengthReported(1, desk.state.length, 0.5))
+    exited(desk, "errored")
+    assert (desk.state.status, desk.state.restarts) == (Status.COMPLETED, 0)

@@ -1,7 +1,6 @@
 """Leases: who is marked as lost, and when it is we who were away."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,9 @@ from control_plane.agents.leases import (
 )
 from control_plane.dispatch.kinds import kind_at
 from control_plane.dispatch.mailbox import read_mail
+from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Page, Put, Row, StateTable, Write
+from control_plane.state.table import Expect, Key, Page, Put, StateTable
 
 NOW_MS = 1_000_000
 STEADY = Brake(passed_ms=NOW_MS - 1_000)
@@ -183,27 +183,15 @@ def test_an_agent_is_marked_once(table: SqliteTable) -> None:
     assert mark_lost(table, "default", NOW_MS + 1_000, nobody) == ()
 
 
-class Renewing:
+class Renewing(TableDecorator):
     """A table on which agent a renews its lease right after the leases were read."""
-
-    def __init__(self, table: SqliteTable) -> None:
-        self._table = table
-
-    def get(self, key: Key) -> Row | None:
-        return self._table.get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        page = self._table.query(partition, first, last, limit=limit, descending=descending)
-        renew(self._table, LEASES, "a", 1, NOW_MS)
+        page = super().query(partition, first, last, limit=limit, descending=descending)
+        renew(self.table, LEASES, "a", 1, NOW_MS)
         return page
-
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        return self._table.due(shard, until_ms, limit=limit)
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        self._table.commit(writes)
 
 
 def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable) -> None:

@@ -1,7 +1,7 @@
 """The agent's two calls against the real engine."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,22 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.agents.sessions import LogChunk
 from control_plane.dispatch.engine import Engine
+from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Page, Put, Row, Write
+from control_plane.state.table import Expect, Key, Put, Row
 from tests.unit.actors.samples import LENGTH, random_plan, submitted
 from tests.unit.actors.samples import settings as trial_settings
 
 RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 
 
-class Table:
+class Table(TableDecorator):
     """A SQLite table that runs `before_get` once, before the row of `key` is read."""
 
     def __init__(self, path: Path) -> None:
-        self._table = SqliteTable(path, synchronous="NORMAL")
+        file = SqliteTable(path, synchronous="NORMAL")
+        super().__init__(file)
+        self.close = file.close
         self.before_get: tuple[Key, Callable[[], object]] | None = None
 
     def get(self, key: Key) -> Row | None:
@@ -36,21 +39,7 @@ class Table:
             _, act = self.before_get
             self.before_get = None
             act()
-        return self._table.get(key)
-
-    def query(
-        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
-    ) -> Page:
-        return self._table.query(partition, first, last, limit=limit, descending=descending)
-
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        return self._table.due(shard, until_ms, limit=limit)
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        self._table.commit(writes)
-
-    def close(self) -> None:
-        self._table.close()
+        return super().get(key)
 
 
 @dataclass

@@ -13,8 +13,9 @@ from control_plane.dispatch.head import HEAD, PARTS, SENT_MAX, Header, decode_he
 from control_plane.dispatch.kinds import encode_for
 from control_plane.dispatch.mailbox import FIRST, UNKNOWN
 from control_plane.dispatch.reader import Cache, PartReader, Reading, Torn, load
+from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.table import Expect, Key, Put, StateTable
 
 POOL = "pool#a"
 NOW_MS = 1_700_000_000_000
@@ -36,7 +37,8 @@ def send(table: SqliteTable, clock: int, sender: str, previous: str) -> str:
 
 
 def read(table: SqliteTable) -> list[str]:
-    return [mail.key.sort for mail in load(table, Cache(), POOL, None).mail]
+    """As from a table whose queries are no snapshots."""
+    return [mail.key.sort for mail in load(TableDecorator(table), Cache(), POOL, None).mail]
 
 
 def test_mail_is_read_in_the_order_of_its_ids(table: SqliteTable) -> None:
@@ -73,13 +75,21 @@ def test_a_sender_that_forgot_makes_the_reader_read_twice(
     asked: list[str] = []
     again = reader._read_again
 
-    def noted(table: SqliteTable, address: str, mail: tuple[mailbox.Mail, ...]) -> object:
+    def noted(table: StateTable, address: str, mail: tuple[mailbox.Mail, ...]) -> object:
         asked.append(address)
         return again(table, address, mail)
 
     monkeypatch.setattr(reader, "_read_again", noted)
     assert read(table) == [row]
     assert asked == [POOL]
+
+
+def test_a_snapshot_needs_no_second_look(
+    table: SqliteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = send(table, 9, "trial#1", UNKNOWN)
+    monkeypatch.delattr(reader, "_read_again")
+    assert [mail.key.sort for mail in load(table, Cache(), POOL, None).mail] == [row]
 
 
 def test_timers_are_read_only_when_asked_for_and_due(table: SqliteTable) -> None:

@@ -1,0 +1,88 @@
+"""The digits demo: the quickstart as it is written, and training that is interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require
+from tests.end_to_end.laptop import DETCLOUD, DIGITS, ROOT, Laptop, eventually
+from tests.end_to_end.outcome import Outcome, TrialOutcome, outcome_of
+from tests.end_to_end.quickstart import commands, missing_lines, uuids
+
+pytestmark = pytest.mark.end_to_end
+
+CONST = (DIGITS / "const.yaml", DIGITS)
+
+
+@pytest.fixture(autouse=True)
+def digits() -> None:
+    require("sklearn")
+
+
+def test_the_quickstart_is_true(tmp_path: Path) -> None:
+    home = tmp_path / "ada" / ".detcloud"
+    shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
+    laptop = Laptop(home, LOGNAME="ada", PATH=_path_with_detcloud(tmp_path / "bin"))
+    known: dict[str, str] = {}
+    try:
+        for documented in commands(ROOT / "docs" / "quickstart.md"):
+            command = documented.command
+            for uuid, real in known.items():
+                command = command.replace(uuid[:8], real[:8])
+            done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
+            assert done.returncode == 0, (command, done.stdout)
+            printed = done.stdout.replace(str(home), "/home/ada/.detcloud")
+            assert missing_lines(documented.lines, printed) == [], f"{command}\n{printed}"
+            known |= zip(uuids("\n".join(documented.lines)), uuids(printed), strict=True)
+    finally:
+        assert laptop.end() == []
+
+
+def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:
+    length = ["--config", "searcher.max_length.epochs=20"]
+    laptop.run("create", *CONST, *length)
+    laptop.run("create", *CONST, *length)
+    second = laptop.json("trial", "list", 2)[0]["id"]
+
+    def trains() -> bool:
+        metrics = laptop.json("trial", "describe", second, "--metrics")["metrics"]
+        return any(report["group"] == "training" for report in metrics)
+
+    eventually(trains)
+    laptop.run("pause", 2)
+    eventually(lambda: not any(one.allocation.startswith(f"{second}.") for one in laptop.running()))
+    [checkpoint] = laptop.json("checkpoint", "list", 2)
+    target = laptop.json("trial", "describe", second)["target_steps"]
+    assert 0 < checkpoint["steps_completed"] < target
+    laptop.run("activate", 2)
+    assert {laptop.run("wait", number).stdout.split()[-1] for number in (1, 2)} == {"COMPLETED"}
+    with laptop.cluster() as cluster:
+        unbroken, interrupted = _only(outcome_of(cluster, 1)), _only(outcome_of(cluster, 2))
+    assert interrupted == unbroken
+
+
+def test_test_mode_trains_one_batch_on_the_cluster(laptop: Laptop) -> None:
+    done = laptop.run("create", *CONST, "--test-mode")
+    assert done.stdout.splitlines()[-1] == "experiment 1 ended: COMPLETED"
+    [trial] = laptop.json("trial", "list", 1)
+    assert trial["steps_completed"] == 1
+    assert len(laptop.json("checkpoint", "list", 1)) == 1
+
+
+def _only(outcome: Outcome) -> TrialOutcome:
+    [trial] = outcome.trials
+    return trial
+
+
+def _path_with_detcloud(folder: Path) -> str:
+    """A PATH with the command and this Python on it."""
+    folder.mkdir()
+    script = folder / "detcloud"
+    script.write_text(f'#!/bin/sh\nexec {" ".join(DETCLOUD)} "$@"\n')
+    script.chmod(0o755)
+    return os.pathsep.join((str(folder), str(Path(sys.executable).parent), os.environ["PATH"]))
