@@ -11,6 +11,7 @@ from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.pages import Page, PageParameters
 from control_plane.api.services import Given
 from control_plane.api.views import checkpoint as checkpoints
+from control_plane.api.views import metrics
 from control_plane.api.views import trial as trials
 
 LOG_BYTES_DEFAULT = 64 * 1024
@@ -43,9 +44,10 @@ def list_metrics(
     services: Given,
     asked: PageParameters,
     group: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
-) -> Page[trials.Metrics]:
+) -> Page[metrics.Metrics]:
     """By group, then in the order of reporting."""
-    return trials.metrics(services, trial_id, group, asked)
+    epoch = trials.found(services, trial_id).epoch
+    return metrics.metrics(services, trial_id, epoch, group, asked)
 
 
 @router.get("/trials/{trial_id}/logs")

@@ -2,21 +2,18 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from control_plane.actors import addresses
 from control_plane.actors.messages import Status
 from control_plane.actors.trial import Allocation as TrialAllocation
 from control_plane.actors.trial import TrialState, Wish
-from control_plane.agents.sessions import ENVIRONMENT, METRICS
+from control_plane.agents.sessions import ENVIRONMENT
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
 from control_plane.dispatch.kinds import parse_json
-from control_plane.state.table import Row
-
-_SEGMENTS_READ = 50
 
 
 class Allocation(BaseModel):
@@ -55,15 +52,6 @@ class TrialWithEnvironment(Trial):
     environment: dict[str, Any] | None
 
 
-class Metrics(BaseModel):
-    """One report of metrics."""
-
-    group: str
-    steps_completed: int
-    metrics: dict[str, Any]
-    time_ms: int
-
-
 def found(services: Services, trial_id: int) -> TrialState:
     """The trial's head; ApiError not_found."""
     state = services.agents.trial(trial_id)
@@ -89,32 +77,6 @@ def trials(services: Services, experiment_id: int, asked: PageAsked) -> Page[Tri
     items = [Trial(**_fields(head)) for head in heads if head is not None]
     cursor = write_cursor("trials", (end - 1,)) if end < state.trials else None
     return Page(items=items, next_cursor=cursor)
-
-
-def metrics(
-    services: Services, trial_id: int, group: str | None, asked: PageAsked
-) -> Page[Metrics]:
-    """Reports by group, then in the order they were made; ApiError not_found."""
-    found(services, trial_id)
-    first, last = (METRICS, f"{METRICS}~") if group is None else _range(group)
-    skipped = 0
-    after = asked.after("metrics", (str, int))
-    if after is not None:
-        first, skipped = str(after[0]), int(after[1])
-    items: list[Metrics] = []
-    while True:
-        page = services.table.query(addresses.trial(trial_id), first, last, limit=_SEGMENTS_READ)
-        for row in page.rows:
-            segment = _segment(row, group)
-            room = asked.limit - len(items)
-            items += segment[skipped : skipped + room]
-            if len(segment) > skipped + room:
-                cursor = write_cursor("metrics", (row.key.sort, skipped + room))
-                return Page(items=items, next_cursor=cursor)
-            skipped = 0
-        if page.next_sort is None:
-            return Page(items=items)
-        first = page.next_sort
 
 
 def _fields(state: TrialState) -> dict[str, Any]:
@@ -163,21 +125,3 @@ def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
         return None
     line = parse_json(rows[0].body)
     return {name: value for name, value in line.items() if name not in ("kind", "time_ms")}
-
-
-def _range(group: str) -> tuple[str, str]:
-    return f"{METRICS}{group}#", f"{METRICS}{group}$"
-
-
-def _segment(row: Row, group: str | None) -> list[Metrics]:
-    """The reports of a row that are what they should be; a trial may write anything."""
-    name = row.key.sort.removeprefix(METRICS).rsplit("#", 3)[0]
-    if group not in (None, name):
-        return []
-    kept = []
-    for line in parse_json(row.body):
-        try:
-            kept.append(Metrics(**{**line, "group": name}))
-        except ValidationError:
-            continue
-    return kept

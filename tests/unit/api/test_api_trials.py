@@ -160,3 +160,17 @@ def test_a_checkpoint_recorded_in_another_place_is_not_served(
     agent.report("1.1", line | more)
     assert served.get(f"/checkpoints/{UUIDS[0]}").status == 200
     assert served.get(f"/checkpoints/{UUIDS[0]}/files").status == 409
+
+
+def test_steps_that_a_restarted_trial_repeats_are_shown_once(served: Cluster, agent: Agent) -> None:
+    agent.report("1.1", *(metrics(steps, loss=1.0) for steps in (10, 20, 30)))
+    agent.report("1.1", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
+    assert "1.2" in agent.take_work()
+    agent.report("1.2", *(metrics(steps, loss=2.0) for steps in (20, 30, 40)))
+    items = served.get("/trials/1/metrics").json["items"]
+    assert [(item["steps_completed"], item["metrics"]["loss"]) for item in items] == [
+        (10, 1.0),
+        (20, 2.0),
+        (30, 2.0),
+        (40, 2.0),
+    ]
