@@ -19,7 +19,7 @@ Metrics = Mapping[tuple[str, int], str]
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """A trial; `metrics` has the last report for each group and step, as JSON.
+    """A trial; `metrics` has the report for each group and step, as JSON.
 
     `weights` is the SHA-256 over the tensors of the models and optimizers in its latest checkpoint.
     """
@@ -37,7 +37,7 @@ class TrialOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment. `contradictions` names the steps that were reported twice, differently."""
+    """An experiment. `contradictions` names the steps that are shown twice in a group."""
 
     state: str
     best_metric: float | None
@@ -108,7 +108,7 @@ def _metrics(trial: Trial, contradictions: list[str]) -> Metrics:
     for report in trial.metrics():
         place = (report["group"], report["steps_completed"])
         value = json.dumps(report["metrics"], sort_keys=True)
-        if found.get(place, value) != value:
+        if place in found:
             where = f"trial number {trial.data['number']}, {place[0]} at {place[1]}"
             contradictions.append(f"{where}: {found[place]}, then {value}")
         found[place] = value

@@ -150,7 +150,7 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
 
 
 def test_up_right_after_down_starts(laptop: Laptop) -> None:
-    for _ in range(3):
+    for _ in range(2):
         laptop.run("up")
         laptop.run("down")
         assert laptop.processes() == []

@@ -44,14 +44,16 @@ def test_the_quickstart_is_true(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:
-    length = ["--config", "searcher.max_length.epochs=20"]
-    laptop.run("create", *CONST, *length)
-    laptop.run("create", *CONST, *length)
+    # Validations are reported at once, training metrics only every two seconds.
+    overrides = ("searcher.max_length.epochs=16", "min_validation_period={epochs: 1}")
+    given = [word for override in overrides for word in ("--config", override)]
+    laptop.run("create", *CONST, *given)
+    laptop.run("create", *CONST, *given)
     second = laptop.json("trial", "list", 2)[0]["id"]
 
     def trains() -> bool:
         metrics = laptop.json("trial", "describe", second, "--metrics")["metrics"]
-        return any(report["group"] == "training" for report in metrics)
+        return any(report["group"] == "validation" for report in metrics)
 
     eventually(trains)
     laptop.run("pause", 2)
