@@ -30,6 +30,8 @@ from control_plane.dispatch.kinds import Encoded, encode_for, kind_at, parse_jso
 from control_plane.dispatch.mailbox import (
     BACKSTOP_MS,
     FIRST,
+    MAIL,
+    MAIL_END,
     Mail,
     mail_key,
     next_clock,
@@ -78,6 +80,8 @@ class Engine:
             if done is None:
                 return tuple(receivers)
             receivers.update(dict.fromkeys(done))
+            if not timers and self._is_settled(address):
+                return tuple(receivers)
 
     def state(self, address: str) -> Any:
         """The actor's state as of now, or None. Mail it has not folded yet is not in it."""
@@ -159,6 +163,12 @@ class Engine:
             Commit((*commit.writes, letter), commit.after, commit.receivers), fold, reading
         )
         return (*receivers, *commit.receivers)
+
+    def _is_settled(self, address: str) -> bool:
+        """Whether neither mail nor a spilled outbox waits here; cheaper than to load the actor."""
+        after = self._cache.latest(address)
+        spills = after is None or after.header.spill is not None
+        return not spills and not self.table.query(address, MAIL, MAIL_END, limit=1).rows
 
     def _round(self, address: str, timers: bool, skipped: set[str]) -> tuple[str, ...] | None:
         """One commit; None when there is nothing more to do here or somebody else does it."""

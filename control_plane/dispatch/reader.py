@@ -55,6 +55,12 @@ class Cache:
             found = self._kept.get(address)
             return found if found and found[0].revision == revision else None
 
+    def latest(self, address: str) -> Snapshot | None:
+        """The actor as it was kept last: somebody else may have advanced it since."""
+        with self._lock:
+            found = self._kept.get(address)
+            return None if found is None else found[0]
+
     def put(self, snapshot: Snapshot, parts: dict[str, object | None]) -> None:
         """Keeps an actor as a commit has left it."""
         with self._lock:

@@ -108,6 +108,8 @@ def handle(
     else:
         answer = _method(plan).on_event(state.method, event)
     step = _folded(plan, tally, answer, state.position, state.backlog)
+    if not step.more:
+        return step
     expanded = expand(plan, step.state, generator, create_max)
     return replace(expanded, operations=step.operations + expanded.operations)
 
