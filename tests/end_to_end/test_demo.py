@@ -44,8 +44,13 @@ def test_the_quickstart_is_true(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:
-    # Validations are reported at once, training metrics only every two seconds.
-    overrides = ("searcher.max_length.epochs=16", "min_validation_period={epochs: 1}")
+    # Validations are reported at once, training metrics only every two seconds. With the policy
+    # `none` the one checkpoint before the end is the pause's.
+    overrides = (
+        "searcher.max_length.epochs=16",
+        "min_validation_period={epochs: 1}",
+        "checkpoint_policy=none",
+    )
     given = [word for override in overrides for word in ("--config", override)]
     laptop.run("create", *CONST, *given)
     laptop.run("create", *CONST, *given)
@@ -57,8 +62,8 @@ def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: L
 
     eventually(trains)
     laptop.run("pause", 2)
+    [checkpoint] = eventually(lambda: laptop.json("checkpoint", "list", 2))
     eventually(lambda: not any(one.allocation.startswith(f"{second}.") for one in laptop.running()))
-    [checkpoint] = laptop.json("checkpoint", "list", 2)
     target = laptop.json("trial", "describe", second)["target_steps"]
     assert 0 < checkpoint["steps_completed"] < target
     laptop.run("activate", 2)
