@@ -61,6 +61,8 @@ class Ticker:
             found = audit(self._engine, pool)
             for released in found.pool.stale:
                 log.warning("pool %s held %s for nobody", pool, released)
+            for session in found.sessions:
+                log.warning("pool %s had not heard %s", pool, session)
             for agent, message in found.agents:
                 log.warning("agent %s had not heard %s", agent, message)
 

@@ -1,16 +1,20 @@
-"""A pool audits itself: its allocations against what their trials and agents say.
+"""A pool audits itself: its allocations against what their trials and agents say, its agents
+against their leases.
 
 No message is ever lost by the engine, so the audit finds nothing; it is there for what we did not
 think of, dead letters among it. Whatever it mails is harmless if it comes late: an allocation is
-freed, placed or removed by its epoch, and a wrong word is found by the next audit.
+freed, placed or removed by its epoch, and a wrong word is found by the next audit: an agent that
+was lost while it was being told of is still marked in its lease.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import AgentState
 from control_plane.actors.messages import (
+    AgentJoined,
+    AgentLost,
     AllocationPlaced,
     AllocationRemoved,
     AuditFound,
@@ -20,22 +24,27 @@ from control_plane.actors.pool import agents_of, parse_allocation, queue_of
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial import TrialState
+from control_plane.agents.leases import Lease, leases_in
 from control_plane.dispatch.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a pool believes: queued allocations by ticket, and its agents."""
+    """What a pool believes: queued allocations by ticket, and its agents. Beside it the leases,
+    which say who they are.
+    """
 
     queued: Mapping[str, str]
     agents: Mapping[str, AgentSlots]
+    leases: Mapping[str, Lease]
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What to say to whom."""
+    """What to say to whom; `sessions` is for the pool too."""
 
     pool: AuditFound
+    sessions: tuple[AgentJoined | AgentLost, ...]
     agents: tuple[tuple[str, AllocationPlaced | AllocationRemoved], ...]
 
 
@@ -65,7 +74,8 @@ def differences(
             for trial_id, epoch in sorted(desired)
             if not _holds(trial(trial_id), epoch)
         ]
-    return Differences(AuditFound(tuple(stale)), tuple(said))
+    sessions = tuple(_sessions(holdings, agent))
+    return Differences(AuditFound(tuple(stale)), sessions, tuple(said))
 
 
 def audit(engine: Engine, pool: str) -> Differences:
@@ -77,9 +87,29 @@ def audit(engine: Engine, pool: str) -> Differences:
     )
     if found.pool.stale:
         engine.post(addresses.pool(pool), found.pool, sender=f"audit#{pool}")
+    for session in found.sessions:
+        engine.post(addresses.pool(pool), session, sender=f"audit#{pool}")
     for name, message in found.agents:
         engine.post(addresses.agent(name), message, sender=f"audit#{pool}")
     return found
+
+
+def _sessions(
+    holdings: Holdings, agent: Callable[[str], AgentState | None]
+) -> Iterator[AgentJoined | AgentLost]:
+    """Sessions that began or ended without the pool's knowledge."""
+    for name, lease in holdings.leases.items():
+        known = holdings.agents.get(name)
+        state = agent(name)
+        if lease.lost and known is not None and known.epoch == lease.epoch:
+            yield AgentLost(name, lease.epoch, "it has not been heard of")
+        elif (
+            not lease.lost
+            and (known is None or known.epoch < lease.epoch)
+            and state is not None
+            and state.epoch == lease.epoch
+        ):
+            yield AgentJoined(name, lease.epoch, tuple(slot[0] for slot in state.slots))
 
 
 def _holds(trial: TrialState | None, epoch: int) -> bool:
@@ -89,7 +119,7 @@ def _holds(trial: TrialState | None, epoch: int) -> bool:
 def _holdings(engine: Engine, pool: str) -> Holdings:
     turn = Turn(addresses.pool(pool), 0, _Parts(engine, addresses.pool(pool)))
     queued = {ticket: str(_first(value)) for ticket, value in queue_of(turn).items()}
-    return Holdings(queued, dict(agents_of(turn).items()))
+    return Holdings(queued, dict(agents_of(turn).items()), leases_in(engine.table, pool))
 
 
 def _first(value: object) -> object:

@@ -3,8 +3,8 @@ away.
 
 "Cannot see" is not "dead". After a gap in our own passes, or when more than a third of a pool's
 leases lapse together, marking pauses for one lease length: an outage of ours never kills healthy
-work. An agent is marked in one commit: its lease's epoch is raised if the row is still as read,
-and the pool is told.
+work. An agent is marked in one commit: its lease says so if the row is still as read, and the
+pool is told. What a session that was marked still says is refused until it has enrolled again.
 """
 
 from collections.abc import Callable
@@ -87,6 +87,13 @@ def mark(leases: dict[str, Lease], brake: Brake, now_ms: int) -> Marking:
     return Marking(replace(passed, paused_until_ms=0), tuple(lapsed))
 
 
+def leases_in(table: StateTable, pool: str) -> dict[str, Lease]:
+    """The lease of each agent that ever enrolled in the pool."""
+    rows = _all(table, leases_of(pool))
+    rows.pop(BRAKE, None)
+    return _leases(rows)
+
+
 def mark_lost(
     table: StateTable, pool: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
 ) -> tuple[str, ...]:
@@ -95,7 +102,10 @@ def mark_lost(
     rows = _all(table, partition)
     kept = rows.pop(BRAKE, None)
     brake = _BRAKE.validate_json(kept.body) if kept else Brake()
-    leases = {agent: _LEASE.validate_json(row.body) for agent, row in rows.items()}
+    leases = _leases(rows)
+    if all(lease.lost for lease in leases.values()):
+        # Nobody to look after: a pool that is scaled to zero costs no writes.
+        return ()
     marking = mark(leases, brake, now_ms)
     lost = tuple(
         agent
@@ -104,11 +114,11 @@ def mark_lost(
     )
     revision = kept.revision if kept else 0
     body = _BRAKE.dump_json(marking.brake)
-    if marking.brake.paused_until_ms or brake != Brake() or not kept:
+    # Written by each pass, for the next one to see how long nobody looked. Another pass may have
+    # looked meanwhile; its word is as good.
+    with suppress(Conflict):
         expect = revision or Expect.ABSENT
-        # Another pass may have looked at the leases meanwhile; its word is as good.
-        with suppress(Conflict):
-            table.commit((Put(Key(partition, BRAKE), revision + 1, body, expect),))
+        table.commit((Put(Key(partition, BRAKE), revision + 1, body, expect),))
     if lost:
         follow((addresses.pool(pool),))
     return lost
@@ -135,6 +145,10 @@ def _mark_one(table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int)
     except Conflict:
         return False
     return True
+
+
+def _leases(rows: dict[str, Row]) -> dict[str, Lease]:
+    return {agent: _LEASE.validate_json(row.body) for agent, row in rows.items()}
 
 
 def _all(table: StateTable, partition: str) -> dict[str, Row]:

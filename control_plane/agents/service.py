@@ -113,6 +113,7 @@ class AgentService:
 
     def _take_all(self, agent: str, request: SyncRequest) -> Session:
         """Takes a request in one commit, or in halves where one cannot hold it."""
+        halves = _halves(request)
         for _ in range(SYNC_TRIES_MAX):
             state = self._agent(agent, request.epoch)
             try:
@@ -121,17 +122,16 @@ class AgentService:
                 # Another call of this agent was first: what it took counts as taken.
                 continue
             except CommitRefused:
-                if len(request.reports) < 2:
+                if not halves:
                     raise
                 taken = None
             if taken is not None:
                 session, mailed = taken
                 self._engine.follow(mailed)
                 return session
-            half = len(request.reports) // 2
-            first = replace(request, reports=request.reports[:half], logs=())
-            self._take_all(agent, first)
-            return self._take_all(agent, replace(request, reports=request.reports[half:]))
+            for half in halves:
+                session = self._take_all(agent, half)
+            return session
         raise Refused("unavailable", f"agent {agent} reports from two places at once")
 
     def _take(
@@ -149,7 +149,7 @@ class AgentService:
         ours = _allocations(state)
         session = forget(session, {*request.known, *ours})
         too_long = len(writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
-        if too_long and len(request.reports) > 1:
+        if too_long and _halves(request):
             return None
         writes += [self._logged(chunk) for chunk in chunks if chunk.allocation in ours]
         if session != before:
@@ -177,6 +177,20 @@ class AgentService:
             if isinstance(known, ExperimentState):
                 found[trial_id] = known.metric
         return found
+
+
+def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:
+    """The same in two; empty for what cannot be divided."""
+    reports, logs = request.reports, request.logs
+    if len(reports) > 1:
+        middle = len(reports) // 2
+        first = replace(request, reports=reports[:middle], logs=())
+        return first, replace(request, reports=reports[middle:])
+    if len(logs) > 1:
+        middle = len(logs) // 2
+        first = replace(request, logs=logs[:middle])
+        return first, replace(request, reports=(), logs=logs[middle:])
+    return ()
 
 
 def _check_session(agent: str, epoch: int, current: int) -> None:

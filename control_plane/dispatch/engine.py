@@ -17,16 +17,16 @@ from typing import Any
 from control_plane.actors.step import Refused, Turn
 from control_plane.dispatch.fold import (
     DRAINED_MAX,
-    FOLD_OPERATIONS_MAX,
     Commit,
     Fold,
     Snapshot,
     commit_of,
+    decode_spill,
     drain_of,
     spill_key,
 )
 from control_plane.dispatch.head import HEAD, PARTS
-from control_plane.dispatch.kinds import Encoded, encode_for, kind_at, parse_json
+from control_plane.dispatch.kinds import Encoded, encode_for, kind_at
 from control_plane.dispatch.mailbox import (
     BACKSTOP_MS,
     FIRST,
@@ -215,7 +215,7 @@ class Engine:
                 skipped.add(mail.key.sort)
                 stuck.add(mail.sender)
                 continue
-            if before.consumed and reader.fold.operations() > FOLD_OPERATIONS_MAX:
+            if before.consumed and reader.fold.is_full():
                 reader.fold = before
                 break
             if alone:
@@ -277,7 +277,7 @@ class Engine:
         row = self.table.get(spill_key(snapshot.address, spill.first))
         if row is None or row.revision > snapshot.revision:
             raise Torn
-        kept = parse_json(row.body)
+        kept = decode_spill(row.body)
         end = spill.offset + DRAINED_MAX
         entries: list[tuple[str, list[Encoded]]] = [
             (to, [encode_for(to, kind_at(to).decode_message(n, f)) for n, f in messages])

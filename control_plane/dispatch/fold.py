@@ -1,5 +1,6 @@
 """Folding messages into one commit: pure bookkeeping over turns, and the writes that come of it."""
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 from control_plane.actors.step import RowSeen, SetTimer, Turn
 from control_plane.dispatch import journal, mailbox
 from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
-from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at
+from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at, parse_json
 from control_plane.dispatch.mailbox import Mail
 from control_plane.evolve import evolve
 from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
 # What folding may use of a commit; the rest is for the end of the fold, when a pool schedules.
 FOLD_OPERATIONS_MAX = 60
+# The journal keeps the mail in one row. Two rows of this size would not fit into it.
+FOLD_BYTES_MAX = 192 * 1024
 SPILL_PART_BYTES_MAX = 256 * 1024
 # Receivers of a spilled outbox served in one commit.
 DRAINED_MAX = 90
@@ -70,6 +73,11 @@ class Fold:
         consumed = len(self.consumed) * (2 if self.state is None else 1)
         kept = consumed + len(self.parts) + len(self.rows) + len(self.timers)
         return 2 + kept + len(self.sends)
+
+    def is_full(self) -> bool:
+        """Whether this is more than a commit may take beside what the end of the fold adds."""
+        size = sum(len(mail.body) for mail in self.consumed)
+        return self.operations() > FOLD_OPERATIONS_MAX or size > FOLD_BYTES_MAX
 
     def absorb(self, state: Any, turn: Turn) -> None:
         """Takes over the outcome of a turn."""
@@ -178,13 +186,21 @@ def spill_key(address: str, number: int) -> Key:
 
 
 def encode_spill(entries: list[tuple[str, list[Encoded]]]) -> bytes:
-    """Receivers and their messages, in order."""
+    """Receivers and their messages, in order; compressed, since they are much alike: the outbox of
+    an experiment with a hundred thousand trials fits into one commit.
+    """
     listed = [
         b'["%s",[%s]]'
         % (to.encode(), b",".join(b'["%s",%s]' % (n.encode(), body) for n, body in messages))
         for to, messages in entries
     ]
-    return b"[" + b",".join(listed) + b"]"
+    return zlib.compress(b"[" + b",".join(listed) + b"]", 1)
+
+
+def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """The way back: receivers and the names and fields of their messages."""
+    found: list[tuple[str, list[tuple[str, Any]]]] = parse_json(zlib.decompress(body))
+    return found
 
 
 def _consumed(fold: Fold) -> list[Delete]:

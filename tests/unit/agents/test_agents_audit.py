@@ -8,6 +8,8 @@ import pytest
 from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.messages import (
     AgentEnrolled,
+    AgentJoined,
+    AgentLost,
     AllocationPlaced,
     AllocationRemoved,
     AuditFound,
@@ -21,12 +23,13 @@ from control_plane.actors.messages import (
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.trial import TrialState
 from control_plane.agents.audit import Differences, Holdings, audit, differences
+from control_plane.agents.leases import Lease
 from control_plane.dispatch.engine import Engine
 from control_plane.state.sqlite import SqliteTable
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import created
 
-NOTHING = Differences(AuditFound(()), ())
+NOTHING = Differences(AuditFound(()), (), ())
 AGENT = AgentState("a", "default", 1, (), 0)
 
 
@@ -58,7 +61,7 @@ def found(
 ) -> Differences:
     """With allocation 4.1 queued, running on agent a, or desired there."""
     slots = AgentSlots(1, (0, 1), {"4.1": (0,)} if running else {})
-    holdings = Holdings({"t": "4.1"} if queued else {}, {"a": slots})
+    holdings = Holdings({"t": "4.1"} if queued else {}, {"a": slots}, {"a": Lease(1, 0)})
     if agent and desired:
         agent = replace(agent, desired=(Desired(4, 1, (0,)),))
     return differences(
@@ -77,13 +80,13 @@ def test_books_that_agree_have_no_difference() -> None:
 @LET_GO
 def test_a_queued_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
     stale = (SlotsReleased(4, 1, "t", ""),)
-    assert found(state, queued=True) == Differences(AuditFound(stale), ())
+    assert found(state, queued=True) == Differences(AuditFound(stale), (), ())
 
 
 @LET_GO
 def test_a_running_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
     stale = (SlotsReleased(4, 1, "", "a"),)
-    assert found(state, running=True) == Differences(AuditFound(stale), ())
+    assert found(state, running=True) == Differences(AuditFound(stale), (), ())
 
 
 @pytest.mark.parametrize("agent", [AGENT, None])
@@ -91,7 +94,7 @@ def test_a_running_allocation_that_its_agent_does_not_know_is_placed_again(
     agent: AgentState | None,
 ) -> None:
     said = (("a", AllocationPlaced(4, 1, (0,))),)
-    assert found(HOLDING, running=True, agent=agent) == Differences(AuditFound(()), said)
+    assert found(HOLDING, running=True, agent=agent) == Differences(AuditFound(()), (), said)
 
 
 @LET_GO
@@ -99,19 +102,57 @@ def test_an_allocation_that_only_its_agent_still_wants_is_removed(
     state: TrialState | None,
 ) -> None:
     said = (("a", AllocationRemoved(4, 1)),)
-    assert found(state, desired=True) == Differences(AuditFound(()), said)
+    assert found(state, desired=True) == Differences(AuditFound(()), (), said)
 
 
 @LET_GO
 def test_what_pool_and_agent_both_kept_is_freed_and_removed(state: TrialState | None) -> None:
     assert found(state, running=True, desired=True) == Differences(
-        AuditFound((SlotsReleased(4, 1, "", "a"),)), (("a", AllocationRemoved(4, 1)),)
+        AuditFound((SlotsReleased(4, 1, "", "a"),)), (), (("a", AllocationRemoved(4, 1)),)
     )
 
 
 def test_an_allocation_on_its_way_is_left_alone() -> None:
     # The agent was told, and the pool's parts were read before it was: both name 4.1's trial.
     assert found(HOLDING, desired=True) == NOTHING
+
+
+SECOND = AgentState("a", "default", 2, ((3, "cpu", "u", "n"),), 0)
+
+
+def sessions(pools_epoch: int | None, lease: Lease) -> tuple[object, ...]:
+    """What the pool is told of agent a, whose second session has slot 3."""
+    agents = {} if pools_epoch is None else {"a": AgentSlots(pools_epoch, (3,), {})}
+    holdings = Holdings({}, agents, {"a": lease})
+    return differences(holdings, lambda trial_id: None, lambda name: SECOND).sessions
+
+
+def test_an_agent_that_the_pool_does_not_have_in_its_books_joins_it() -> None:
+    joined = (AgentJoined("a", 2, (3,)),)
+    assert sessions(None, Lease(2, 0)) == joined
+    assert sessions(1, Lease(2, 0)) == joined
+    assert sessions(2, Lease(2, 0)) == ()
+
+
+def test_an_agent_that_was_lost_leaves_the_books_and_does_not_join_again() -> None:
+    lost = Lease(2, 0, lost=True)
+    assert sessions(2, lost) == (AgentLost("a", 2, "it has not been heard of"),)
+    assert sessions(None, lost) == ()
+
+
+def test_an_agent_that_enrols_during_the_audit_is_left_alone() -> None:
+    # The lease is the third session's, the state read before it the second's.
+    assert sessions(2, Lease(3, 0)) == ()
+
+
+def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Path) -> None:
+    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine.command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
+    engine.command("pool#default", PoolConfigured("default"))
+    assert engine.state("pool#default").slots == 0
+    assert audit(engine, "default").sessions == (AgentJoined("a", 1, (0,)),)
+    assert engine.state("pool#default").slots == 1
+    assert audit(engine, "default") == NOTHING
 
 
 def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:

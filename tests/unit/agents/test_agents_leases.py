@@ -213,6 +213,13 @@ def test_the_brake_is_kept_between_passes(table: SqliteTable) -> None:
     assert mark_lost(table, "default", NOW_MS + LEASE_MS, lambda addresses: None) == ("a",)
 
 
+def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTable) -> None:
+    keep(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
+    for pool in ("default", "empty"):
+        assert mark_lost(table, pool, NOW_MS, nobody) == ()
+    assert table.get(Key(LEASES, BRAKE)) is None
+
+
 def test_pools_are_judged_apart(table: SqliteTable) -> None:
     keep(table, "a", Lease(1, NOW_MS - 45_000))
     assert mark_lost(table, "other", NOW_MS, nobody) == ()

@@ -205,6 +205,17 @@ def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
     assert len(site.table.query("trial#1", "E#", "E$").rows) == 150
 
 
+def test_more_log_chunks_than_a_commit_holds_are_taken_in_halves(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    logs = tuple(LogChunk("1.1", n, b"x") for n in range(150))
+    lines = (report({"kind": "environment"}, 1),)
+    answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines, logs))
+    assert answer.acked == {"1.1": {"0": 1}}
+    assert answer.logs_acked == {"1.1": 150}
+    assert len(site.table.query("trial#1", "L#", "L$").rows) == 150
+
+
 def test_a_whole_megabyte_of_validations_is_taken(site: Site) -> None:
     # 8,000 messages of about 60 bytes: more than one row of mail holds.
     epoch = site.enrol()

@@ -1,3 +1,5 @@
+import random
+import string
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -5,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages import PauseRequested, PoolConfigured, SlotsRequested
+from control_plane.actors.messages import AgentLost, PauseRequested, PoolConfigured, SlotsRequested
 from control_plane.actors.step import Refused, Turn
 from control_plane.dispatch import due, kinds, mailbox
 from control_plane.dispatch.engine import ALONE_FROM, Engine
@@ -85,6 +87,22 @@ def test_more_mail_than_a_page_is_folded_to_the_end(engine: Engine) -> None:
         send(engine, n, n)
     engine.advance(POOL)
     assert engine.state(POOL).queued == 250
+
+
+def test_no_more_mail_is_folded_at_once_than_a_row_of_the_journal_holds(
+    engine: Engine, commits: list[str]
+) -> None:
+    # 6 rows of 150,000 characters that zlib makes 25 % shorter, where a row has 400,000 bytes.
+    draw = random.Random(1)
+    for n in range(6):
+        reason = "".join(draw.choices(string.ascii_letters + string.digits, k=150_000))
+        clock = mailbox.next_clock(0, NOW_MS) + n
+        encoded = [encode_for(POOL, AgentLost("nobody", 1, reason))]
+        key = mailbox.mail_key(POOL, clock, "x")
+        engine.table.commit([mailbox.put_mail(key, "x", mailbox.UNKNOWN, clock, encoded, NOW_MS)])
+    engine.advance(POOL)
+    assert commits == [POOL] * 6
+    assert engine.table.query(POOL, mailbox.MAIL, mailbox.MAIL_END).rows == ()
 
 
 def test_a_message_tried_often_is_folded_alone(engine: Engine, commits: list[str]) -> None:
