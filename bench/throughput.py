@@ -7,7 +7,7 @@ from statistics import mean
 
 from bench import peers
 from bench.figures import Row, Scale, at_least, beats, progress
-from bench.trials import Load, rate
+from bench.trials import Load, bare_rate, rate
 
 SYNCED_MIN, UNSYNCED_MIN = 300, 1_000
 LONG_SHARE_MIN_PERCENT = 70
@@ -21,7 +21,8 @@ def trials(scale: Scale) -> Iterator[Row]:
     synced = rate(Load(count, "FULL"), scale.runs)
     yield at_least(f"{count:,} trials, every commit synced", synced, SYNCED_MIN, UNIT)
     unsynced = rate(Load(count), scale.runs)
-    yield at_least(f"{count:,} trials, not synced", unsynced, UNSYNCED_MIN, UNIT)
+    bare = f"{bare_rate(Load(count)):,.0f} if only the commits themselves took time"
+    yield at_least(f"{count:,} trials, not synced", unsynced, UNSYNCED_MIN, UNIT, beside=bare)
     many = rate(Load(count, concurrent=MANY_OPEN), scale.runs)
     yield at_least(f"{count:,} trials, not synced, {MANY_OPEN} open", many, UNSYNCED_MIN, UNIT)
     yield _kept_at_length(scale)

@@ -3,7 +3,7 @@ journal, agent service and an SQLite file.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,8 +24,9 @@ from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
+from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Put, StateTable
+from control_plane.state.table import Put, StateTable, Write
 
 POOL = "default"
 EXPERIMENT_ID = 1
@@ -65,6 +66,30 @@ def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: tab
             return _run(Engine(wrap(table), lambda: time.time_ns() // 1_000_000), load)
         finally:
             table.close()
+
+
+def bare_rate(load: Load) -> float:
+    """Trials a second if nothing but the table's own commits took time: those of a run, made once
+    more on a new table.
+    """
+    commits: list[Sequence[Write]] = []
+
+    class Recording(TableDecorator):
+        snapshot_queries = True
+
+        def commit(self, writes: Sequence[Write]) -> None:
+            super().commit(writes)
+            commits.append(writes)
+
+    run(load, Recording)
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        table = SqliteTable(Path(folder) / "table.db", synchronous=load.synchronous)
+        started = time.perf_counter()
+        for writes in commits:
+            table.commit(writes)
+        seconds = time.perf_counter() - started
+        table.close()
+    return load.trials / seconds
 
 
 def _timed(load: Load, which: str) -> float:
