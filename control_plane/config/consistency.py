@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from control_plane.config.eras import Scope
+from control_plane.config.eras import Era, Scope
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
@@ -36,7 +36,8 @@ def _entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
 
 def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if config.searcher == NO_SEARCHER:
-        hint = "like {name: single, metric: loss, max_length: {batches: 1000}}"
+        length = "max_steps: 10" if scope.rules.era is Era.STEP else "max_length: {batches: 1000}"
+        hint = f"like {{name: single, metric: loss, {length}}}"
         yield Finding(("searcher",), "is required", hint)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import Field, PlainSerializer, PlainValidator, SerializationInfo, ValidationInfo
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
@@ -28,6 +28,7 @@ from control_plane.config.section import (
     Text,
     refuse,
     scope_of,
+    without_secrets,
 )
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
@@ -71,6 +72,14 @@ Entrypoint = Annotated[
 FreeMap = dict[str, Any]
 
 
+def _masked(value: Any, info: SerializationInfo) -> Any:
+    return value if info.context == REVEAL else without_secrets(value)
+
+
+CarriedMap = Annotated[FreeMap, PlainSerializer(_masked)]
+"""A section that is kept and shown, but that nothing here reads."""
+
+
 class ExperimentConfig(Section):
     """A checked, fully defaulted configuration; `check` makes them.
 
@@ -101,14 +110,14 @@ class ExperimentConfig(Section):
     perform_initial_validation: bool = False
     preemption_timeout: Count | None = None
     data_layer: Layer = SharedFsLayer()
-    tensorboard_storage: FreeMap | None = None
-    security: FreeMap | None = None
-    internal: FreeMap | None = None
-    integrations: FreeMap | None = None
-    retention_policy: FreeMap | None = None
+    tensorboard_storage: CarriedMap | None = None
+    security: CarriedMap | None = None
+    internal: CarriedMap | None = None
+    integrations: CarriedMap | None = None
+    retention_policy: CarriedMap | None = None
     log_policies: Annotated[tuple[Any, ...], Field(strict=False)] = ()
-    slurm: FreeMap | None = None
-    pbs: FreeMap | None = None
+    slurm: CarriedMap | None = None
+    pbs: CarriedMap | None = None
     debug: bool = False
 
     @property

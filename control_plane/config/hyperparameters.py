@@ -16,9 +16,17 @@ from pydantic import (
     field_validator,
 )
 
-from control_plane.config.problems import Loc, value_text
-from control_plane.config.section import Count, Section, choose, refuse, scope_of
+from control_plane.config.problems import Finding, Loc, value_text
+from control_plane.config.section import Count, Section, choose, refusal, refuse, scope_of
 from control_plane.searchers import space
+
+INTEGER_MAX: Final = (1 << 63) - 1
+# Far enough from the limit of a double that no step of a grid passes it.
+REAL_MAX: Final = 1e300
+COUNT_REQUIRED: Final = "is required by the grid searcher", "how many points the grid has here"
+
+Whole = Annotated[int, Field(ge=-INTEGER_MAX - 1, le=INTEGER_MAX)]
+Real = Annotated[float, Field(ge=-REAL_MAX, le=REAL_MAX)]
 
 
 class Parameter(Section):
@@ -49,7 +57,7 @@ class Range(Parameter):
     @classmethod
     def _check_count(cls, count: int | None, info: ValidationInfo) -> int | None:
         if count is None and scope_of(info).searcher == "grid":
-            refuse("is required by the grid searcher", "how many points the grid has here")
+            refuse(*COUNT_REQUIRED)
         return count
 
 
@@ -57,8 +65,8 @@ class Int(Range):
     """An integer from minval to maxval; in the step era only a grid reaches maxval."""
 
     type: Literal["int"]
-    minval: int
-    maxval: int
+    minval: Whole
+    maxval: Whole
 
     @field_validator("maxval")
     @classmethod
@@ -75,15 +83,13 @@ class Double(Range):
     """A number from minval to maxval."""
 
     type: Literal["double"]
-    minval: float
-    maxval: float
+    minval: Real
+    maxval: Real
 
     @field_validator("maxval")
     @classmethod
     def _check_bounds(cls, maxval: float, info: ValidationInfo) -> float:
         check_above(maxval, info.data.get("minval"))
-        if not math.isfinite(maxval - info.data.get("minval", 0.0)):
-            refuse("is too far from minval for a double")
         return maxval
 
     def space(self) -> space.Leaf:
@@ -96,8 +102,8 @@ class Log(Range):
 
     type: Literal["log"]
     base: Annotated[float, Field(gt=0)]
-    minval: float
-    maxval: float
+    minval: Real
+    maxval: Real
 
     @field_validator("minval", "maxval")
     @classmethod
@@ -142,9 +148,14 @@ def check_above(upper: float, lower: float | None) -> None:
 
 
 def _parameter(value: object, info: ValidationInfo) -> Parameter | dict[str, Any]:
+    scope = scope_of(info)
+    if isinstance(value, list) and scope.rules.nested_hyperparameters and scope.searcher == "grid":
+        missing = [Finding(loc, *COUNT_REQUIRED) for loc in _countless(value)]
+        if missing:
+            raise refusal(missing)
     if not isinstance(value, Mapping):
         return Const(val=value)
-    if "type" in value or not scope_of(info).rules.nested_hyperparameters:
+    if "type" in value or not scope.rules.nested_hyperparameters:
         return choose(value, "type", KINDS, info)
     return _GROUP.validate_python(value, context=info.context)
 
@@ -156,6 +167,20 @@ Hyperparameters = dict[
     str, Annotated[SerializeAsAny[Parameter] | Group, PlainValidator(_parameter)]
 ]
 _GROUP: Final[TypeAdapter[dict[str, Any]]] = TypeAdapter(Hyperparameters)
+
+
+def _countless(value: Any, loc: Loc = ()) -> Iterator[Loc]:
+    """The places of missing counts in a list, which is a constant although ranges stand in it."""
+    match value:
+        case list():
+            for i, item in enumerate(value):
+                yield from _countless(item, (*loc, i))
+        case {"type": str(kind)}:
+            if issubclass(KINDS.get(kind, Parameter), Range) and value.get("count") is None:
+                yield (*loc, "count")
+        case Mapping():
+            for name, item in value.items():
+                yield from _countless(item, (*loc, name))
 
 
 def leaves(group: Group, loc: Loc = ("hyperparameters",)) -> Iterator[tuple[Loc, Parameter]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from control_plane.config.environment import FORMER_KINDS, PER_DEVICE
 from control_plane.config.eras import EraRules, Tree
 from control_plane.config.problems import ConfigInvalid, Finding, Loc
+from control_plane.config.searcher import Searcher
+from control_plane.config.storage import CheckpointStorage
 from control_plane.config.yaml_document import DEPTH_MAX, parse
 
 _TAGS: Final[Mapping[Loc, str]] = {
@@ -16,12 +18,17 @@ _TAGS: Final[Mapping[Loc, str]] = {
     ("data_layer",): "type",
     ("tensorboard_storage",): "type",
 }
+_SHARED: Final[Mapping[Loc, Set[str]]] = {
+    ("searcher",): Searcher.model_fields.keys(),
+    ("checkpoint_storage",): CheckpointStorage.model_fields.keys(),
+}
 
 
 def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
     """`upper` over `lower`: maps merge, other values replace.
 
-    A map that chooses another kind of searcher, storage or hyperparameter replaces the lower one.
+    A map that chooses another kind of searcher, storage or hyperparameter takes from the lower one
+    only what all kinds share, like a metric or the number of checkpoints to keep.
     The arguments are not changed; the result may share values with them.
     """
     if upper is None and not rules.null_hides:
@@ -31,7 +38,8 @@ def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
     if not isinstance(upper, Mapping) or not isinstance(lower, Mapping):
         return upper
     if _chooses_another(upper, lower, loc):
-        return upper
+        shared = _SHARED.get(loc, frozenset())
+        lower = {key: value for key, value in lower.items() if key in shared}
     result = {**lower, **upper}
     if loc in PER_DEVICE:
         for former, kind in FORMER_KINDS.items():

@@ -20,7 +20,9 @@ from control_plane.config.section import (
     scope_of,
 )
 
-_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtp]?)(?:i?b)?\Z", re.IGNORECASE)
+_SIZE: Final = re.compile(
+    r"(\d{1,15}(?:\.\d{1,9})?|\.\d{1,9})\s*([kmgtp]?)(?:i?b)?\Z", re.IGNORECASE
+)
 _POWERS: Final = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 
 

@@ -7,7 +7,7 @@ the innermost section, because there the known field names are at hand.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
 
@@ -29,6 +29,9 @@ from control_plane.config.eras import Scope
 from control_plane.config.problems import Finding, Loc, nearest, value_text
 
 MASK: Final = "********"
+SECRET_NAMES: Final = frozenset(
+    {"access_key", "secret_key", "connection_string", "credential", "password", "token"}
+)
 COUNT_MAX: Final = (1 << 53) - 1
 REVEAL: Final = "reveal"
 """Serialization context of the state table: secrets are written out."""
@@ -103,6 +106,16 @@ class Secret:
         return secret._value if info.context == REVEAL else MASK
 
 
+def without_secrets(value: Any) -> Any:
+    """A copy of plain values, with a mask for whatever has the name of a secret."""
+    if isinstance(value, Mapping):
+        return {
+            key: MASK if key in SECRET_NAMES and item is not None else without_secrets(item)
+            for key, item in value.items()
+        }
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
 def scope_of(info: ValidationInfo) -> Scope:
     """The scope a validator runs in."""
     scope = info.context
@@ -118,8 +131,13 @@ def refuse(message: str, hint: str = "", *, shown: bool = True) -> NoReturn:
 
 def refuse_at(loc: Loc, message: str, hint: str = "", value: object = None) -> NoReturn:
     """Refuse something at `loc` below the value under validation."""
-    finding = Finding(loc, message, hint, _scalar(value))
-    raise ValidationError.from_exception_data("configuration", [_line(finding)])
+    raise refusal([Finding(loc, message, hint, _scalar(value))])
+
+
+def refusal(findings: Sequence[Finding]) -> ValidationError:
+    """What a validator raises to refuse several things below the value under validation."""
+    lines = [_line(finding) for finding in findings]
+    return ValidationError.from_exception_data("configuration", lines)
 
 
 S = TypeVar("S", bound=Section)

@@ -71,8 +71,10 @@ def parse(text: str) -> Document:
         # The end of the text counts as a line of its own.
         line = None if mark is None else min(mark.line + 1, len(text.splitlines()))
         raise _unreadable(error.problem or "", line) from None
-    except yaml.YAMLError as error:
-        raise _unreadable(getattr(error, "reason", "") or "the text", None) from None
+    except yaml.reader.ReaderError as error:
+        line = text[: text.index(chr(error.character))].count("\n") + 1
+        name = f"the control character U+{error.character:04X}"
+        raise _unreadable(f"{name} is not allowed", line) from None
 
 
 def line_of(place: Place, loc: Loc) -> tuple[int | None, bool]:

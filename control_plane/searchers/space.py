@@ -161,7 +161,7 @@ def _grid_value(parameter: Parameter, i: int, size: int) -> object:
         case Group():
             return _group_point(parameter, i)
         case Int(minval, maxval):
-            return _rounded(_spaced(minval, maxval, i, size))
+            return _spaced_integer(minval, maxval, i, size)
         case Double(minval, maxval):
             return _spaced(minval, maxval, i, size)
         case Log(base, minval, maxval):
@@ -176,7 +176,11 @@ def _spaced(minval: float, maxval: float, i: int, size: int) -> float:
     return minval + i * (maxval - minval) / (size - 1)
 
 
-def _rounded(x: float) -> int:
-    """Round half away from zero; adding 0.5 first would lift 0.49999999999999994 to 1."""
-    whole = math.trunc(x)
-    return whole + int(math.copysign(1, x)) if abs(x - whole) >= 0.5 else whole
+def _spaced_integer(minval: int, maxval: int, i: int, size: int) -> int:
+    """The integer next to the spaced value, halves away from zero; exact where a float is not."""
+    if size == 1:
+        numerator, denominator = minval + maxval, 2
+    else:
+        numerator, denominator = minval * (size - 1) + i * (maxval - minval), size - 1
+    whole = (2 * abs(numerator) + denominator) // (2 * denominator)
+    return whole if numerator >= 0 else -whole

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from control_plane.searchers import space
+from control_plane.searchers.randomness import Generator
 from tests.unit.config.samples import ABSENT, LENGTH, STEP, checked, refusals
 
 RANDOM = {"name": "random", "metric": "loss", "max_steps": 1, "max_trials": 1}
@@ -56,7 +57,10 @@ def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected:
         ({"type": "log", "minval": 1, "maxval": 1, "base": 10}, "maxval", "greater than minval"),
         ({"type": "categorical", "vals": []}, "vals", "must not be empty"),
         ({"type": "categorical"}, "vals", "is required"),
-        ({"type": "double", "minval": -1.7e308, "maxval": 1.7e308}, "maxval", "too far from"),
+        ({"type": "double", "minval": -1.7e308, "maxval": 1}, "minval", "at least -1e+300, not"),
+        ({"type": "double", "minval": 1, "maxval": 1.7e308}, "maxval", "at most 1e+300, not"),
+        ({"type": "log", "minval": 0, "maxval": 1.7e308, "base": 1}, "maxval", "at most 1e+300"),
+        ({"type": "int", "minval": 0, "maxval": 1 << 63}, "maxval", "at most 9223372036854775807"),
     ],
 )
 def test_every_rule_of_a_hyperparameter_names_its_field(
@@ -77,6 +81,42 @@ def test_groups_belong_to_the_length_era() -> None:
 def test_a_nested_hyperparameter_is_named_by_its_whole_path() -> None:
     found = refusals(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
     assert found == {"hyperparameters.optimizer.lr.count": "is required by the grid searcher"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", (-(1 << 63), (1 << 63) - 1)),
+        ("double", (-1e300, 1e300)),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_widest_ranges_can_be_sampled_and_gridded(
+    kind: str, value: tuple[float, float], count: int
+) -> None:
+    widest = {"type": kind, "minval": value[0], "maxval": value[1], "count": count}
+    config = checked(LENGTH, {"searcher": LENGTH_GRID, "hyperparameters.x": widest})
+    members = config.search_plan().space
+    drawn = space.draw(members, Generator.seeded(1), maxval_drawn=True)
+    for sample in [drawn, *(space.grid_point(members, i) for i in range(count))]:
+        x = sample["x"]
+        assert isinstance(x, int | float)
+        assert value[0] <= x <= value[1]
+
+
+def test_a_grid_asks_ranges_within_lists_for_a_count_too() -> None:
+    ranges = [10, {"type": "int", "minval": 1, "maxval": 2}, [{"y": {"type": "log"}}]]
+    changes = {"searcher": LENGTH_GRID, "hyperparameters": {"g": {"x": ranges}}}
+    message = "is required by the grid searcher"
+    path = "hyperparameters.g.x"
+    assert refusals(LENGTH, changes) == {
+        f"{path}[1].count": message,
+        f"{path}[2][0].y.count": message,
+    }
+    ranges[1:] = [{"type": "int", "minval": 1, "maxval": 2, "count": 2}, {"type": "const"}]
+    # A list is a constant, whatever it holds: one point.
+    assert checked(LENGTH, changes).trials == 1
+    assert checked(LENGTH, {"hyperparameters.x": [{"type": "log"}]}).trials == 1
 
 
 def test_a_grid_asks_every_range_for_a_count() -> None:

@@ -31,11 +31,29 @@ def test_the_kind_of_a_storage_keeps_what_the_cluster_says_of_it() -> None:
     assert (storage["save_trial_best"], storage["save_trial_latest"]) == (5, 2)
 
 
-def test_another_kind_of_storage_forgets_what_the_cluster_says() -> None:
+@pytest.mark.parametrize("era", [STEP, LENGTH])
+def test_another_kind_of_storage_keeps_only_what_all_kinds_share(era: dict[str, Any]) -> None:
     mine = {"type": "shared_fs", "host_path": "/mine"}
-    text = text_of(changed(LENGTH, {"checkpoint_storage": mine}))
+    text = text_of(changed(era, {"checkpoint_storage": mine}))
     storage = check(text, cluster=CLUSTER).public()["checkpoint_storage"]
-    assert (storage["type"], storage["save_trial_best"]) == ("shared_fs", 1)
+    assert (storage["type"], storage["save_trial_best"]) == ("shared_fs", 5)
+    assert "bucket" not in storage
+
+
+def test_another_searcher_keeps_only_what_all_searchers_share() -> None:
+    template = (
+        "searcher: {name: random, metric: accuracy, smaller_is_better: false, source_trial_id: 3, "
+        "max_trials: 5, max_length: 7}"
+    )
+    mine = {"name": "single", "max_length": {"batches": 9}}
+    config = check(text_of(changed(LENGTH, {"searcher": mine})), template=template)
+    shared = config.searcher.metric, config.searcher.smaller_is_better
+    assert (shared, config.searcher.source_trial_id) == (("accuracy", False), 3)
+    assert (config.searcher.name, config.trials) == ("single", 1)
+    (problem,) = problems_of(
+        text_of(changed(LENGTH, {"searcher": {"name": "single"}})), template=template
+    )
+    assert (problem.path, problem.message) == ("searcher.max_length", "is required")
 
 
 def test_another_searcher_forgets_the_template() -> None:

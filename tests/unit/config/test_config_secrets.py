@@ -52,6 +52,28 @@ def test_the_secrets_of_azure_are_masked_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "value"),
+    [
+        ("tensorboard_storage", {"type": "s3", "access_key": CANARY, "secret_key": CANARY}),
+        ("tensorboard_storage", {"type": "azure", "connection_string": CANARY}),
+        ("integrations", {"pachyderm": {"pachd": {"host": "h", "token": CANARY}}}),
+        ("internal", {"native": {"logins": [{"password": CANARY}]}}),
+    ],
+)
+def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
+    section: str, value: dict[str, object]
+) -> None:
+    config = checked(LENGTH, {section: value})
+    assert CANARY not in json.dumps(config.public())
+    assert "********" in json.dumps(config.public()[section])
+    assert getattr(ExperimentConfig.from_json(config.to_json()), section) == value
+
+
+def test_the_users_own_data_reach_the_trial_as_they_are() -> None:
+    assert checked(LENGTH, {"data": {"token": "x"}}).public()["data"] == {"token": "x"}
+
+
+@pytest.mark.parametrize(
     ("path", "value"),
     [
         ("checkpoint_storage.secret_key", [CANARY]),

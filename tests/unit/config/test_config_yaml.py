@@ -121,6 +121,13 @@ def test_a_value_that_cannot_be_used_is_named_once(extra: str, path: str, messag
     assert problem.line == 7
 
 
+@pytest.mark.parametrize(("character", "name"), [("\0", "U+0000"), ("\x07", "U+0007")])
+def test_a_control_character_is_named_with_its_line(character: str, name: str) -> None:
+    (problem,) = problems_of(f"name: é\n# 😀\ndata: {{x: {character}}}\n")
+    assert problem.line == 3
+    assert problem.message == f"is not valid YAML: the control character {name} is not allowed"
+
+
 def test_aliases_that_explode_are_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]

@@ -106,6 +106,11 @@ def test_constants_and_single_choices_draw_nothing() -> None:
         # 5 - 3 + 1 = 3 values exist
         (Int(3, 5, 100), [3, 4, 5]),
         (Int(0, 1, 2), [0, 1]),
+        # beyond 2**53, where floats skip every other integer
+        (Int(1 << 53, (1 << 53) + 3, 4), [(1 << 53) + i for i in range(4)]),
+        (Int(-(1 << 63), (1 << 63) - 1, 2), [-(1 << 63), (1 << 63) - 1]),
+        # (-(2**63) + 2**63 - 1) / 2 = -0.5
+        (Int(-(1 << 63), (1 << 63) - 1, 1), [-1]),
         (Double(1, 2, 1), [1.5]),
         (Double(0, 1, 5), [0.0, 0.25, 0.5, 0.75, 1.0]),
         # 10 ** ((-4 + -2) / 2)
