@@ -69,7 +69,7 @@ def listening(port: int | None, former_url: str) -> socket.socket:
     """A listening socket on `port`, or where we listened before, or on any free port.
 
     Raises:
-        OSError: `port` is taken.
+        OSError: `port` cannot be had; the message names it.
     """
     former = former_url.rpartition(":")[2]
     wishes = [port] if port is not None else [int(former) if former.isdigit() else 0, 0]
@@ -78,7 +78,11 @@ def listening(port: int | None, former_url: str) -> socket.socket:
             return _bound(wish)
         except OSError:
             continue
-    return _bound(wishes[-1])
+    try:
+        return _bound(wishes[-1])
+    except OSError as error:
+        text = f"port {port} cannot be had: {error.strerror}; without --port a free one is taken"
+        raise OSError(text) if port is not None else error from None
 
 
 def log_to(path: Path) -> None:

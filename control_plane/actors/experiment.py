@@ -261,7 +261,10 @@ def _kept(state: ExperimentState, generator: Generator, key: bytes, turn: Turn) 
 def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> ExperimentState:
     """Turns the search's operations into messages to trials."""
     definition = _definition(turn)
-    progress = max(state.progress, search.progress(definition.plan, found.state))
+    progress = state.progress
+    if not found.state.shutdown:
+        # A search that is shut down is over, which is no progress where it failed.
+        progress = max(progress, search.progress(definition.plan, found.state))
     state = evolve(state, search=found.state, progress=progress)
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:

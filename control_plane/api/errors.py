@@ -124,9 +124,24 @@ def _detail(fault: Mapping[str, Any]) -> Detail:
     if fault["type"] == "json_invalid":
         return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")
     path = ".".join(str(part) for part in rest)
-    return Detail(path or ("" if place == "body" else str(place)), str(fault["msg"]))
+    return Detail(path or ("" if place == "body" else str(place)), _worded(str(fault["msg"])))
 
 
+def _worded(message: str) -> str:
+    """The framework's sentence as this API words its own."""
+    for theirs, ours in _WORDS:
+        message = message.replace(theirs, ours)
+    return message
+
+
+_WORDS = (
+    ("Input should be", "must be"),
+    ("Input should", "must"),
+    ("String should", "must"),
+    ("List should", "must"),
+    ("Field required", "is required"),
+    ("Extra inputs are not permitted", "is not a known field"),
+)
 _STATUS = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,

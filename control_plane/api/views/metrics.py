@@ -61,10 +61,19 @@ def metrics(
         first = page.next_sort
 
 
+def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
+    """The steps that an allocation last reported training metrics of; 0 before that."""
+    first, last = _range_of_epoch("training", epoch)
+    address = addresses.trial(trial_id)
+    rows = services.table.query(address, first, last, limit=1, descending=True).rows
+    lines = [line for row in rows for line in _lines(row, "training")]
+    return max((line.steps_completed for line in lines), default=0)
+
+
 def _ends(services: Services, trial_id: int, latest: int) -> Ends:
     @cache
     def began(group: str, epoch: int) -> float:
-        first, last = f"{METRICS}{group}#{epoch:08d}#", f"{METRICS}{group}#{epoch:08d}$"
+        first, last = _range_of_epoch(group, epoch)
         rows = services.table.query(addresses.trial(trial_id), first, last, limit=1).rows
         lines = [line for row in rows for line in _lines(row, group)]
         return min((line.steps_completed for line in lines), default=float("inf"))
@@ -79,6 +88,10 @@ def _ends(services: Services, trial_id: int, latest: int) -> Ends:
 
 def _range(group: str) -> tuple[str, str]:
     return f"{METRICS}{group}#", f"{METRICS}{group}$"
+
+
+def _range_of_epoch(group: str, epoch: int) -> tuple[str, str]:
+    return f"{METRICS}{group}#{epoch:08d}#", f"{METRICS}{group}#{epoch:08d}$"
 
 
 def _segment(row: Row, group: str | None, ends: Ends) -> list[Metrics]:

@@ -13,6 +13,7 @@ from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
+from control_plane.api.views import metrics
 from control_plane.dispatch.kinds import parse_json
 
 
@@ -62,7 +63,7 @@ def found(services: Services, trial_id: int) -> TrialState:
 
 def trial_with_environment(services: Services, trial_id: int) -> TrialWithEnvironment:
     """One trial; ApiError not_found."""
-    fields = _fields(found(services, trial_id))
+    fields = _fields(services, found(services, trial_id))
     return TrialWithEnvironment(**fields, environment=_environment(services, trial_id))
 
 
@@ -74,12 +75,12 @@ def trials(services: Services, experiment_id: int, asked: PageAsked) -> Page[Tri
     end = min(state.trials, first + asked.limit)
     heads = [services.agents.trial(i) for i in experiments.trial_ids(services, state, first, end)]
     # A trial whose first message is still on its way has no head yet.
-    items = [Trial(**_fields(head)) for head in heads if head is not None]
+    items = [Trial(**_fields(services, head)) for head in heads if head is not None]
     cursor = write_cursor("trials", (end - 1,)) if end < state.trials else None
     return Page(items=items, next_cursor=cursor)
 
 
-def _fields(state: TrialState) -> dict[str, Any]:
+def _fields(services: Services, state: TrialState) -> dict[str, Any]:
     return {
         "id": state.trial_id,
         "experiment_id": state.experiment_id,
@@ -87,7 +88,7 @@ def _fields(state: TrialState) -> dict[str, Any]:
         "state": _state(state),
         "hparams": dict(state.hparams),
         "seed": state.seed,
-        "steps_completed": state.steps,
+        "steps_completed": _steps(services, state),
         "target_steps": state.length,
         "metric": state.metric,
         "best_metric": state.best_metric,
@@ -98,6 +99,14 @@ def _fields(state: TrialState) -> dict[str, Any]:
         "ended_ms": state.ended_ms,
         "message": state.message,
     }
+
+
+def _steps(services: Services, state: TrialState) -> int:
+    """As far as the trial is known to be: its state moves only with validations and checkpoints."""
+    if state.allocation is None or not state.allocation.agent:
+        return state.steps
+    reported = metrics.steps_trained(services, state.trial_id, state.epoch)
+    return max(state.steps, reported if state.length is None else min(reported, state.length))
 
 
 def _state(state: TrialState) -> Status:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
+from detcloud import DetcloudError
 from detcloud.cli.experiment import experiment_argument
 from detcloud.cli.session import cluster_of, identifier
 from detcloud.cli.table import (
@@ -21,13 +22,14 @@ COLUMNS = (
     field("UUID", "uuid"),
     field("Trial", "trial_id"),
     field("Steps", "steps_completed"),
-    field("State", "state"),
+    field("State", "state", spare=2),
     field("Metric", "metric"),
     Column("Size", lambda item: bytes_text(item.get("size_bytes") or 0)),
-    field("Files", "files"),
-    time_column("Created", "created_ms"),
+    field("Files", "files", spare=1),
+    time_column("Created", "created_ms", spare=3),
 )
 DETAILS = (*COLUMNS, field("Experiment", "experiment_id"), field("Metadata", "metadata"))
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF-")
 
 
 def listing_arguments(parser: ArgumentParser) -> None:
@@ -37,10 +39,14 @@ def listing_arguments(parser: ArgumentParser) -> None:
 
 
 def listing(arguments: Namespace) -> int:
+    cluster = cluster_of(arguments)
     path = f"/experiments/{arguments.experiment_id}/checkpoints"
     if arguments.trial is not None:
         path = f"/trials/{arguments.trial}/checkpoints"
-    print_items(COLUMNS, cluster_of(arguments).items(path), arguments)
+        experiment_id = cluster.trial(arguments.trial).data["experiment_id"]
+        if experiment_id != arguments.experiment_id:
+            raise DetcloudError(f"trial {arguments.trial} is one of experiment {experiment_id}")
+    print_items(COLUMNS, cluster.items(path), arguments)
     return 0
 
 
@@ -78,4 +84,10 @@ def download(arguments: Namespace) -> int:
 
 
 def _uuid_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("uuid", metavar="UUID", help="or any unique beginning of it")
+    parser.add_argument("uuid", type=_uuid, metavar="UUID", help="or any unique beginning of it")
+
+
+def _uuid(text: str) -> str:
+    if not text or not _HEXADECIMAL.issuperset(text):
+        raise ArgumentTypeError(f"{text!r} is no UUID or beginning of one")
+    return text

@@ -13,15 +13,15 @@ import detcloud
 from detcloud import DetcloudError
 from detcloud.cli.processes import Process, descendants, pss_bytes, read
 from detcloud.cli.server import server_command, server_environment, start, stop
-from detcloud.cli.session import identifier
 from detcloud.cli.table import Item, field, print_json, text_table, time_text
-from detcloud.cli.terminal import bytes_text, is_live, width_of
+from detcloud.cli.terminal import bytes_text, counted, is_live, width_of
 from detcloud.client import Cluster
 from detcloud.client.endpoint import Endpoint, find_endpoint
 from detcloud.client.home import Home, ServerRecord
 
 # What `down --purge` leaves: the way to other clusters, and the lock it holds.
 PURGE_KEEPS = frozenset({"credentials.json", "lock"})
+SLOTS_MAX = 1024
 RUNNING_STATES = ("ACTIVE", "PAUSED")
 
 POOL_COLUMNS = tuple(
@@ -38,16 +38,28 @@ POOL_COLUMNS = tuple(
 
 
 def up_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--slots", type=identifier, metavar="N", help="of the local agent")
-    parser.add_argument("--port", type=_port, metavar="P", help="a free one by default")
-    parser.add_argument("--foreground", action="store_true", help="stay, with the log here")
+    parser.add_argument(
+        "--slots",
+        type=_slots,
+        metavar="N",
+        help="how many trials run at once, on CPUs (default: the GPUs or CPUs found)",
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        metavar="P",
+        help="where to listen on 127.0.0.1 (default: a free one, the same as last time if it is)",
+    )
+    parser.add_argument(
+        "--foreground", action="store_true", help="stay until Ctrl-C, with the log here"
+    )
 
 
 def up(arguments: Namespace) -> int:
     home = Home.from_environment()
     running = home.server()
     if running is not None:
-        return _already(running)
+        return _already(home, running, arguments)
     if arguments.foreground:
         _become_server(home, arguments)
     record = start(home, slots=arguments.slots, port=arguments.port, on_wait=_show_waiting)
@@ -101,18 +113,40 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _already(running: ServerRecord) -> int:
+def _slots(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= SLOTS_MAX:
+        raise ArgumentTypeError(f"{text!r} is no number of slots; expected 1 to {SLOTS_MAX}")
+    return int(text)
+
+
+def _already(home: Home, running: ServerRecord, arguments: Namespace) -> int:
     print(f"the local cluster runs already at {running.url} (pid {running.pid})")
-    if running.version == detcloud.__version__:
+    other = []
+    if running.version != detcloud.__version__:
+        other.append(f"version {running.version}, this is {detcloud.__version__}")
+    port = int(running.url.rpartition(":")[2])
+    if arguments.port not in (None, port):
+        other.append(f"port {port}, not {arguments.port}")
+    if arguments.slots is not None:
+        slots = _slots_of(home, running)
+        if slots and slots != arguments.slots:
+            other.append(f"{counted(slots, 'slot')}, not {arguments.slots}")
+    if not other:
         return 0
     raise DetcloudError(
-        f"it has version {running.version}, this is {detcloud.__version__}; "
-        "`detcloud down` and `detcloud up` exchange it, the work goes on after that"
+        f"it has {' and '.join(other)}; "
+        "`detcloud down` and this command again exchange it, the work goes on after that"
     )
 
 
+def _slots_of(home: Home, running: ServerRecord) -> int:
+    """0 while no agent has enrolled yet."""
+    with Cluster(running.url, home.token()) as cluster:
+        return sum(len(agent["slots"]) for agent in cluster.agents())
+
+
 def _become_server(home: Home, arguments: Namespace) -> None:
-    home.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.make()
     command = server_command(home, arguments.slots, arguments.port)
     os.execve(sys.executable, command, server_environment())
 

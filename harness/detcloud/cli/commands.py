@@ -18,6 +18,8 @@ class Command(NamedTuple):
     place: str
     flat: tuple[str, ...] = ()
     verb_aliases: tuple[str, ...] = ()
+    is_local: bool = False
+    """Whether it speaks to no cluster but this machine's own, so that it takes no `--url`."""
 
 
 NOUNS = {
@@ -81,9 +83,9 @@ COMMANDS = (
     Command("checkpoint", "describe", "show a checkpoint", "checkpoint:describe"),
     Command("checkpoint", "download", "fetch and verify its files", "checkpoint:download"),
     Command("agent", "list", "list agents", "agent:listing", (), ("ls",)),
-    Command("config", "check", "check a configuration file", "config:check"),
-    Command("cluster", "up", "start the local cluster", "cluster:up", ("up",)),
-    Command("cluster", "down", "stop the local cluster", "cluster:down", ("down",)),
+    Command("config", "check", "check a configuration file", "config:check", is_local=True),
+    Command("cluster", "up", "start the local cluster", "cluster:up", ("up",), is_local=True),
+    Command("cluster", "down", "stop the local cluster", "cluster:down", ("down",), is_local=True),
     Command(
         "cluster", "status", "show where the cluster is and its load", "cluster:status", ("status",)
     ),

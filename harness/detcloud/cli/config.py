@@ -19,7 +19,12 @@ def check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--migrate", action="store_true", help="print it in the length form")
     parser.add_argument(
-        "--config", dest="overrides", action="append", default=[], metavar="KEY=VALUE"
+        "--config",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field, such as searcher.max_trials=8; may be repeated",
     )
 
 

@@ -14,7 +14,8 @@ from detcloud.http import ApiError, Unreachable
 HINTS = {
     "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
     "forbidden": "ask an administrator of the cluster for the role",
-    "not_found": "the lists show what exists, such as `detcloud list`",
+    "not_found": "`detcloud list`, `detcloud trial list EXPERIMENT` and "
+    "`detcloud checkpoint list EXPERIMENT` show what exists",
     "rate_limited": "wait a moment and try again",
     "unavailable": "wait a moment and try again",
 }
@@ -25,7 +26,10 @@ class ConfigRefused(DetcloudError):
 
     def __init__(self, file: str, error: ApiError) -> None:
         lines = [detail_line(detail, file) for detail in error.details]
-        super().__init__("\n".join([f"{file} was refused: {error.message}", *lines]))
+        # A single problem is the whole message already, less its line and hint.
+        first = f"{file} was refused"
+        is_said = any(detail["message"] in error.message for detail in error.details)
+        super().__init__("\n".join([first if is_said else f"{first}: {error.message}", *lines]))
 
 
 def report(error: Exception) -> int:
@@ -55,8 +59,14 @@ def detail_line(detail: dict[str, Any], file: str) -> str:
 
 def _worded(error: Exception) -> tuple[str, str | None]:
     if isinstance(error, ApiError):
-        lines = [detail_line(detail, "request") for detail in error.details]
-        return "\n".join([error.message, *lines]), HINTS.get(error.code)
+        hints = [str(detail["hint"]) for detail in error.details if detail.get("hint")]
+        lines = [
+            detail_line({**detail, "hint": None}, "request")
+            for detail in error.details
+            if str(detail.get("message")) not in error.message
+        ]
+        hint = "; ".join(hints) or HINTS.get(error.code)
+        return "\n".join([error.message, *lines]), hint
     if isinstance(error, Unreachable):
         return str(error), "is the cluster up? see `detcloud status`"
     if isinstance(error, DetcloudError):

@@ -8,10 +8,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import NamedTuple, TextIO
 
-from detcloud.cli.experiment import experiment_argument
+from detcloud.cli.experiment import experiment_argument, print_failed_trial
 from detcloud.cli.session import cluster_of
 from detcloud.cli.table import Column, Item, cell_text, field, print_json, text_table
-from detcloud.cli.terminal import bar, has_colour, is_live, width_of
+from detcloud.cli.terminal import bar, counted, cut, has_colour, is_live, width_of
 from detcloud.cli.trial import hparams_text, shown_state
 from detcloud.client import Experiment
 
@@ -56,6 +56,8 @@ def follow_experiment(experiment: Experiment, *, quiet: bool = False) -> int:
         )
         return 130
     view.end(last)
+    if not quiet:
+        print_failed_trial(experiment)
     return 0 if last.experiment["state"] == "COMPLETED" else 1
 
 
@@ -79,9 +81,9 @@ def frame(snapshot: Snapshot, width: int | None, height: int, colour: bool) -> s
     trials = sorted(snapshot.trials, key=_liveliness)[:shown_max]
     hidden = len(snapshot.trials) - len(trials)
     table = text_table(_columns(snapshot.experiment), trials, width, colour)
-    more = [f" ... and {hidden} more trials"] if hidden else []
+    more = [f" ... and {counted(hidden, 'more trial')}"] if hidden else []
     head = _headline(snapshot.experiment)
-    return "\n".join([head if width is None else head[:width], table, *more])
+    return "\n".join([head if width is None else cut(head, width), table, *more])
 
 
 def summary(snapshot: Snapshot) -> list[str]:
@@ -92,13 +94,13 @@ def summary(snapshot: Snapshot) -> list[str]:
     if best is not None:
         number = experiment.get("best_trial_id")
         found = [trial for trial in snapshot.trials if trial["id"] == number]
-        hparams = f": {hparams_text(found[0])}" if found else ""
+        drawn = hparams_text(found[0]) if found else ""
+        hparams = f": {drawn}" if drawn else ""
         name = experiment.get("metric") or "metric"
         lines.append(f"best {name} {cell_text(best)} in trial {number}{hparams}")
     message = experiment.get("message")
     reason = f": {cell_text(message)}" if message else ""
-    lines.append(f"experiment {experiment['id']} ended: {experiment['state']}{reason}")
-    return lines
+    return [*lines, f"experiment {experiment['id']} ended: {experiment['state']}{reason}"]
 
 
 class _Quiet:
@@ -169,10 +171,10 @@ def _news(trial: Item | None) -> tuple[object, ...] | None:
 def _trial_line(trial: Item, metric: str) -> str:
     value = trial.get("metric")
     measured = f", {metric} {cell_text(value)}" if value is not None else ""
-    return (
-        f"trial {trial['id']}: {shown_state(trial)}, "
-        f"{trial.get('steps_completed') or 0} steps{measured}"
-    )
+    failures = trial.get("restarts")
+    failed = f", failed {counted(failures, 'time')}" if failures else ""
+    steps = counted(trial.get("steps_completed") or 0, "step")
+    return f"trial {trial['id']}: {shown_state(trial)}, {steps}{measured}{failed}"
 
 
 def _headline(experiment: Item) -> str:
@@ -180,17 +182,18 @@ def _headline(experiment: Item) -> str:
     name = cell_text(experiment.get("name"))
     return (
         f"experiment {experiment['id']} {name}  {experiment['state']}  "
-        f"{bar(progress)} {100 * progress:.0f}%"
+        f"{100 * progress:.0f}% {bar(progress)}"
     )
 
 
 def _columns(experiment: Item) -> tuple[Column, ...]:
     return (
         field("Trial", "id"),
-        field("Number", "number"),
+        field("Number", "number", spare=1),
         Column("State", shown_state),
         Column("Progress", _progress_text),
         field(str(experiment.get("metric") or "Metric"), "metric"),
+        field("Best", "best_metric"),
         Column("Hyperparameters", hparams_text),
     )
 
@@ -202,8 +205,10 @@ def _progress_text(trial: Item) -> str:
 
 
 def _liveliness(trial: Item) -> tuple[int, int]:
-    ended = trial.get("ended_ms") is not None
-    return (_STATE_ORDER.get(shown_state(trial), 9 if ended else 5), -trial["id"])
+    """Running trials first, then those waiting in their order, then the ended, newest first."""
+    if trial.get("ended_ms") is not None:
+        return 9, -trial["id"]
+    return _STATE_ORDER.get(shown_state(trial), 5), trial["id"]
 
 
 def _print_end(snapshot: Snapshot) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.experiment import experiment_argument
-from detcloud.cli.session import cluster_of, identifier
+from detcloud.cli.session import cluster_of, count
 from detcloud.cli.trial import trial_argument
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
+# A trial that waits for a slot or is paused prints nothing, but for last lines that come late.
+IDLE_TURNS = 10
 # Enough for the last lines asked for, whatever their length, without the whole log.
 TAIL_BYTES = 1 << 20
 
@@ -39,17 +42,19 @@ def experiment_logs(arguments: Namespace) -> int:
     """One trial after the other; followed, they take turns and their lines name the trial."""
     experiment = cluster_of(arguments).experiment(arguments.experiment_id)
     readers: dict[int, LogReader] = {}
-    while True:
+    for turn in itertools.count():
         fresh = _new_readers(experiment, readers)
         _show(fresh, arguments)
         old = [reader for reader in readers.values() if reader not in fresh]
-        moved = any([reader.read() for reader in old if not reader.complete])
+        due = [reader for reader in old if reader.is_lively or turn % IDLE_TURNS == 0]
+        moved = any([reader.read() for reader in due if not reader.complete])
         if not arguments.follow or (
             experiment.ended and all(reader.complete for reader in readers.values())
         ):
-            return 0
+            break
         _pause(moved)
         experiment.refresh()
+    return 0
 
 
 class LogReader:
@@ -61,6 +66,15 @@ class LogReader:
         self._offset = 0
         self._rest = ""
         self.complete = False
+
+    def meet(self, trial: Trial) -> None:
+        """Takes the trial as the cluster describes it now."""
+        self._trial = trial
+
+    @property
+    def is_lively(self) -> bool:
+        """Whether the trial runs, or ended and its last lines may still be on their way."""
+        return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
 
     def read(self) -> bool:
         """Prints what is new; returns whether there was anything."""
@@ -105,7 +119,7 @@ class LogReader:
 
 def _options(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the end")
-    parser.add_argument("--tail", type=identifier, metavar="LINES", help="only the last lines")
+    parser.add_argument("--tail", type=count, metavar="LINES", help="only the last lines")
 
 
 def _new_readers(experiment: Experiment, readers: dict[int, LogReader]) -> list[LogReader]:
@@ -114,6 +128,7 @@ def _new_readers(experiment: Experiment, readers: dict[int, LogReader]) -> list[
         if trial.id not in readers:
             readers[trial.id] = LogReader(trial, f"[trial {trial.id}] ")
             fresh.append(readers[trial.id])
+        readers[trial.id].meet(trial)
     return fresh
 
 

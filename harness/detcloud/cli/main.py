@@ -58,9 +58,14 @@ def _run(words: list[str]) -> int:
         print(_noun_overview(noun))
         return 0 if len(words) > 1 else USAGE
     command, typed, rest = _found(noun, words)
+    if url is not None and command.is_local:
+        raise UsageError(
+            f"`detcloud {typed}` takes no --url: it concerns this machine only",
+            f"see `detcloud {typed} --help`",
+        )
     parser, run = _loaded(command, typed)
     arguments = parser.parse_args(rest)
-    arguments.url = arguments.url or url
+    arguments.url = getattr(arguments, "url", None) or url
     arguments.cluster = None
     try:
         return run(arguments)
@@ -108,8 +113,10 @@ def _loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Nam
 
     module_name, function = command.place.split(":")
     module = import_module(f"detcloud.cli.{module_name}")
-    parser = Parser(prog=f"detcloud {typed}", description=f"{command.summary}.", allow_abbrev=False)
-    parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    parser = Parser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
+    if not command.is_local:
+        parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
     getattr(module, f"{function}_arguments")(parser)
     run: Callable[[Namespace], int] = getattr(module, function)
     return parser, run

@@ -75,7 +75,7 @@ def start(
         DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
     """
     environment = server_environment()
-    home.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.make()
     with home.locked():
         running = home.server_unlocked()
         if running is not None:

@@ -9,6 +9,9 @@ from detcloud.client import Cluster
 from detcloud.client.endpoint import find_endpoint, is_configured
 from detcloud.client.home import Home
 
+DIGITS_MAX = 12
+ID_MAX = 10**DIGITS_MAX - 1
+
 
 def cluster_of(arguments: Namespace, *, start: bool = False) -> Cluster:
     """The cluster configured; with `start`, a local one when none is. Closed after the command.
@@ -29,8 +32,15 @@ def cluster_of(arguments: Namespace, *, start: bool = False) -> Cluster:
 
 def identifier(text: str) -> int:
     """Type of an experiment's or trial's id on the command line."""
-    if not text.isascii() or not text.isdigit():
+    if not _is_whole(text) or not 0 < int(text) <= ID_MAX:
         raise ArgumentTypeError(f"{text!r} is no id; expected a whole number such as 12")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Type of a number of things on the command line: 0 or more."""
+    if not _is_whole(text):
+        raise ArgumentTypeError(f"{text!r} is no count; expected a whole number such as 12")
     return int(text)
 
 
@@ -43,3 +53,7 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise ArgumentTypeError(f"{text!r} is no duration; expected seconds above 0")
     return value
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX

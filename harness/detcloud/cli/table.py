@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from detcloud.cli.terminal import STATE_COLOURS, clean, has_colour, painted, width_of
+from detcloud.cli.terminal import (
+    STATE_COLOURS,
+    cells_of,
+    clean,
+    cut,
+    has_colour,
+    painted,
+    width_of,
+)
 
 Item = dict[str, Any]
 
@@ -21,26 +29,30 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 class Column(NamedTuple):
-    """A title and what of an item stands below it: a number, a text, or None for N/A."""
+    """A title and what of an item stands below it: a number, a text, or None for N/A.
+
+    Where a line is too narrow for all columns, those with a rank in `spare` go, the highest first.
+    """
 
     title: str
     value: Callable[[Item], object]
+    spare: int = 0
 
 
-def field(title: str, name: str) -> Column:
+def field(title: str, name: str, spare: int = 0) -> Column:
     """A column that shows one field as it is."""
-    return Column(title, lambda item: item.get(name))
+    return Column(title, lambda item: item.get(name), spare)
 
 
-def time_column(title: str, name: str) -> Column:
-    return Column(title, lambda item: time_text(item.get(name)))
+def time_column(title: str, name: str, spare: int = 0) -> Column:
+    return Column(title, lambda item: time_text(item.get(name)), spare)
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="print JSON")
+    group.add_argument("--json", action="store_true", help="print JSON, with every field")
     if csv:
-        group.add_argument("--csv", action="store_true", help="print CSV")
+        group.add_argument("--csv", action="store_true", help="print CSV, with every column")
 
 
 def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
@@ -71,17 +83,22 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
 def text_table(
     columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
 ) -> str:
-    """Columns aligned, numbers to the right; the widest are cut until a line fits `width`."""
-    values = [[column.value(item) for column in columns] for item in items]
-    rows = [[cell_text(value) for value in row] for row in values]
-    titles = [column.title for column in columns]
-    widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
-    widths = _fitted(widths, width)
-    right = [_is_numeric([row[place] for row in values]) for place in range(len(columns))]
+    """Columns aligned, numbers to the right.
+
+    Until a line fits `width`, spare columns are left out and then the widest are cut.
+    """
+    values = {column: [column.value(item) for item in items] for column in columns}
+    cells = {column: list(map(cell_text, values[column])) for column in columns}
+    widths = {column: max(map(cells_of, (column.title, *cells[column]))) for column in columns}
+    shown = _shown(widths, width)
+    titles = [column.title for column in shown]
+    fitted = _fitted([widths[column] for column in shown], width)
+    right = [_is_numeric(values[column]) for column in shown]
+    rows = [[cells[column][place] for column in shown] for place in range(len(items))]
     lines = [
-        _line(titles, widths, [False] * len(columns), False),
-        "+".join("-" * (cells + 2) for cells in widths),
-        *(_line(row, widths, right, colour) for row in rows),
+        _line(titles, fitted, [False] * len(shown), False),
+        "+".join("-" * (size + 2) for size in fitted),
+        *(_line(row, fitted, right, colour) for row in rows),
     ]
     return "\n".join(lines)
 
@@ -97,7 +114,7 @@ def csv_text(columns: Sequence[Column], items: Sequence[Item]) -> str:
 
 
 def cell_text(value: object) -> str:
-    if value is None or value == "":
+    if value is None or value == "" or value == []:
         return MISSING
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -120,10 +137,24 @@ def _csv_cell(value: object) -> object:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
+def _shown(widths: dict[Column, int], width: int | None) -> list[Column]:
+    shown = list(widths)
+    while width is not None and _line_cells([widths[column] for column in shown]) > width:
+        sparest = max(shown, key=lambda column: column.spare)
+        if not sparest.spare:
+            break
+        shown.remove(sparest)
+    return shown
+
+
+def _line_cells(widths: list[int]) -> int:
+    """A column of n characters takes n + 2 and one for the bar between two columns."""
+    return sum(widths) + 3 * len(widths) - 1
+
+
 def _fitted(widths: list[int], width: int | None) -> list[int]:
     fitted = list(widths)
-    # A column of n characters takes n + 2 and one for the bar between two columns.
-    while width is not None and sum(fitted) + 3 * len(fitted) - 1 > width:
+    while width is not None and _line_cells(fitted) > width:
         widest = max(range(len(fitted)), key=fitted.__getitem__)
         if fitted[widest] <= COLUMN_WIDTH_MIN:
             break
@@ -139,7 +170,8 @@ def _is_numeric(values: list[object]) -> bool:
 def _line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
     padded = []
     for text, width, is_right in zip(cells, widths, right, strict=True):
-        cut = text if len(text) <= width else f"{text[: width - 1]}…"
-        aligned = f"{cut:>{width}}" if is_right else f"{cut:<{width}}"
+        kept = cut(text, width)
+        blanks = " " * (width - cells_of(kept))
+        aligned = f"{blanks}{kept}" if is_right else f"{kept}{blanks}"
         padded.append(painted(aligned, STATE_COLOURS.get(text) if colour else None))
     return f" {' | '.join(padded)}".rstrip()

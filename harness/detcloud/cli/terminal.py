@@ -43,10 +43,40 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def clean(text: str) -> str:
-    """Replaces control characters, which names and messages from elsewhere may hold."""
+    """Replaces control characters, which names and messages from elsewhere may hold.
+
+    Line breaks and tabs become a space each, so that a message stays in its line.
+    """
     if text.isprintable():
         return text
-    return "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in text)
+    spaced = "".join(" " if character in "\n\t" else character for character in text)
+    return "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in spaced)
+
+
+def cells_of(text: str) -> int:
+    """How many cells of a terminal a text takes: two for a wide character, none for an accent."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells_of_character, text))
+
+
+def cut(text: str, cells: int) -> str:
+    """The text, or as much of it as fits `cells` with an ellipsis."""
+    if cells_of(text) <= cells:
+        return text
+    kept = ""
+    room = cells - 1
+    for character in text:
+        room -= _cells_of_character(character)
+        if room < 0:
+            break
+        kept += character
+    return f"{kept}…"
+
+
+def counted(number: int, noun: str) -> str:
+    """(1, 'step') -> '1 step', (2, 'step') -> '2 steps'."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def bar(fraction: float, cells: int = BAR_CELLS) -> str:
@@ -87,3 +117,9 @@ def bytes_text(size: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def _cells_of_character(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1

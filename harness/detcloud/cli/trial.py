@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.experiment import experiment_argument
-from detcloud.cli.session import cluster_of, identifier
+from detcloud.cli.session import cluster_of, count, identifier
 from detcloud.cli.table import (
     Column,
     Item,
@@ -24,6 +25,17 @@ def shown_state(trial: Item) -> str:
         return str(trial["state"])
     allocation = trial.get("allocation")
     return str(allocation["state"]) if allocation else "QUEUED"
+
+
+def _allocation_text(trial: Item) -> str | None:
+    """`12.3 RUNNING on agent local, slots 0, 1`."""
+    allocation = trial.get("allocation")
+    if not allocation:
+        return None
+    agent = allocation.get("agent_id")
+    slots = ", ".join(map(str, allocation.get("slots") or []))
+    place = f" on agent {agent}, slots {slots}" if agent else ""
+    return f"{allocation['id']} {allocation['state']}{place}"
 
 
 def hparams_text(trial: Item) -> str:
@@ -48,7 +60,7 @@ DETAILS = (
     *COLUMNS[1:],
     field("Seed", "seed"),
     field("Latest checkpoint", "latest_checkpoint"),
-    field("Allocation", "allocation"),
+    Column("Allocation", _allocation_text),
     time_column("Start time", "created_ms"),
     time_column("End time", "ended_ms"),
     field("Message", "message"),
@@ -63,7 +75,7 @@ METRIC_COLUMNS = (
 
 def listing_arguments(parser: ArgumentParser) -> None:
     experiment_argument(parser)
-    parser.add_argument("--limit", type=identifier)
+    parser.add_argument("--limit", type=count, metavar="N", help="only the first (default: all)")
     add_output_options(parser)
 
 
@@ -74,7 +86,9 @@ def listing(arguments: Namespace) -> int:
 
 
 def trial_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("trial_id", type=identifier, metavar="TRIAL")
+    parser.add_argument(
+        "trial_id", type=identifier, metavar="TRIAL", help="its id, as in the list of trials"
+    )
 
 
 def describe_arguments(parser: ArgumentParser) -> None:
@@ -90,6 +104,8 @@ def describe(arguments: Namespace) -> int:
         print_json(trial.data if metrics is None else {**trial.data, "metrics": metrics})
         return 0
     print_record(DETAILS, trial.data, arguments)
+    if trial.state == "ERROR":
+        print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     if metrics is not None:
         print()
         print_items(METRIC_COLUMNS, metrics, arguments)

@@ -37,6 +37,10 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
     asked = url or os.environ.get(URL_VARIABLE)
     home = Home.from_environment()
     if asked:
+        if not asked.startswith(("http://", "https://")):
+            raise DetcloudError(
+                f"{asked!r} is not an address; expected http://HOST:PORT or https://HOST"
+            )
         return Endpoint(asked, _token_for(asked, home))
     stored = None if os.environ.get(HOME_VARIABLE) else _stored()
     return stored or _embedded(home)

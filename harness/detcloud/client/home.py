@@ -47,6 +47,22 @@ class Home:
     def log(self) -> Path:
         return self.folder / "server.log"
 
+    def make(self) -> None:
+        """Makes the folder unless it is there, for its owner only.
+
+        Raises:
+            DetcloudError: it cannot be made or written.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.locked(shared=True):
+                return
+        except OSError as error:
+            raise DetcloudError(
+                f"the data folder {self.folder} cannot be used: {error.strerror}; "
+                f"{HOME_VARIABLE} names another one"
+            ) from None
+
     def server(self) -> ServerRecord | None:
         """The running server, after waiting for a start under way; None when there is none."""
         if not self.folder.is_dir():

@@ -224,6 +224,15 @@ def test_progress_never_falls() -> None:
     assert desk.state.progress == 0.125
 
 
+def test_a_search_that_failed_is_not_shown_as_done() -> None:
+    # Its only trial failed after 80 of 100 units; the search, which is shut down, is over.
+    desk = experiment(random_plan(1))
+    desk.tell(TrialValidated(0, 80.0, 0.5))
+    desk.tell(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
+    assert desk.state.status is Status.ERROR
+    assert desk.state.progress == 0.8
+
+
 def test_work_done_again_after_a_rollback_is_no_progress() -> None:
     desk = experiment(random_plan(1))
     desk.tell(TrialValidated(0, 80.0, 0.5))

@@ -18,9 +18,15 @@ def note(root: Path, body: bytes, content_type: str = "application/json") -> Ans
 def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
     answer = note(tmp_path, b'{"text": 5}')
     assert (answer.status, answer.code) == (422, "invalid")
-    detail = {"path": "text", "message": "Input should be a valid string"}
+    detail = {"path": "text", "message": "must be a valid string"}
     assert answer.json["error"]["details"] == [detail]
-    assert "text: Input should be a valid string" in answer.json["error"]["message"]
+    assert "text: must be a valid string" in answer.json["error"]["message"]
+
+
+def test_fields_that_are_missing_or_unknown_are_told_in_our_words(tmp_path: Path) -> None:
+    assert note(tmp_path, b"{}").json["error"]["details"] == [
+        {"path": "text", "message": "is required"}
+    ]
 
 
 def test_a_wrong_value_is_never_repeated(tmp_path: Path) -> None:

@@ -82,6 +82,18 @@ def test_metrics_are_listed_by_group_in_pages(served: Cluster, agent: Agent) -> 
     assert served.get("/trials/1/metrics?group=valid").json["items"] == []
 
 
+def test_a_running_trial_is_as_far_as_it_last_reported(served: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(3, loss=1), metrics(4, loss=1), metrics(2, "other"))
+    agent.report("2.1", metrics(99, loss=1), {**metrics(100), "steps_completed": "many"})
+    assert served.get("/trials/1").json["steps_completed"] == 4
+    # No trial is farther than the 10 batches it was asked for.
+    listed = served.get("/experiments/1/trials").json["items"]
+    assert [item["steps_completed"] for item in listed] == [4, 10]
+    agent.report("1.1", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
+    # It starts again from its latest checkpoint: there is none.
+    assert served.get("/trials/1").json["steps_completed"] == 0
+
+
 def test_malformed_metrics_are_left_out(served: Cluster, agent: Agent) -> None:
     wrong: dict[str, Any] = {**metrics(1), "steps_completed": "many"}
     agent.report("1.1", wrong, metrics(2))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Detcloud
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import FakeCluster, Refusal
 
 
 def test_create_submits_and_names_the_experiment(
@@ -83,7 +83,19 @@ def test_followed_to_the_end_a_bad_experiment_is_a_failure(
     code, out, _ = detcloud("create", str(config), str(model_dir), "-f", "--json")
     assert code == 1
     assert json.loads(out)["state"] == "ERROR"
-    assert detcloud("follow", "1").code == 1
+    followed = detcloud("follow", "1")
+    assert followed.code == 1
+    hint = "hint: `detcloud trial logs 1` shows why it failed (failed too: 1 trial)\n"
+    assert followed.err == hint
+    assert detcloud("describe", "1").err == hint
+    assert detcloud("trial", "describe", "2").err == (
+        "hint: `detcloud trial logs 2` shows why it failed\n"
+    )
+    fake.experiments[0]["message"] = "trial 1 failed:\nValueError"
+    ended = detcloud("wait", "1")
+    reason = "reason: trial 1 failed: ValueError\n"
+    assert ended == (1, "experiment 1 ended: ERROR\n", f"{reason}{hint}")
+    assert json.loads(detcloud("wait", "1", "--json").out)["state"] == "ERROR"
 
 
 def test_test_mode_is_asked_for_and_followed(
@@ -112,7 +124,7 @@ def test_lists_have_three_forms(fake: FakeCluster, detcloud: Detcloud) -> None:
 
 def test_names_cannot_steer_the_terminal(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": "a\x1b[2Jb\nc"}, {})
-    assert "a�[2Jb�c" in detcloud("list").out
+    assert "a�[2Jb c" in detcloud("list").out
     assert "\x1b" not in detcloud("describe", "1").out
 
 
@@ -142,7 +154,7 @@ def test_an_unknown_experiment_is_an_error_with_a_hint(
     code, _, err = detcloud("describe", "7")
     assert code == 1
     assert err.splitlines()[0] == "error: there is no experiment 7"
-    assert err.splitlines()[1].startswith("hint: the lists show what exists")
+    assert err.splitlines()[1].startswith("hint: `detcloud list`, `detcloud trial list EXPER")
 
 
 def test_a_wrong_token_has_a_hint(
@@ -183,6 +195,75 @@ def test_logs_are_printed_followed_and_cut(fake: FakeCluster, detcloud: Detcloud
     fake.logs[1] += "no end of line"
     assert detcloud("t", "logs", "1", "-f", "--tail", "1").out == "no end of line\n"
     assert detcloud("t", "logs", "1", "--tail", "0").out == ""
+
+
+def test_followed_logs_leave_waiting_trials_alone(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {"paused": True})
+    looks = 0
+
+    def describe_then_end(experiment: dict[str, object]) -> dict[str, object]:
+        nonlocal looks
+        looks += 1
+        if looks == 25:
+            for trial in fake.trials:
+                trial.update(state="CANCELED", ended_ms=4000)
+            experiment.update(state="CANCELED", ended_ms=4000)
+        return dict(experiment)
+
+    setattr(fake, "_look", describe_then_end)  # noqa: B010
+    assert detcloud("logs", "1", "-f").code == 0
+    # Turn 0 reads the fresh trial; of the turns 1 to 23 the tenth and the twentieth look again; the
+    # trial has ended before turn 24, which reads it to the end.
+    assert sum(path == "/api/v1/trials/1/logs" for _, path in fake.requests) == 4
+
+
+def test_a_running_trial_shows_where(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {})
+    placed = {"id": "1.2", "state": "RUNNING", "agent_id": "local", "slots": [0, 1]}
+    fake.trials[0]["allocation"] = placed
+    shown = detcloud("trial", "describe", "1").out
+    assert "Allocation         1.2 RUNNING on agent local, slots 0, 1\n" in shown
+    fake.trials[0]["allocation"] = {"id": "1.2", "state": "PENDING", "agent_id": None, "slots": []}
+    assert "Allocation         1.2 PENDING\n" in detcloud("trial", "describe", "1").out
+
+
+def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {})
+    fake.add_experiment({}, {})
+    refused = detcloud("checkpoint", "list", "1", "--trial", "3")
+    assert (refused.code, refused.err) == (1, "error: trial 3 is one of experiment 2\n")
+    assert detcloud("checkpoint", "list", "2", "--trial", "3").code == 0
+
+
+def test_a_problem_is_said_once(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = [{"path": "state", "message": "is none", "hint": "use ACTIVE"}]
+
+    def refuse(query: object) -> None:
+        raise Refusal(422, "invalid", "state: is none", details)
+
+    monkeypatch.setattr(fake, "_listed", refuse)
+    assert detcloud("list").err == "error: state: is none\nhint: use ACTIVE\n"
+
+
+def test_a_configuration_with_one_problem_says_it_once(
+    fake: FakeCluster,
+    detcloud: Detcloud,
+    config: Path,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(body: object) -> None:
+        details = [{"path": "pool", "message": "is none", "hint": "use x"}]
+        raise Refusal(422, "invalid", "pool: is none", details)
+
+    monkeypatch.setattr(fake, "_create", refuse)
+    refused = detcloud("create", str(config), str(model_dir))
+    assert refused.err.splitlines() == [
+        f"error: {config} was refused",
+        f"{config}: pool: is none (use x)",
+    ]
 
 
 def test_checkpoints_are_listed_and_downloaded(

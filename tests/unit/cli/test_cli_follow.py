@@ -54,13 +54,40 @@ def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
     trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
     trials += [trial(50), trial(51, allocation=running)]
     lines = frame(Snapshot(EXPERIMENT, trials), 76, 10, colour=False).splitlines()
-    assert lines[0] == "experiment 3 digits  ACTIVE  [##########----------] 50%"
+    assert lines[0] == "experiment 3 digits  ACTIVE  50% [##########----------]"
     # 10 lines less 5 for the head, the titles, the rule, the rest and the cursor: 5 trials.
     assert len(lines) == 9
     assert [line.split("|")[0].strip() for line in lines[3:8]] == ["51", "50", "49", "48", "47"]
     assert lines[8] == " ... and 46 more trials"
     assert "[#####-----] 50/100" in lines[3]
     assert max(map(len, lines)) <= 76
+
+
+def test_what_waits_is_shown_in_its_order_and_one_more_is_one() -> None:
+    trials = [trial(1, ended_ms=1, state="COMPLETED"), trial(2), trial(3)]
+    lines = frame(Snapshot(EXPERIMENT, trials), None, 7, colour=False).splitlines()
+    # 7 lines less 5: two trials.
+    assert [line.split("|")[0].strip() for line in lines[3:]] == ["2", "3", "... and 1 more trial"]
+
+
+def test_a_line_says_how_often_a_trial_failed() -> None:
+    before = Snapshot(EXPERIMENT, [trial(1, steps_completed=1)])
+    once = Snapshot(EXPERIMENT, [trial(1, steps_completed=1, restarts=1)])
+    twice = Snapshot(EXPERIMENT, [trial(1, restarts=2)])
+    assert changes(before, once) == ["trial 1: QUEUED, 1 step, failed 1 time"]
+    assert changes(once, twice) == ["trial 1: QUEUED, 50 steps, failed 2 times"]
+
+
+def test_the_best_of_a_trial_stands_beside_its_latest() -> None:
+    snapshot = Snapshot(EXPERIMENT, [trial(1, metric=0.5, best_metric=0.25)])
+    titles, _, row = frame(snapshot, None, 24, colour=False).splitlines()[1:]
+    assert [title.strip() for title in titles.split("|")][4:6] == ["loss", "Best"]
+    assert [cell.strip() for cell in row.split("|")][4:6] == ["0.5", "0.25"]
+
+
+def test_a_best_trial_without_hyperparameters_has_no_colon() -> None:
+    ended = {**EXPERIMENT, "state": "COMPLETED", "best_metric": 0.5, "best_trial_id": 1}
+    assert summary(Snapshot(ended, [trial(1, hparams={})]))[0] == "best loss 0.5 in trial 1"
 
 
 def test_the_summary_names_the_best_and_the_reason() -> None:

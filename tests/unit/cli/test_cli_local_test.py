@@ -1,6 +1,7 @@
 """Local test mode: the real checker and the real trial process, one batch, no cluster."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,18 @@ def test_config_check_answers_with_its_exit_code(
     assert bad.code == 1
     assert "max_restarts" in bad.out
     assert detcloud("config", "check", "missing.yaml").code == 1
+
+
+def test_the_script_of_the_quickstart_runs(tmp_path: Path, detcloud: Detcloud) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "quickstart.md").read_text()
+    blocks = dict(re.findall(r"^```(python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    folder = tmp_path / "script"
+    folder.mkdir()
+    (folder / "train.py").write_text(blocks["python"])
+    config = tmp_path / "parabola.yaml"
+    config.write_text(blocks["yaml"])
+    done = detcloud("create", str(config), str(folder), "--test-mode", "--local")
+    assert (done.code, done.err) == (0, "")
+    # The middle of the exponents is -2.5: one step leaves (10 (1 - 2 * 10^-2.5))^2.
+    assert 'validation metrics: {"loss": 98.73' in done.out
+    assert done.out.endswith("the test passed\n")

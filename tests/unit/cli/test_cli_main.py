@@ -10,7 +10,7 @@ import pytest
 
 import detcloud as package
 from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, flat_words, words_of
-from detcloud.cli.main import main
+from detcloud.cli.main import _loaded, main
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -63,6 +63,18 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["--url"], "--url needs an address", "such as --url"),
         (["create"], "arguments are required: CONFIG, MODEL_DIR", "see `detcloud create --help`"),
         (["pause", "x"], "'x' is no id; expected a whole number", "`detcloud pause --help`"),
+        (["pause", "0"], "'0' is no id; expected a whole number", "`detcloud pause --help`"),
+        (["describe", "9" * 13], "is no id; expected a whole number", "`detcloud describe --help`"),
+        (["logs", "1", "--tail", "-1"], "'-1' is no count; expected", "`detcloud logs --help`"),
+        (
+            ["c", "describe", ""],
+            "'' is no UUID or beginning of one",
+            "`detcloud c describe --help`",
+        ),
+        (["c", "download", "../x"], "'../x' is no UUID", "`detcloud c download --help`"),
+        (["up", "--slots", "0"], "no number of slots; expected 1 to", "`detcloud up --help`"),
+        (["--url", "http://x", "down"], "takes no --url: it concerns this machine", "down --help"),
+        (["down", "--url", "http://x"], "unrecognized arguments: --url", "`detcloud down --help`"),
         (["wait", "1", "--polling-interval", "0"], "no duration", "`detcloud wait --help`"),
         (["up", "--port", "70000"], "no port; expected 1 to 65535", "`detcloud up --help`"),
         (["list", "--json", "--csv"], "not allowed with", "`detcloud list --help`"),
@@ -173,3 +185,16 @@ def test_ctrl_c_is_no_traceback(
     monkeypatch.setattr("detcloud.cli.experiment.listing", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_every_option_says_what_it_does() -> None:
+    for command in COMMANDS:
+        parser, _ = _loaded(command, f"{command.noun} {command.verb}")
+        for action in parser._actions:
+            assert action.help, (parser.prog, action.dest)
+
+
+def test_a_word_that_is_no_address_is_told_before_the_token(detcloud: Detcloud) -> None:
+    assert detcloud("--url", "x", "list").err == (
+        "error: 'x' is not an address; expected http://HOST:PORT or https://HOST\n"
+    )

@@ -43,6 +43,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         answers = {
             "/api/v1/health": {"status": "ok"},
+            "/api/v1/agents": {"items": [{"slots": [0, 1, 2]}], "next_cursor": None},
             "/api/v1/cluster": {"cluster_id": "c", "version": "0.1.0", "resource_pools": []},
         }
         path = self.path.partition("?")[0]
@@ -129,6 +130,32 @@ def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:
     assert "runs already at http://127.0.0.1:" in again.out
     assert f"(pid {pid})" in again.out
     assert started(home) == pid
+
+
+def test_a_second_up_that_asks_for_something_else_is_told_apart(
+    home: Home, detcloud: Detcloud
+) -> None:
+    detcloud("up")
+    record = home.server()
+    assert record is not None
+    port = int(record.url.rpartition(":")[2])
+    assert detcloud("up", "--port", str(port), "--slots", "3").code == 0
+    again = detcloud("up", "--port", str(port - 1), "--slots", "2")
+    assert again.code == 1
+    assert again.err.startswith(f"error: it has port {port}, not {port - 1} and 3 slots, not 2; ")
+    assert "`detcloud down` and this command again" in again.err
+
+
+def test_a_home_that_is_no_folder_is_named(
+    tmp_path: Path, detcloud: Detcloud, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for name in ("file", "file/below"):
+        monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / name))
+        code, _, err = detcloud("up")
+        assert code == 1
+        assert err.startswith(f"error: the data folder {tmp_path / name} cannot be used: ")
+        assert "DETCLOUD_HOME names another one" in err
 
 
 def test_another_version_is_told_apart(

@@ -3,7 +3,7 @@
 import pytest
 
 from detcloud.cli.table import cell_text, csv_text, field, text_table, time_text
-from detcloud.cli.terminal import bar, bytes_text, clean, has_colour
+from detcloud.cli.terminal import bar, bytes_text, clean, counted, cut, has_colour
 
 COLUMNS = (field("ID", "id"), field("Name", "name"), field("State", "state"))
 ITEMS = [
@@ -101,3 +101,43 @@ def test_colour_is_for_terminals_that_want_it(
     monkeypatch.setenv("TERM", term)
     assert has_colour(Screen()) is expected
     assert not has_colour(io.StringIO())
+
+
+def test_a_message_of_several_lines_stays_in_its_line() -> None:
+    assert clean("first\n\tsecond") == "first  second"
+
+
+def test_wide_characters_take_two_cells() -> None:
+    items = [
+        {"id": 1, "name": "日本", "state": "x"},
+        {"id": 2, "name": "e\u0301tude", "state": "y"},
+    ]
+    # 日本 takes 4 cells; an accent that combines takes none, so the other name takes 5.
+    assert text_table(COLUMNS, items, None).splitlines()[2:] == [
+        "  1 | 日本  | x",
+        "  2 | e\u0301tude | y",
+    ]
+    assert cut("日本語", 4) == "日…"
+    assert cut("日本語", 6) == "日本語"
+
+
+def test_spare_columns_leave_a_narrow_line_before_anything_is_cut() -> None:
+    columns = (
+        field("ID", "id"),
+        field("Name", "name", spare=1),
+        field("State", "state"),
+        field("Pool", "pool", spare=2),
+    )
+    items = [{"id": 1, "name": "digits", "state": "COMPLETED", "pool": "default"}]
+    # 2 + 6 + 9 + 7 characters and 4 * 3 - 1 = 35; without the pool 25, without the name 16.
+    titles = [text_table(columns, items, width).splitlines()[0] for width in (35, 34, 24, 5)]
+    assert titles == [
+        " ID | Name   | State     | Pool",
+        " ID | Name   | State",
+        " ID | State",
+        " ID | State",
+    ]
+
+
+def test_counts_have_their_plural() -> None:
+    assert [counted(number, "step") for number in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]

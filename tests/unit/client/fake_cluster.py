@@ -180,7 +180,7 @@ class FakeCluster:
             steps = trial["steps_completed"] + 100
             # After 200 steps: trial 0 has 1/201, trial 1 has 2/201, so trial 0 is the best.
             trial.update(steps_completed=steps, metric=(trial["number"] + 1) / (steps + 1))
-            trial["allocation"] = {"id": f"{trial['id']}.1", "state": "RUNNING", "slots": 1}
+            trial["allocation"] = {"id": f"{trial['id']}.1", "state": "RUNNING", "slots": [0]}
             self.logs[trial["id"]] += f"step {steps} ünder way\n"
             if steps == trial["target_steps"]:
                 trial.update(state=self.ending, ended_ms=4000, allocation=None)
