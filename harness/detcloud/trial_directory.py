@@ -146,7 +146,7 @@ class ReportFile:
         """Whether an `exit` line was appended, by any process, since this object was made."""
         with self.path.open("rb") as report:
             report.seek(self._offset)
-            return any(b'"kind":"exit"' in line for line in report)
+            return any(_is_exit(line) for line in report)
 
     def close(self) -> None:
         """What is appended later fails and never reaches a file that got the same descriptor."""
@@ -179,16 +179,30 @@ class TrialDirectory:
         return cls(Path(path)) if path else None
 
 
+def _is_exit(line: bytes) -> bool:
+    # Other writers than this one may put spaces where they like.
+    if b'"exit"' not in line:
+        return False
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("kind") == "exit"
+
+
 def legal(value: object, place: str) -> Any:
     """`value` as JSON holds it: tensors and arrays become numbers and lists, NaN becomes "NaN".
 
+    In text, what UTF-8 cannot hold (a file's name with other bytes) becomes "?".
     Raises DetcloudError, naming `place`, for anything else.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
         return _legal_float(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return legal_text(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, dict):
         return _legal_object(value, place)
@@ -198,6 +212,11 @@ def legal(value: object, place: str) -> Any:
         f"{place} is a {type(value).__name__}: only numbers, strings, lists, objects and tensors "
         "can be reported"
     )
+
+
+def legal_text(text: str) -> str:
+    """`text` with a "?" for each half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _legal_float(value: float) -> float | str:
@@ -212,7 +231,7 @@ def _legal_object(value: dict[str, Any], place: str) -> dict[str, Any]:
     for key in value:
         if not isinstance(key, str):
             raise DetcloudError(f"{place} has the key {key!r}: keys must be strings")
-    return {key: legal(item, f"{place}.{key}") for key, item in value.items()}
+    return {legal_text(key): legal(item, f"{place}.{key}") for key, item in value.items()}
 
 
 def _document(path: Path) -> object:

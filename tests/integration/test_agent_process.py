@@ -237,6 +237,52 @@ def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
     assert cluster.lines("4.1") == []
 
 
+def test_a_startup_hook_is_sourced_by_the_shell_that_becomes_the_trial(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    hook = "export GREETING=hello\nulimit -n 77\nsleep 60 &\necho $! > sleeper\ncd /\n"
+    program = """
+import pathlib, resource
+sleeper = int(pathlib.Path("sleeper").read_text())
+os.kill(sleeper, 0)
+files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+report("seen", greeting=os.environ["GREETING"], files=files, sleeper=sleeper)
+"""
+    cluster.assign("4.1", PRELUDE + program + LEAVE, hook=hook)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    seen = cluster.lines("4.1")[0]
+    assert (seen["greeting"], seen["files"]) == ("hello", 77)
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
+    assert not alive(seen["sleeper"])
+
+
+@pytest.mark.parametrize(
+    ("hook", "code"), [("false\necho later\n", 1), ("exit 0\n", 0), ("set -u; x=1\n", 0)]
+)
+def test_a_startup_hooks_failing_command_ends_it_and_an_early_exit_does_not(
+    agent: AgentProcess, cluster: FakeCluster, hook: str, code: int
+) -> None:
+    cluster.assign("4.1", PRELUDE + LEAVE, hook=hook)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert (exited["code"], exited["reason"]) == (code, "errored" if code else "completed")
+    assert b"later" not in cluster.log.get("4.1", b"")
+
+
+def test_a_trial_that_fails_after_its_hook_is_no_failure_of_the_hook(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.assign("4.1", PRELUDE + "sys.exit(5)", hook="echo ready\n")
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    assert exited["message"].startswith("the trial's process ended with exit code 5")
+
+
 def test_wrong_model_code_is_never_run(agent: AgentProcess, cluster: FakeCluster) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE)
     cluster.archives = {digest: b"something else" for digest in cluster.archives}

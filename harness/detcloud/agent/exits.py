@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 LOG_LINES_SHOWN = 20
 MESSAGE_CHARACTERS_MAX = 4000
 LOG_CHARACTERS_SHOWN = 3500
+REVISION_MAX = 1 << 53
 
 # What a trial may say of its own end; that it was lost or killed is for the agent to say.
 SAID = frozenset({"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"})
@@ -43,12 +44,14 @@ def exited_record(
     if not message and reason in ("errored", "lost"):
         message = f"{_cause(status)}{_quoted(log_tail)}"
     seen = said.get("directive_revision") if said else None
+    known = type(seen) is int and 0 <= seen < REVISION_MAX
     return {
         "code": status.code,
         "signal": status.signal,
         "reason": reason,
-        "directive_revision": seen if isinstance(seen, int) else revision,
-        "message": message[:MESSAGE_CHARACTERS_MAX],
+        "directive_revision": seen if known else revision,
+        # Half a surrogate pair would have the cluster refuse the record, and the exit with it.
+        "message": message[:MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode(),
     }
 
 

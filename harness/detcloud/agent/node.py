@@ -13,6 +13,7 @@ from detcloud.agent.environment import trial_environment
 from detcloud.agent.model_code import CodeReference
 from detcloud.agent.runtime import Launch
 from detcloud.agent.slots import cores
+from detcloud.agent.startup_hook import HOOK, hook_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,10 +173,10 @@ class Node:
         if code is not None:
             self._code.unpack(code, directory.code)
         slots = [self._slots[slot] for slot in spec["slots"] if slot in self._slots]
-        hook = directory.code / "startup-hook.sh"
         stages = [("trial", TRIAL_COMMAND)]
-        if hook.is_file():
-            stages.insert(0, ("hook", ["/bin/sh", str(hook)]))
+        if (directory.code / HOOK).is_file():
+            command = hook_command(directory.code, directory.agent, TRIAL_COMMAND)
+            stages.insert(0, ("hook", command))
         launch = Launch(
             stages,
             trial_environment(os.environ, spec, directory, slots, self._threads),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINE_BYTES_MAX = 256 * 1024
-SCAN_BYTES_MAX = 4 << 20
+SCAN_BYTES = 4 << 20
 WRITERS_MAX = 64
 ENTRIES_MAX = 4096
 # Only plain ranks: a trial must not be able to speak as the writer `agent`.
@@ -127,14 +127,20 @@ class ReportReader:
         return lines
 
     def _skipped(self, descriptor: int, writer: str, start: int) -> list[Line]:
-        """Look for the end of the line that began at `start`, a few megabytes at a time."""
+        """Look for the end of the line that began at `start`, from where the last look ended.
+
+        Up to the end of the file: what lies behind the line must not count as not written.
+        """
         known_start, scanned = self._overlong.get(writer, (start, start))
         if known_start != start:
             scanned = start
-        content = os.pread(descriptor, SCAN_BYTES_MAX, scanned)
-        found = content.find(b"\n")
-        if found < 0:
-            self._overlong[writer] = (start, scanned + len(content))
+        while content := os.pread(descriptor, SCAN_BYTES, scanned):
+            found = content.find(b"\n")
+            if found >= 0:
+                break
+            scanned += len(content)
+        else:
+            self._overlong[writer] = (start, scanned)
             return []
         self._overlong.pop(writer, None)
         end = scanned + found + 1

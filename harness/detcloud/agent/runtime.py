@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from detcloud.agent.directory import read_object, write_atomically
+from detcloud.agent.startup_hook import PASSED
 
 LOCK_DESCRIPTOR = 200
 LIVENESS_SECONDS = 1.0
@@ -33,7 +34,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: (name, argv) stages in order, the last one being the trial itself."""
+    """What to run: (name, argv) stages in order, the last one being the trial itself.
+
+    A stage `hook` may become the trial: it says so with a file, see `startup_hook`.
+    """
 
     stages: list[tuple[str, list[str]]]
     environment: dict[str, str]
@@ -110,6 +114,8 @@ class ProcessRuntime:
             return _ended(directory) or _lost(directory)
         process = read_object(directory / "process.json")
         stage = str(process.get("stage", "")) if process else ""
+        if stage == "hook" and (directory / PASSED).exists():
+            stage = "trial"
         return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
 
     def kill(self, directory: Path, grace_ms: int) -> None:

@@ -53,6 +53,10 @@ class Supervisor:
             leader = self._spawn(argv)
             self._record("process.json", {"stage": stage, **_identity(leader)})
             status = self._wait(leader)
+            if stage == "hook" and self._hook_passed():
+                # The hook's shell became the trial.
+                stage = "trial"
+                break
             if status != 0:
                 break
         _sweep()
@@ -139,6 +143,9 @@ class Supervisor:
 
     def _kill_requested(self) -> bool:
         return self.asked_to_kill or os.path.exists(f"{self.directory}/kill.json")  # noqa: PTH110
+
+    def _hook_passed(self) -> bool:
+        return os.path.exists(f"{self.directory}/hook-passed")  # noqa: PTH110
 
     def _grace_seconds(self) -> float:
         try:

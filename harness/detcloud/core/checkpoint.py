@@ -14,10 +14,18 @@ from typing import Any
 
 from detcloud import DetcloudError
 from detcloud.storage import CheckpointStore, NotStored, checked_key
-from detcloud.trial_directory import CheckpointReference, Reporter, TrialSpec, legal
+from detcloud.trial_directory import (
+    LINE_BYTES_MAX,
+    CheckpointReference,
+    Reporter,
+    TrialSpec,
+    legal,
+)
 
 MANIFEST = "manifest.json"
 METADATA = "metadata.json"
+# Leaves room for the rest of the report line that carries them.
+METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 
 
 class CheckpointContext:
@@ -99,6 +107,12 @@ class CheckpointContext:
             raise DetcloudError(
                 f"checkpoint metadata has steps_completed {steps!r}: on a cluster it must be the "
                 "number of batches completed"
+            )
+        size = len(json.dumps(checked))
+        if size > METADATA_BYTES_MAX:
+            raise DetcloudError(
+                f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: write "
+                "what is large into a file of the checkpoint"
             )
         return checked
 

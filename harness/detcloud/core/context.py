@@ -141,7 +141,9 @@ def _announce(kind: str, **fields: object) -> None:
         text = f"checkpoint {fields['uuid']} at batch {fields['steps_completed']}"
     else:
         return
-    print(f"[detcloud] {text}", flush=True)
+    # A name that the terminal's encoding lacks must not end the training.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(f"[detcloud] {text}".encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def _shown(value: object) -> str:

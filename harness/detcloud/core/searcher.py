@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import Any
 
 from detcloud import DetcloudError
 from detcloud.core.preempt import PreemptContext
@@ -40,14 +41,24 @@ class SearcherOperation:
         """
         if self.completed:
             raise DetcloudError(f"the operation of length {self.length} was completed twice")
-        value = metric.item() if hasattr(metric, "item") else metric
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DetcloudError(
-                f"the searcher's metric at {self.length} batches is {value!r:.80}: it must be "
-                "one number"
-            )
-        self._report("completed", length=self.length, metric=value)
+        self._report("completed", length=self.length, metric=self._number(metric))
         self.completed = True
+
+    # The name that scripts written for Determined call it by.
+    report_completed = complete
+
+    def _number(self, metric: Any) -> float:
+        try:
+            value = metric.item() if hasattr(metric, "item") else metric
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        except (ValueError, RuntimeError, OverflowError):
+            # Several elements, or an integer beyond what a float holds.
+            pass
+        raise DetcloudError(
+            f"the searcher's metric at {self.length} batches is {metric!r:.80}: it must be one "
+            "number"
+        )
 
 
 class SearcherContext:
@@ -65,7 +76,7 @@ class SearcherContext:
         self._report = report
         self._preempt = preempt
         self._on_cluster = on_cluster
-        self._done = 0
+        self._current: SearcherOperation | None = None
         self.outcome: Outcome | None = None
 
     def operations(self, max_length: int = 1) -> Iterator[SearcherOperation]:
@@ -74,6 +85,8 @@ class SearcherContext:
         `outcome` then says why. Without a cluster there is one operation, of `max_length`.
         Raises DetcloudError where an operation is left neither completed nor preempted.
         """
+        if not self._on_cluster:
+            self._current = None
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length, True)
             step = self._next(directives)
@@ -83,19 +96,23 @@ class SearcherContext:
             if step is None:
                 time.sleep(POLL_SECONDS)
                 continue
-            operation = SearcherOperation(step, self._report)
+            self._current = operation = SearcherOperation(step, self._report)
             yield operation
             self._settle(operation)
 
     def is_finished(self) -> bool:
         """Whether no operation is left and none will come."""
         directives = self._read()
-        return directives.closed and (directives.length or 0) <= max(
-            self._done, directives.answered
-        )
+        return directives.closed and (directives.length or 0) <= self._done(directives)
+
+    def _done(self, directives: Directives) -> int:
+        """The longest length that is done, also where the caller left the loop after it."""
+        last = self._current
+        done = last.length if last is not None and last.completed else 0
+        return max(done, directives.answered)
 
     def _next(self, directives: Directives) -> int | Outcome | None:
-        length, done = directives.length, max(self._done, directives.answered)
+        length, done = directives.length, self._done(directives)
         open_length = length if length is not None and length > done else None
         if open_length is None and directives.closed:
             return Outcome.COMPLETED
@@ -108,9 +125,7 @@ class SearcherContext:
         return None
 
     def _settle(self, operation: SearcherOperation) -> None:
-        if operation.completed:
-            self._done = operation.length
-        elif not self._preempt.should_preempt():
+        if not operation.completed and not self._preempt.should_preempt():
             raise DetcloudError(
                 f"the operation of length {operation.length} was left without its metric: call "
                 "operation.complete(metric) before asking for the next one"

@@ -33,8 +33,9 @@ class TrainContext:
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Metrics of group `validation`; bytes are left out."""
-        kept = {name: value for name, value in metrics.items() if not isinstance(value, bytes)}
-        self._report_group("validation", steps_completed, kept)
+        if isinstance(metrics, dict):
+            metrics = {name: one for name, one in metrics.items() if not isinstance(one, bytes)}
+        self._report_group("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Metrics of any group whose name has no dot.
@@ -48,9 +49,10 @@ class TrainContext:
 
     def report_progress(self, progress: float) -> None:
         """How much of the trial is done, in [0, 1]; raises DetcloudError outside of it."""
-        if not 0 <= progress <= 1:
+        value = progress.item() if hasattr(progress, "item") else progress
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise DetcloudError(f"progress is {progress!r}: a number in [0, 1] was expected")
-        self._report("progress", value=float(progress))
+        self._report("progress", value=float(value))
 
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Says that this trial ends by the code's own wish; the code still has to return."""
@@ -72,6 +74,11 @@ class TrainContext:
             raise DetcloudError(f"steps_completed is {steps_completed!r}: an int was expected")
         if steps_completed < 0:
             raise DetcloudError(f"steps_completed is {steps_completed}: at least 0 was expected")
+        if not isinstance(metrics, dict):
+            raise DetcloudError(
+                f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: an object with "
+                "the metrics' names was expected"
+            )
         for name, value in metrics.items():
             if value is None:
                 raise DetcloudError(

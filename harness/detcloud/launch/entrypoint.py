@@ -42,6 +42,11 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
     the user's module raises itself passes through.
     """
     module_name, _, path = entrypoint.partition(":")
+    if module_name.startswith("."):
+        raise DetcloudError(
+            f"entrypoint {entrypoint!r}: {module_name!r} starts with a dot; name the module from "
+            f"the code's directory, {Path.cwd()}"
+        )
     try:
         found: object = import_module(module_name)
     except ModuleNotFoundError as error:

@@ -39,6 +39,8 @@ def main() -> int:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         reason, message = "errored", f"SystemExit: {error.code}"
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr, flush=True)
     except BaseException as error:
         traceback.print_exc()
         reason, message, code = "errored", f"{type(error).__name__}: {error}", 1
@@ -71,7 +73,7 @@ def _run_command(arguments: list[str]) -> int:
 
     try:
         process = subprocess.Popen(arguments)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise DetcloudError(f"entrypoint {arguments!r} cannot be started: {error}") from None
 
     def pass_on(number: int, _frame: FrameType | None) -> None:

@@ -30,6 +30,12 @@ class PyTorchCallback:
     def on_validation_start(self) -> None:
         """Before a validation."""
 
+    def on_validation_epoch_start(self) -> None:
+        """Before the first batch that `evaluate_batch` gets in a validation."""
+
+    def on_validation_epoch_end(self, outputs: list[dict[str, Any]]) -> None:
+        """After the last one, with what `evaluate_batch` returned for each."""
+
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         """After a validation, with its reduced metrics."""
 

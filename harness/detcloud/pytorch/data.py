@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from detcloud import DetcloudError
-from detcloud.pytorch.generators import seed_all
+from detcloud.pytorch.generators import preserved, seed_all
 
 _OWN_OPTIONS = ("generator", "worker_init_fn", "batch_sampler")
+# They draw from their `generator` or not at all; an epoch of theirs need not be listed at once.
+_SEEDED = (RandomSampler, SequentialSampler)
+
+
+Batches = BatchSampler | list[list[int]]
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -27,8 +40,9 @@ class DataLoader:
     """Takes what torch's DataLoader takes for a map-style dataset and can start at any batch.
 
     The order of an epoch comes from the trial's seed and the epoch's number: from a shuffle, or
-    from a `sampler` with a `generator` attribute or a `set_epoch` method. Random augmentation in
-    worker processes is seeded for each batch, so it does not depend on the workers' number.
+    from a `sampler`, which draws from generators seeded for it and may have `set_epoch`. Random
+    augmentation in worker processes is seeded for each batch, so it does not depend on the
+    workers' number.
     """
 
     def __init__(
@@ -49,7 +63,7 @@ class DataLoader:
         self._options = options
         order = sampler if sampler is not None else _order(dataset, shuffle)
         self._sampler = order
-        self._batches = BatchSampler(order, batch_size, drop_last)
+        self._batches: Batches = BatchSampler(order, batch_size, drop_last)
         if len(self._batches) == 0:
             raise DetcloudError(
                 f"the data loader has no batch: {len(dataset)} records"  # type: ignore[arg-type]
@@ -68,6 +82,12 @@ class DataLoader:
         """Batches without end, starting with number `first` since the trial's start."""
         order = _BatchOrder(self._sampler, self._batches, seed=seed, first=first)
         return self._iterate(order, seed)
+
+    def cut(self, batches: int) -> DataLoader:
+        """This loader with its first batches alone."""
+        part = copy.copy(self)
+        part._batches = list(islice(iter(self._batches), batches))
+        return part
 
     def _iterate(self, order: _BatchOrder, seed: int) -> Iterator[Any]:
         workers = self._num_workers
@@ -94,7 +114,7 @@ class _BatchOrder(Sampler[list[int]]):
     def __init__(
         self,
         sampler: Sampler[int],
-        batches: BatchSampler,
+        batches: Batches,
         *,
         seed: int,
         first: int = 0,
@@ -107,11 +127,22 @@ class _BatchOrder(Sampler[list[int]]):
         epoch, skipped = divmod(self._first, len(self._batches))
         while self._epochs is None or epoch < self._epochs:
             self._start(epoch)
-            for number, indices in enumerate(islice(iter(self._batches), skipped, None), skipped):
-                batch = _Batch(indices)
-                batch.seed = derived_seed(self._seed, "batch", epoch, number)
-                yield batch
+            number = -1
+            for number, indices in enumerate(self._indices(epoch)):
+                if number >= skipped:
+                    batch = _Batch(indices)
+                    batch.seed = derived_seed(self._seed, "batch", epoch, number)
+                    yield batch
+            self._check_length(epoch, number + 1)
             epoch, skipped = epoch + 1, 0
+
+    def _check_length(self, epoch: int, given: int) -> None:
+        if given != len(self._batches):
+            raise DetcloudError(
+                f"{type(self._sampler).__name__} gave {given} batches in epoch {epoch} and "
+                f"promised {len(self._batches)}: each pass over a sampler must give as many "
+                "indices as its length says"
+            )
 
     def _start(self, epoch: int) -> None:
         if hasattr(self._sampler, "generator"):
@@ -119,6 +150,15 @@ class _BatchOrder(Sampler[list[int]]):
             self._sampler.generator = generator
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
+
+    def _indices(self, epoch: int) -> Iterable[list[int]]:
+        """One epoch's batches, whatever its sampler draws from."""
+        if type(self._sampler) in _SEEDED:
+            return self._batches
+        # A sampler of the user's may draw from the generators that training uses, now or later.
+        with preserved():
+            seed_all(derived_seed(self._seed, "sampler", epoch) % 2**32)
+            return list(islice(self._batches, len(self._batches)))
 
 
 class _SeededInWorkers(Dataset[Any]):
@@ -137,8 +177,6 @@ class _SeededInWorkers(Dataset[Any]):
 
 
 def _order(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
-    from torch.utils.data import RandomSampler, SequentialSampler
-
     sized: Any = dataset
     return RandomSampler(sized) if shuffle else SequentialSampler(sized)
 
@@ -148,13 +186,19 @@ def _length(dataset: Dataset[Any]) -> int:
 
 
 def _check(dataset: object, shuffle: bool, sampler: object | None, options: dict[str, Any]) -> None:
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+    countable = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not countable:
         raise DetcloudError(
             f"{type(dataset).__name__} has no records to ask for by number, so training could not "
             "go on where it stopped: use a dataset with __len__ and __getitem__"
         )
     if sampler is not None and shuffle:
         raise DetcloudError("shuffle=True and a sampler both give an order: use one of them")
+    if sampler is not None and not isinstance(sampler, Sized):
+        raise DetcloudError(
+            f"{type(sampler).__name__} has no length: training needs to know how many batches an "
+            "epoch has; give the sampler __len__"
+        )
     for name in _OWN_OPTIONS:
         if name in options:
             raise DetcloudError(

@@ -28,7 +28,9 @@ class MetricAverage:
                 "was expected"
             )
         for name, value in named.items():
-            number = _double(value, f"training metric {name!r}")
+            place = f"training metric {name!r}"
+            number = _double(value, place)
+            _check_shape(number, self._sums.get(name), place)
             self._sums[name] = self._sums[name] + number if name in self._sums else number
             self._counts[name] = self._counts.get(name, 0) + 1
 
@@ -61,6 +63,15 @@ def evaluates_batches(trial: PyTorchTrial) -> bool:
     return by_batch
 
 
+def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
+    """What an evaluation returned. Raises DetcloudError, naming `method`, unless it is a dict."""
+    if not isinstance(metrics, dict):
+        raise DetcloudError(
+            f"{method} returned a {type(metrics).__name__}: a dict of metrics was expected"
+        )
+    return metrics
+
+
 class BatchMetrics:
     """The metrics of one validation, batch by batch, reduced as the trial says."""
 
@@ -71,19 +82,19 @@ class BatchMetrics:
         self._numbered = "batch_idx" in parameters
         self._values: dict[str, list[torch.Tensor]] = {}
         self._lengths: dict[str, list[int]] = {}
+        self.batches: list[dict[str, Any]] = []
 
     def add(self, batch: Any, batch_idx: int) -> None:
         evaluate: Callable[..., dict[str, Any]] = self._trial.evaluate_batch
         numbered = {"batch_idx": batch_idx} if self._numbered else {}
-        metrics = evaluate(batch, **numbered)
-        if not isinstance(metrics, dict):
-            raise DetcloudError(
-                f"evaluate_batch returned a {type(metrics).__name__}: a dict of metrics was "
-                "expected"
-            )
+        metrics = checked_metrics(evaluate(batch, **numbered), "evaluate_batch")
+        self.batches.append(metrics)
         for name, value in metrics.items():
-            number = _double(value, f"validation metric {name!r}")
-            self._values.setdefault(name, []).append(number)
+            place = f"validation metric {name!r}"
+            number = _double(value, place)
+            former = self._values.setdefault(name, [])
+            _check_shape(number, former[0] if former else None, place)
+            former.append(number)
             if self._reducer_of(name) is Reducer.AVG:
                 length = self._trial.get_batch_length(batch)
                 self._lengths.setdefault(name, []).append(length)
@@ -110,6 +121,14 @@ class BatchMetrics:
                 "detcloud.pytorch.Reducer was expected"
             )
         return found
+
+
+def _check_shape(value: torch.Tensor, former: torch.Tensor | None, place: str) -> None:
+    if former is not None and value.shape != former.shape:
+        raise DetcloudError(
+            f"{place} has the shape {list(value.shape)} and had {list(former.shape)} in a batch "
+            "before: return one number, such as its mean, for a batch"
+        )
 
 
 def _double(value: object, place: str) -> torch.Tensor:

@@ -43,6 +43,14 @@ class Optimization:
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        frequency = self.aggregation_frequency
+        if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
+            raise DetcloudError(
+                f"optimizations.aggregation_frequency is {frequency!r}: an integer of at least 1 "
+                "was expected"
+            )
+
     def add_scheduler(self, scheduler: TorchLRScheduler, mode: StepMode, frequency: int) -> None:
         if not isinstance(mode, StepMode):
             raise DetcloudError(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
@@ -57,7 +65,16 @@ class Optimization:
         clip_grads: ClipGrads | None,
         auto_zero_grads: bool,
     ) -> None:
-        """Steps where `batch_idx` is the last batch of an aggregation."""
+        """Steps where `batch_idx` is the last batch of an aggregation.
+
+        Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
+        """
+        if self.aggregation_frequency > 1 and not auto_zero_grads:
+            raise DetcloudError(
+                "step_optimizer was called with auto_zero_grads=False, but optimizations."
+                f"aggregation_frequency is {self.aggregation_frequency}: gradients must be kept "
+                "until their step and zeroed after it, so leave auto_zero_grads on"
+            )
         if not self._is_step(batch_idx):
             return
         parameters = [one for group in optimizer.param_groups for one in group["params"]]

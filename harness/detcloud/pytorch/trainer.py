@@ -88,6 +88,11 @@ class Trainer:
 
     def _callbacks(self) -> dict[str, PyTorchCallback]:
         callbacks = self._trial.build_callbacks()
+        if not isinstance(callbacks, dict):
+            raise DetcloudError(
+                f"build_callbacks returned a {type(callbacks).__name__}: a dict of callbacks by "
+                "their names was expected"
+            )
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):
                 raise DetcloudError(f"callback {name!r} is {callback!r:.80}, no PyTorchCallback")

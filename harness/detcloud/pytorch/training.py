@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from typing import Any
 
 import torch
@@ -17,7 +16,12 @@ from detcloud.pytorch import generators, snapshot
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
-from detcloud.pytorch.metrics import BatchMetrics, MetricAverage, evaluates_batches
+from detcloud.pytorch.metrics import (
+    BatchMetrics,
+    MetricAverage,
+    checked_metrics,
+    evaluates_batches,
+)
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import (
     Position,
@@ -92,6 +96,8 @@ class Training:
         state = self._restore() if self._plan.checkpoint is not None else None
         seed = self._context.get_trial_seed()
         self._batches = self._loaders.training.batches_from(self.position.steps, seed)
+        # The last batch that was trained, as a validation in an unbroken run would see it.
+        self._context.set_position(max(0, self.position.steps - 1), len(self._loaders.training))
         self._call(PyTorchCallback.on_training_start)
         if self._plan.initial_validation and self.position.steps == 0:
             self._validate()
@@ -163,11 +169,14 @@ class Training:
 
     def _validate(self) -> Validated | None:
         """One validation; None where a deadline cut it short."""
+        before = generators.capture()
         self._call(PyTorchCallback.on_validation_start)
         self._optimization.set_training(False)
         with generators.preserved(), torch.no_grad():
             metrics = self._evaluate()
         if metrics is None:
+            # It begins anew when the trial resumes, with the hook above.
+            generators.restore(before)
             return None
         steps, experiment_best = self.position.steps, self._core.read_directives().best_validation
         metric = self._searcher_metric(metrics)
@@ -182,13 +191,18 @@ class Training:
 
     def _evaluate(self) -> dict[str, Any] | None:
         loader = self._loaders.validation
+        if self._plan.test_mode:
+            loader = loader.cut(1)
         if not evaluates_batches(self._trial):
-            return self._trial.evaluate_full_dataset(loader)
+            whole = self._trial.evaluate_full_dataset(loader)
+            return checked_metrics(whole, "evaluate_full_dataset")
         reduced = BatchMetrics(self._trial)
-        for batch_idx, batch in enumerate(islice(loader, 1 if self._plan.test_mode else None)):
+        self._call(PyTorchCallback.on_validation_epoch_start)
+        for batch_idx, batch in enumerate(loader):
             reduced.add(self._context.to_device(batch), batch_idx)
             if self._core.preempt.must_stop_at_next_batch():
                 return None
+        self._call(PyTorchCallback.on_validation_epoch_end, reduced.batches)
         return reduced.reduce()
 
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:
@@ -277,8 +291,10 @@ class Validated:
 
 def _observes_validations(callback: PyTorchCallback) -> bool:
     """Whether a validation may have changed what training goes on with."""
-    kind = type(callback)
-    return (
-        kind.on_validation_end is not PyTorchCallback.on_validation_end
-        or kind.on_validation_start is not PyTorchCallback.on_validation_start
+    hooks = (
+        PyTorchCallback.on_validation_start,
+        PyTorchCallback.on_validation_epoch_start,
+        PyTorchCallback.on_validation_epoch_end,
+        PyTorchCallback.on_validation_end,
     )
+    return any(getattr(type(callback), hook.__name__) is not hook for hook in hooks)

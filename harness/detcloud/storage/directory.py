@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from detcloud.storage.store import AlreadyStored, NotStored, StorageError, checked_key
 
 # Unfinished writes: no key contains a part of this name.
 _STAGING = ".staging"
+# A write that has not moved for so long was killed; clocks of mounted stores may differ.
+_ABANDONED_SECONDS = 24 * 3600
 
 
 class DirectoryStore:
@@ -24,9 +27,10 @@ class DirectoryStore:
     def put(self, key: str, source: Path) -> None:
         with _translated(f"storing {key!r} in {self._root}"):
             destination = self._path(key)
-            destination.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder_durably(destination.parent)
             staged = self._root / _STAGING / uuid.uuid4().hex
             staged.parent.mkdir(exist_ok=True)
+            _remove_abandoned(staged.parent)
             try:
                 _copy_durably(source, staged)
                 _publish(staged, destination)
@@ -82,6 +86,23 @@ def _translated(action: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"{action} failed: {error}") from error
+
+
+def _make_folder_durably(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder_durably(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _remove_abandoned(staging: Path) -> None:
+    now = time.time()
+    for left in staging.iterdir():
+        # Another writer may have finished or removed it meanwhile.
+        with suppress(FileNotFoundError):
+            if now - left.stat().st_mtime > _ABANDONED_SECONDS:
+                left.unlink()
 
 
 def _copy_durably(source: Path, staged: Path) -> None:

@@ -133,6 +133,15 @@ def test_a_failure_without_words_quotes_signal_and_log() -> None:
     assert record["directive_revision"] == 3
 
 
+def test_an_exit_that_a_trial_words_oddly_can_still_be_sent() -> None:
+    status = Status(Phase.ENDED, "trial", 1)
+    said = {"reason": ["x"], "directive_revision": 10**400, "message": "no file a\udcff"}
+    record = exited_record(status, [said], "", revision=3)
+    assert (record["reason"], record["message"]) == ("errored", "no file a?")
+    assert record["directive_revision"] == 3
+    assert json.dumps(record, ensure_ascii=False).encode()
+
+
 @pytest.mark.parametrize(
     ("clusters", "expected"),
     [

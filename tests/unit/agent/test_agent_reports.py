@@ -113,15 +113,25 @@ def test_what_is_no_json_object_becomes_a_warning_at_its_offset(raw: bytes) -> N
 
 
 def test_an_over_long_line_is_replaced_and_the_next_one_read(out: Path) -> None:
+    # Its end lies beyond the 4 MiB that are read at once, and is yet to be written.
     size = 6 << 20
-    report(out).write_bytes(b"x" * size + b'\n{"kind":"b"}\n')
+    report(out).write_bytes(b"x" * size)
     reader = ReportReader(out)
-    # The end is 6 MiB away and a look covers 4 MiB: the first one finds nothing.
     assert reader.read("0", 0) == []
+    with report(out).open("ab") as file:
+        file.write(b'\n{"kind":"b"}\n')
     (warning,) = reader.read("0", 0)
     assert (warning.kind, warning.offset) == ("agent_warning", size + 1)
     assert str(size) in warning.fields["message"]
     assert [line.kind for line in reader.read("0", warning.offset)] == ["b"]
+
+
+def test_what_follows_an_over_long_line_is_found_at_the_first_look(out: Path) -> None:
+    # An exit record is sent when nothing else is left to read, so "nothing" must mean the end.
+    size = 9 << 20
+    report(out).write_bytes(b"x" * size + b'\n{"kind":"exit"}\n')
+    (warning,) = ReportReader(out).read("0", 0)
+    assert (warning.kind, warning.offset) == ("agent_warning", size + 1)
 
 
 def test_a_line_of_exactly_the_limit_passes(out: Path) -> None:

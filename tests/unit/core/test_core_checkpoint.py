@@ -154,6 +154,19 @@ def test_metadata_needs_its_steps_on_a_cluster(tmp_path: Path, steps: Any) -> No
         pass
 
 
+def test_metadata_that_cannot_be_reported_are_refused_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
+    trial = Trial(tmp_path)
+    with (
+        pytest.raises(DetcloudError, match="checkpoint metadata have 300035 bytes, the limit is"),
+        trial.checkpoint.store_path({"steps_completed": 1, "notes": "x" * 300_000}),
+    ):
+        pass
+    assert trial.reports == []
+    assert not (tmp_path / "store").exists()
+
+
 def test_metadata_is_plain_data(tmp_path: Path) -> None:
     with (
         pytest.raises(DetcloudError, match=r"metadata\.thing is a object"),

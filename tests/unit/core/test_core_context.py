@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -156,6 +157,17 @@ def test_without_a_cluster_metrics_are_printed_and_checkpoints_kept(
         assert [operation.length for operation in _completed(context)] == [1]
     assert "validation at batch 2: loss=0.5" in capsys.readouterr().out
     assert (tmp_path / "detcloud" / "checkpoints" / f"0/0/0/{uuid}" / "weights").exists()
+
+
+def test_a_metrics_name_that_the_screen_lacks_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", screen)
+    with core.init(checkpoint_dir=tmp_path) as context:
+        context.train.report_training_metrics(2, {"λ": 1, "name": "\ud800"})
+    assert screen.buffer.getvalue() == b"[detcloud] training at batch 2: ?=1 name=?\n"
 
 
 def test_without_a_cluster_invalid_hyperparameters_are_an_exception(

@@ -3,7 +3,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
+import torch
 
 from detcloud import DetcloudError
 from detcloud.core import PreemptContext, SearcherContext
@@ -118,6 +120,30 @@ def test_an_operation_is_completed_once_and_with_a_number() -> None:
         operation.complete(1)
 
 
+@pytest.mark.parametrize("metric", [numpy.array([1.0, 2.0]), torch.ones(2), 10**400, True, "1"])
+def test_a_metric_that_is_not_one_number_is_refused(metric: Any) -> None:
+    cluster = Cluster(length=10, closed=True)
+    operation = next(cluster.searcher.operations())
+    with pytest.raises(DetcloudError, match="it must be one number"):
+        operation.complete(metric)
+    assert cluster.reports == []
+
+
+def test_an_operation_may_be_completed_by_determineds_name() -> None:
+    cluster = Cluster(length=10, closed=True)
+    metric: Any = torch.tensor([2.0])
+    next(cluster.searcher.operations()).report_completed(metric)
+    assert cluster.reports == [("completed", {"length": 10, "metric": 2.0})]
+
+
+def test_a_script_that_leaves_the_loop_after_the_last_operation_is_finished() -> None:
+    cluster = Cluster(length=10, closed=True)
+    operation = next(cluster.searcher.operations())
+    assert not cluster.searcher.is_finished()
+    operation.complete(1)
+    assert cluster.searcher.is_finished()
+
+
 def test_progress_is_a_share_of_the_length() -> None:
     cluster = Cluster(length=10, closed=True)
     operation = next(cluster.searcher.operations())
@@ -133,7 +159,9 @@ def test_without_a_cluster_there_is_one_operation() -> None:
     preempt = PreemptContext(Directives)
     searcher = SearcherContext(Directives, ignore, preempt, on_cluster=False)
     lengths = []
-    for operation in searcher.operations(7):
-        lengths.append(operation.length)
-        operation.complete(1)
-    assert lengths == [7]
+    # Each call is a run of its own.
+    for length in (7, 7, 3):
+        for operation in searcher.operations(length):
+            lengths.append(operation.length)
+            operation.complete(1)
+    assert lengths == [7, 7, 3]

@@ -52,10 +52,19 @@ def test_a_metric_without_a_value_is_refused() -> None:
         Train().report_validation_metrics(3, {"loss": None})
 
 
-@pytest.mark.parametrize("progress", [-0.1, 1.1, math.nan])
-def test_progress_lies_between_0_and_1(progress: float) -> None:
+@pytest.mark.parametrize("progress", [-0.1, 1.1, math.nan, "1", None])
+def test_progress_lies_between_0_and_1(progress: Any) -> None:
     with pytest.raises(DetcloudError, match="progress is"):
         Train().report_progress(progress)
+
+
+@pytest.mark.parametrize("metrics", [None, [1.0], 0.5])
+def test_metrics_have_names(metrics: Any) -> None:
+    train = Train()
+    for report in (train.report_training_metrics, train.report_validation_metrics):
+        with pytest.raises(DetcloudError, match=r"metrics at batch 3 are .*: an object"):
+            report(3, metrics)
+    assert train.reports == []
 
 
 def test_an_early_exit_has_a_known_reason() -> None:

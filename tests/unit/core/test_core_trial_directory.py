@@ -98,6 +98,14 @@ def test_numbers_that_json_lacks_are_strings(tmp_path: Path) -> None:
     assert metrics == {"a": "NaN", "b": "Infinity", "c": ["-Infinity", 1.5]}
 
 
+def test_text_that_utf_8_lacks_is_reported_with_question_marks(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("exit", message="no file a\udcff", metrics={"\ud800é": 1})
+    report.close()
+    entry = json.loads(report.path.read_text())
+    assert (entry["message"], entry["metrics"]) == ("no file a?", {"?é": 1})
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -137,6 +145,21 @@ def test_an_exit_line_of_an_earlier_process_does_not_count(tmp_path: Path) -> No
     earlier.append("exit", reason="idle")
     assert report.has_exit()
     earlier.close()
+    report.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "exits"),
+    [
+        ('{"reason": "completed", "kind" : "exit"}', True),
+        ('{"kind":"metrics","metrics":{"kind":"exit"}}', False),
+        ('{"kind":"exit"', False),
+    ],
+)
+def test_an_exit_line_of_any_writer_counts(tmp_path: Path, line: str, exits: bool) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.path.write_text(line + "\n")
+    assert report.has_exit() is exits
     report.close()
 
 

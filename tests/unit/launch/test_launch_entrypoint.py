@@ -85,6 +85,11 @@ def test_what_is_no_trial_class_is_named(module: str, path: str, message: str) -
         load_trial_class(f"{module}:{path}")
 
 
+def test_a_module_is_named_from_the_codes_directory() -> None:
+    with pytest.raises(DetcloudError, match=r"'\.model' starts with a dot"):
+        load_trial_class(".model:Trial")
+
+
 def test_a_missing_module_is_told_from_what_the_module_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

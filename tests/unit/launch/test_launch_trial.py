@@ -35,6 +35,14 @@ def environment(trial: Path) -> dict[str, str]:
     }
 
 
+def test_a_command_that_cannot_be_one_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint="a\0b")
+    done = launch(trial, tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot be started: embedded null byte" in reports(trial)[-1]["message"]
+
+
 @pytest.mark.parametrize(
     ("entrypoint", "directives", "code", "reason"),
     [
@@ -106,7 +114,8 @@ def test_the_users_module_runs_before_anything_heavy_is_loaded(tmp_path: Path) -
 def test_a_module_that_leaves_before_training_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text("import sys; sys.exit('enough')")
     trial = make_trial(tmp_path, entrypoint="model_def:Trial")
-    assert launch(trial, tmp_path).returncode == 1
+    done = launch(trial, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "enough\n")
     assert reports(trial)[-1]["message"] == "SystemExit: enough"
 
 

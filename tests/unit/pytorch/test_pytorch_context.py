@@ -99,6 +99,19 @@ def test_aggregated_gradients_make_one_step(average: bool, expected: float) -> N
     assert weight.grad is None
 
 
+def test_aggregation_needs_the_gradients_zeroed_at_each_step() -> None:
+    _, optimizer = _weight()
+    with pytest.raises(DetcloudError, match="leave auto_zero_grads on"):
+        Optimization(2).step(optimizer, 0, None, False)
+    Optimization(1).step(optimizer, 0, None, False)
+
+
+@pytest.mark.parametrize("frequency", [0, -1, "2", True, 1.0])
+def test_an_aggregation_has_a_whole_number_of_batches(frequency: Any) -> None:
+    with pytest.raises(DetcloudError, match=r"aggregation_frequency is .*: an integer"):
+        Optimization(frequency)
+
+
 @pytest.mark.parametrize(
     ("mode", "frequency", "steps"),
     [

@@ -1,10 +1,17 @@
+import random
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    Dataset,
+    IterableDataset,
+    Sampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from detcloud import DetcloudError
 from detcloud.pytorch import DataLoader
@@ -54,6 +61,50 @@ def test_a_sampler_with_a_generator_is_seeded() -> None:
     assert taken(loader, 4, 5) == taken(loader, 0, 9)[4:]
 
 
+class Shuffled(Sampler[int]):
+    """Draws from everybody's generators, as samplers of one's own do."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[int]:
+        start = random.randrange(6)
+        return iter([(start + index) % 6 for index in torch.randperm(6).tolist()])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_that_draws_from_training_s_generators_is_repeated(workers: int) -> None:
+    def loader() -> DataLoader:
+        return DataLoader(numbers(6), batch_size=2, sampler=Shuffled(), num_workers=workers)
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    whole = taken(loader(), 0, 9)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert taken(loader(), 4, 5) == whole[4:]
+    assert whole[:3] != whole[3:6]
+
+
+class Once(Sampler[int]):
+    """Wrong: its second pass is empty."""
+
+    def __init__(self) -> None:
+        self.indices = iter(range(6))
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[int]:
+        return self.indices
+
+
+def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -> None:
+    loader = DataLoader(numbers(6), batch_size=2, sampler=Once())
+    with pytest.raises(DetcloudError, match="Once gave 0 batches in epoch 1 and promised 3"):
+        taken(loader, 0, 4)
+
+
 def test_one_pass_is_always_the_same() -> None:
     loader = DataLoader(numbers(5), batch_size=2, shuffle=True)
     first = [batch[0].tolist() for batch in loader]
@@ -86,10 +137,17 @@ class Endless(IterableDataset[int]):
         return iter(range(5))
 
 
+class Uncounted(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"dataset": Endless()}, "Endless has no records to ask for by number"),
+        ({"dataset": Uncounted()}, "Uncounted has no records to ask for by number"),
+        ({"sampler": iter([0])}, "list_iterator has no length"),
         ({"shuffle": True, "sampler": [0]}, "both give an order"),
         ({"worker_init_fn": print}, "worker_init_fn cannot be given"),
         ({"batch_sampler": [[0]]}, "batch_sampler cannot be given"),

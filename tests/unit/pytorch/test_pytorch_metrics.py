@@ -49,6 +49,22 @@ def test_a_metric_without_a_reducer_is_named() -> None:
         metrics.add(BATCHES[0], 0)
 
 
+def test_values_of_different_shapes_are_no_metric() -> None:
+    class Each(Measured):
+        def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+            return {"loss": batch}
+
+    metrics = BatchMetrics(Each(Reducer.AVG))
+    metrics.add(BATCHES[0], 0)
+    message = r"metric 'loss' has the shape \[1\] and had \[3\]"
+    with pytest.raises(DetcloudError, match=f"validation {message}"):
+        metrics.add(BATCHES[1], 1)
+    average = MetricAverage()
+    average.add(BATCHES[0])
+    with pytest.raises(DetcloudError, match=f"training {message}"):
+        average.add(BATCHES[1])
+
+
 def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
     class Numbered(Measured):
         def evaluate_batch(self, batch: Any, batch_idx: int = -1) -> dict[str, Any]:

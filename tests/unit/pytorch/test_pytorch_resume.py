@@ -1,5 +1,6 @@
 """However often and wherever a trial is interrupted, it ends with the bits of an unbroken run."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from detcloud import pytorch
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
-from tests.unit.pytorch.noisy_trial import NoisyTrial
+from tests.unit.pytorch.noisy_trial import NoisyTrial, Plateau
 
 LENGTH = 23
 SPEC: dict[str, Any] = {
@@ -56,6 +57,26 @@ def test_gradients_that_wait_for_their_step_survive(
     config = {"optimizations": {"aggregation_frequency": aggregation}}
     unbroken = _train(tmp_path / "unbroken", monkeypatch, [], mode, config=config)
     broken = _train(tmp_path / "broken", monkeypatch, [4, 5, 9, 13], mode, config=config)
+    _assert_equal(unbroken[0], broken[0])
+    assert unbroken[1] == broken[1]
+
+
+def test_a_validation_that_was_cut_begins_anew_as_if_it_had_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plateau, "on_validation_start", lambda _self: torch.rand(1))
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [])
+    evaluate, calls = NoisyTrial.evaluate_batch, []
+
+    def cut_once(trial: NoisyTrial, batch: Any) -> dict[str, Any]:
+        calls.append(batch)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(trial, batch)
+
+    monkeypatch.setattr(NoisyTrial, "evaluate_batch", cut_once)
+    # No batch 99 stops the first process: its first validation, after 6 batches, does.
+    broken = _train(tmp_path / "broken", monkeypatch, [99])
     _assert_equal(unbroken[0], broken[0])
     assert unbroken[1] == broken[1]
 

@@ -185,8 +185,15 @@ def test_a_deadline_cuts_a_validation_which_is_made_up_for(
     second = Cluster(
         tmp_path, monkeypatch, min_validation_batches=4, epoch=2, latest_checkpoint=latest
     )
-    second.run()
+    positions: list[int] = []
+
+    def prepare(trial: LineTrial) -> None:
+        trial.after_validation_batch = lambda: positions.append(trial.context.current_train_batch())
+
+    second.run(prepare)
     assert second.workloads == "V4 T8 C8 V8 D8"
+    # The batch trained last, as it would be without the interruption: they count from 0.
+    assert positions == [3, 7]
 
 
 def test_a_requested_stop_ends_with_a_checkpoint(
@@ -323,6 +330,8 @@ def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.M
         "on_checkpoint_write_end",
         "on_checkpoint_upload_end",
         "on_validation_start",
+        "on_validation_epoch_start",
+        "on_validation_epoch_end",
         "on_validation_end",
         "on_trial_shutdown",
     ]
@@ -404,6 +413,57 @@ def test_a_whole_data_set_can_be_evaluated_at_once(
     with pytorch.init(checkpoint_dir=local) as context:
         pytorch.Trainer(Whole(context), context).fit(Batch(1), step_zero_validation=True)
     assert "validation at batch 0: records=12" in capsys.readouterr().out
+
+
+def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
+    class Whole(LineTrial):
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+
+        def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> Any:
+            return torch.ones(())
+
+    with (
+        pytest.raises(DetcloudError, match="evaluate_full_dataset returned a Tensor: a dict"),
+        pytorch.init(checkpoint_dir=local) as context,
+    ):
+        pytorch.Trainer(Whole(context), context).fit(Batch(1))
+
+
+def test_a_test_evaluates_one_batch_of_a_whole_data_set(
+    local: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Whole(LineTrial):
+        evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+
+        def build_validation_data_loader(self) -> pytorch.DataLoader:
+            return self.build_training_data_loader()
+
+        def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
+            return {"batches": len([*data_loader]), "promised": len(data_loader)}
+
+    with pytorch.init(checkpoint_dir=local) as context:
+        pytorch.Trainer(Whole(context), context).fit(test_mode=True)
+    assert "validation at batch 1: batches=1 promised=1" in capsys.readouterr().out
+
+
+def test_fit_can_be_called_again(local: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytorch.init(checkpoint_dir=local) as context:
+        trainer = pytorch.Trainer(LineTrial(context), context)
+        for _ in range(2):
+            trainer.fit(Batch(2))
+    assert capsys.readouterr().out.count("training at batch 2") == 2
+
+
+def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
+    class Listed(LineTrial):
+        def build_callbacks(self) -> Any:
+            return [pytorch.PyTorchCallback()]
+
+    with (
+        pytest.raises(DetcloudError, match="build_callbacks returned a list: a dict"),
+        pytorch.init(checkpoint_dir=local) as context,
+    ):
+        pytorch.Trainer(Listed(context), context).fit(Batch(2))
 
 
 @pytest.mark.parametrize("period", [Batch(0), Epoch(-1), Batch(1.5), 3])  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,36 @@ def test_nothing_half_written_is_left_behind(
         store.put(f"{KEY}.2", source)
     assert list((tmp_path / "store" / ".staging").iterdir()) == []
     assert store.list("3") == {KEY: 1}
+
+
+def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("x")
+    store = DirectoryStore(tmp_path / "store")
+    staging = tmp_path / "store" / ".staging"
+    staging.mkdir(parents=True)
+    for name, age_seconds in (("young", 3600), ("old", 25 * 3600)):
+        (staging / name).write_text("half")
+        os.utime(staging / name, (time.time() - age_seconds,) * 2)
+    store.put(KEY, source)
+    assert [left.name for left in staging.iterdir()] == ["young"]
+
+
+def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    (tmp_path / "source").write_text("x")
+    DirectoryStore(tmp_path / "store").put("3/4/1/file", tmp_path / "source")
+    folders = [tmp_path, *(tmp_path / "store" / part for part in ("", "3", "3/4", "3/4/1"))]
+    assert {folder.stat().st_ino for folder in folders} <= synced
 
 
 def test_the_last_deletion_takes_the_empty_folders_along(tmp_path: Path) -> None:
