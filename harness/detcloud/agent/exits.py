@@ -63,7 +63,8 @@ def _cause(status: Status) -> str:
         return f"{what} was ended by {_signal_name(status.signal)}"
     if status.stage == "hook":
         return f"{what} failed with exit code {status.code}"
-    return f"{what} ended with exit code {status.code} and reported no exit"
+    unsaid = "" if status.code else " and reported no exit"
+    return f"{what} ended with exit code {status.code}{unsaid}"
 
 
 def _signal_name(number: int) -> str:

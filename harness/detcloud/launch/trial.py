@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from detcloud import DetcloudError
 from detcloud.launch.entrypoint import command, load_trial_class, names_trial_class
-from detcloud.trial_directory import ENVIRONMENT_VARIABLE, TrialDirectory
+from detcloud.trial_directory import ENVIRONMENT_VARIABLE, TrialDirectory, TrialSpec
 
 if TYPE_CHECKING:
     from detcloud.pytorch import PyTorchTrial
@@ -32,8 +32,11 @@ def main() -> int:
     if directory is None:
         return _fail(f"{ENVIRONMENT_VARIABLE} is not set: it names the trial's directory")
     try:
+        if directory.spec.epoch > 1:
+            print(_again(directory.spec), flush=True)
         code = _run(directory)
-        reason, message = ("errored", f"exit code {code}") if code else _quiet_end(directory)
+        # The agent, which reads the log, has more to say of an exit code.
+        reason, message = ("errored", "") if code else _quiet_end(directory)
     except DetcloudError as error:
         reason, message, code = "errored", str(error), _fail(str(error))
     except SystemExit as error:
@@ -47,6 +50,13 @@ def main() -> int:
     if not directory.report.has_exit():
         _write_exit(directory, reason, message)
     return code
+
+
+def _again(spec: TrialSpec) -> str:
+    """Tells one run from the next in the trial's log."""
+    checkpoint = spec.latest_checkpoint
+    place = f"checkpoint {checkpoint.uuid}" if checkpoint else "the beginning"
+    return f"[detcloud] run {spec.epoch} of trial {spec.trial_id}, from {place}"
 
 
 def _run(directory: TrialDirectory) -> int:

@@ -125,6 +125,18 @@ def test_the_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reas
     assert exited_record(status, exits, "", revision=3)["reason"] == reason
 
 
+def test_a_command_that_fails_without_a_word_is_known_by_the_end_of_its_log() -> None:
+    status = Status(Phase.ENDED, "trial", code=2)
+    record = exited_record(status, [{"reason": "errored"}], "no such data\n", revision=3)
+    assert record["message"] == (
+        "the trial's process ended with exit code 2; the end of its log:\nno such data\n"
+    )
+    said = exited_record(Status(Phase.ENDED, "trial", code=0), [], "", revision=3)["message"]
+    assert (
+        said == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
+    )
+
+
 def test_a_failure_without_words_quotes_signal_and_log() -> None:
     status = Status(Phase.ENDED, "trial", None, signal.SIGKILL)
     record = exited_record(status, [], "last words", revision=3)

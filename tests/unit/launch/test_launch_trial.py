@@ -35,6 +35,20 @@ def environment(trial: Path) -> dict[str, str]:
     }
 
 
+def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
+    checkpoint = {"uuid": "u-1", "trial_id": 4, "path": "2/4/1/u-1"}
+    first = make_trial(tmp_path / "first", entrypoint="true", trial_id=4, epoch=1)
+    again = make_trial(tmp_path / "again", entrypoint="true", trial_id=4, epoch=2)
+    resumed = make_trial(
+        tmp_path / "resumed", entrypoint="true", trial_id=4, epoch=3, latest_checkpoint=checkpoint
+    )
+    assert [launch(trial, tmp_path).stdout for trial in (first, again, resumed)] == [
+        "",
+        "[detcloud] run 2 of trial 4, from the beginning\n",
+        "[detcloud] run 3 of trial 4, from checkpoint u-1\n",
+    ]
+
+
 def test_a_command_that_cannot_be_one_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint="a\0b")
     done = launch(trial, tmp_path)
