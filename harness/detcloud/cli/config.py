@@ -18,6 +18,10 @@ def check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--migrate", action="store_true", help="print it in the length form")
+    overrides_argument(parser)
+
+
+def overrides_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         dest="overrides",

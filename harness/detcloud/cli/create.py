@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from detcloud import DetcloudError
+from detcloud.cli.config import overrides_argument
 from detcloud.cli.failures import ConfigRefused
 from detcloud.cli.follow import follow_experiment
 from detcloud.cli.session import cluster_of
@@ -21,14 +22,7 @@ def create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-t", "--test-mode", action="store_true", help="one batch, then validate")
     parser.add_argument("--local", action="store_true", help="with --test-mode: in this terminal")
     parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
-    parser.add_argument(
-        "--config",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a field, such as searcher.max_trials=8; may be repeated",
-    )
+    overrides_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the experiment as JSON")
 
 

@@ -66,8 +66,8 @@ class DataLoader:
         self._batches: Batches = BatchSampler(order, batch_size, drop_last)
         if len(self._batches) == 0:
             raise DetcloudError(
-                f"the data loader has no batch: {len(dataset)} records"  # type: ignore[arg-type]
-                f", batch_size {batch_size}, drop_last {drop_last}"
+                f"the data loader has no batch: {_length(dataset)} records, "
+                f"batch_size {batch_size}, drop_last {drop_last}"
             )
 
     def __len__(self) -> int:
