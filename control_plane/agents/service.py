@@ -171,12 +171,21 @@ class AgentService:
         """The searcher's metric of each trial that reports and belongs on the agent."""
         ours = _allocations(state)
         found: dict[int, str] = {}
+        metrics: dict[int, str | None] = {}
         for trial_id in {r.trial_id for r in reports if f"{r.trial_id}.{r.epoch}" in ours}:
             trial = self.trial(trial_id)
-            known = self._engine.state(addresses.experiment(trial.experiment_id)) if trial else None
-            if isinstance(known, ExperimentState):
-                found[trial_id] = known.metric
+            if trial is None:
+                continue
+            if trial.experiment_id not in metrics:
+                metrics[trial.experiment_id] = self._metric(trial.experiment_id)
+            metric = metrics[trial.experiment_id]
+            if metric is not None:
+                found[trial_id] = metric
         return found
+
+    def _metric(self, experiment_id: int) -> str | None:
+        state = self._engine.state(addresses.experiment(experiment_id))
+        return state.metric if isinstance(state, ExperimentState) else None
 
 
 def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:

@@ -224,16 +224,11 @@ class Engine:
         return reader.fold
 
     def _fold_mail(self, snapshot: Snapshot, mail: Mail, reader: PartReader, now_ms: int) -> None:
-        kind = snapshot.kind
+        kind, fold = snapshot.kind, reader.fold
         for name, fields in mail.messages:
-            message = kind.decode_message(name, fields)
-            self._step(snapshot, message, reader, now_ms)
-        reader.fold.consumed.append(mail)
-
-    def _step(self, snapshot: Snapshot, message: object, reader: PartReader, now_ms: int) -> None:
-        turn = Turn(snapshot.address, now_ms, reader)
-        state = snapshot.kind.step(reader.fold.state, message, turn)
-        reader.fold.absorb(state, turn)
+            turn = Turn(snapshot.address, now_ms, reader)
+            fold.absorb(kind.step(fold.state, kind.decode_message(name, fields), turn), turn)
+        fold.consumed.append(mail)
 
     def _settle(self, snapshot: Snapshot, reader: PartReader, now_ms: int) -> None:
         settle = snapshot.kind.settle
@@ -256,7 +251,8 @@ class Engine:
                 return None
             reader = PartReader(self.table, reading)
             reader.fold = self._folded(reading, now_ms, set())
-            self._step(reading.snapshot, message, reader, now_ms)
+            turn = Turn(address, now_ms, reader)
+            reader.fold.absorb(reading.snapshot.kind.step(reader.fold.state, message, turn), turn)
             if reader.fold.state is None:
                 raise Refused("not_found", f"there is no {address.replace('#', ' ')}")
             self._settle(reading.snapshot, reader, now_ms)

@@ -24,7 +24,7 @@ class Generator:
     so a caller stores the two apart: `key` rarely, `position` after every draw.
     """
 
-    __slots__ = ("_drawn", "_key", "_position")
+    __slots__ = ("_drawn", "_key", "_position", "_twisted")
 
     def __init__(self, key: bytes, position: int) -> None:
         """Take a key of 2496 bytes and a position in 0..624; prefer `seeded` and `restored`."""
@@ -32,6 +32,8 @@ class Generator:
         self._position = position
         # Unpacking the key costs more than most events draw: it waits for the first word.
         self._drawn: random.Random | None = None
+        # To ask it for its state costs as much again: the words are counted instead.
+        self._twisted = False
 
     @classmethod
     def seeded(cls, seed: int) -> "Generator":
@@ -59,20 +61,22 @@ class Generator:
     @property
     def key(self) -> bytes:
         """The 624 words of the state, little-endian: 2496 bytes."""
-        return self._key if self._drawn is None else _KEY.pack(*self._internal()[:KEY_WORDS])
+        if self._drawn is None or not self._twisted:
+            return self._key
+        return _KEY.pack(*self._drawn.getstate()[1][:KEY_WORDS])
 
     @property
     def position(self) -> int:
         """How many words of the key are used, 0..624; at 624 the next word twists the key."""
-        return self._position if self._drawn is None else self._internal()[KEY_WORDS]
+        return self._position
 
     def word(self) -> int:
         """Draw 32 bits."""
-        return self._words().getrandbits(32)
+        return self._words(1).getrandbits(32)
 
     def uniform(self) -> float:
         """Draw from [0, 1) with 53 bits: two words; equal to RandomState.random_sample()."""
-        return self._words().random()
+        return self._words(2).random()
 
     def below(self, n: int) -> int:
         """Draw an integer in [0, n) as RandomState.randint(n) does; 1 <= n <= 2**64.
@@ -90,13 +94,14 @@ class Generator:
             if (value := value & mask) <= top:
                 return value
 
-    def _words(self) -> random.Random:
+    def _words(self, count: int) -> random.Random:
+        """What the next `count` words, at most 624, come from; they count as drawn."""
         if self._drawn is None:
             self._drawn = random.Random(0)
             state = (*_KEY.unpack(self._key), self._position)
             self._drawn.setstate((_STATE_VERSION, state, None))
+        self._position += count
+        if self._position > KEY_WORDS:
+            self._position -= KEY_WORDS
+            self._twisted = True
         return self._drawn
-
-    def _internal(self) -> tuple[int, ...]:
-        state: tuple[int, ...] = self._words().getstate()[1]
-        return state

@@ -154,7 +154,7 @@ def shard_of(partition: str) -> int:
 
 def stored_bytes(key: Key, body: bytes) -> int:
     """Bytes a row counts for: its keys, its body and its numbers."""
-    return len(key.partition.encode()) + len(key.sort.encode()) + len(body) + 64
+    return _utf8_bytes(key.partition) + _utf8_bytes(key.sort) + len(body) + 64
 
 
 def check_limits(writes: Sequence[Write]) -> None:
@@ -177,7 +177,11 @@ def check_limits(writes: Sequence[Write]) -> None:
 
 
 def _check_key(key: Key) -> None:
-    if not key.partition or len(key.partition.encode()) > PARTITION_BYTES_MAX:
+    if not key.partition or _utf8_bytes(key.partition) > PARTITION_BYTES_MAX:
         raise CommitRefused(f"partition {key.partition[:40]!r} is empty or too long")
-    if not key.sort or len(key.sort.encode()) > SORT_BYTES_MAX:
+    if not key.sort or _utf8_bytes(key.sort) > SORT_BYTES_MAX:
         raise CommitRefused(f"sort key {key.sort[:40]!r} is empty or too long")
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
