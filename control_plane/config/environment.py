@@ -69,18 +69,27 @@ class RegistryAuth(Section):
     """The login of the registry that holds the image."""
 
     username: Text
+    """The account."""
     password: Secret
+    """Its password; shown as a mask everywhere."""
     server: str | None = None
+    """The registry, if it is not the image's own."""
     email: str | None = None
+    """Of the account."""
 
 
 class Environment(Section):
     """What a trial's container contains and sees."""
 
     image: Annotated[Images, _per_device(TypeAdapter(Text))] = Images()
+    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
     environment_variables: Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))] = (
         VariablesByDevice()
     )
+    """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`."""
     ports: dict[str, Port] = Field(default_factory=dict)
+    """Ports of the container, by name."""
     registry_auth: RegistryAuth | None = None
+    """The login for the image's registry: `username`, `password`, `server`, `email`."""
     force_pull_image: bool = False
+    """Whether the image is pulled although it is there."""

@@ -90,35 +90,75 @@ class ExperimentConfig(Section):
     era: ClassVar[Era]
 
     name: Text | None = None
+    """Shown in lists; need not be unique. Three generated words by default (length era)."""
     description: str | None = None
+    """Text for people. In the step era three generated words by default."""
     labels: Labels = ()
+    """Names to filter and group by; also written as a map of name: true. Changed later with
+    `experiment label`.
+    """
     workspace: Text | None = None
+    """Kept and shown; this cluster has no workspaces."""
     project: Text | None = None
+    """Kept and shown; this cluster has no projects."""
     entrypoint: Entrypoint | None = None
+    """What trains: `module:Class` names a trial class in the model directory. In the length era
+    also a command line, or a list of words that is run without a shell.
+    """
     searcher: AnySearcher = NO_SEARCHER
+    """How hyperparameters are chosen and how long trials train; see Searchers."""
     hyperparameters: Hyperparameters = Field(default_factory=dict)
+    """The space, by name; see Hyperparameters. `global_batch_size` is required in the step era, and
+    wherever lengths are in records or epochs.
+    """
     data: FreeMap = Field(default_factory=dict)
+    """Anything the model code wants to read; it is handed on as it is."""
     resources: Resources = Resources()
+    """See Resources."""
     environment: Environment = Environment()
+    """See Environment."""
     bind_mounts: BindMounts = ()
+    """Directories of the host; see Bind mounts."""
     checkpoint_storage: Storage = CheckpointStorage()
+    """Where checkpoints go and how many are kept; see Checkpoint storage."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """Which validations are followed by a checkpoint: those better than every earlier one of the
+    experiment, all, or none.
+    """
     max_restarts: CountOrZero = 5
+    """Failures after which a trial is started again from its latest checkpoint; the one beyond ends
+    it. Counted for each trial.
+    """
     reproducibility: Reproducibility = Reproducibility(experiment_seed=0)
+    """See Reproducibility."""
     optimizations: Optimizations = Optimizations()
+    """See Optimizations."""
     profiling: Profiling = Profiling()
+    """See Profiling."""
     perform_initial_validation: bool = False
+    """Whether a trial validates before its first batch."""
     preemption_timeout: Count | None = None
+    """Seconds that a trial has for its checkpoint when it is asked to stop. Kept and shown."""
     data_layer: Layer = SharedFsLayer()
+    """See Data layer."""
     tensorboard_storage: CarriedMap | None = None
+    """Kept and shown; event files lie beside the checkpoints."""
     security: CarriedMap | None = None
+    """Kept and shown."""
     internal: CarriedMap | None = None
+    """Kept and shown."""
     integrations: CarriedMap | None = None
+    """Kept and shown."""
     retention_policy: CarriedMap | None = None
+    """Kept and shown."""
     log_policies: Annotated[tuple[Any, ...], Field(strict=False)] = ()
+    """Kept and shown."""
     slurm: CarriedMap | None = None
+    """Kept and shown."""
     pbs: CarriedMap | None = None
+    """Kept and shown."""
     debug: bool = False
+    """Kept and shown."""
 
     @property
     def unit(self) -> Unit:
@@ -225,8 +265,11 @@ class StepConfig(ExperimentConfig):
     era: ClassVar[Era] = Era.STEP
 
     batches_per_step: Count = 100
+    """Batches in a step, the unit of all lengths of this era."""
     min_validation_period: Steps | None = None
+    """Steps after which a trial validates, if the search has not asked for it before."""
     min_checkpoint_period: Steps | None = None
+    """Steps after which a trial makes a checkpoint, if nothing else has."""
 
     @property
     def scale(self) -> Scale:
@@ -245,9 +288,15 @@ class LengthConfig(ExperimentConfig):
     era: ClassVar[Era] = Era.LENGTH
 
     records_per_epoch: CountOrZero = 0
+    """Records in an epoch; required where a length is in epochs."""
     scheduling_unit: Count = 100
+    """Batches in one training workload: metrics are averaged over it, and a pause waits for its
+    end.
+    """
     min_validation_period: Period = Length("batches", 0)
+    """How long a trial trains at most without a validation; 0 is off."""
     min_checkpoint_period: Period = Length("batches", 0)
+    """How long a trial trains at most without a checkpoint; 0 is off."""
 
     @property
     def scale(self) -> Scale:

@@ -42,6 +42,7 @@ class Const(Parameter):
 
     type: Literal["const"] = "const"
     val: Any = None
+    """The value; a plain value in place of the map means the same."""
 
     def space(self) -> space.Leaf:
         """See Parameter."""
@@ -52,6 +53,7 @@ class Range(Parameter):
     """A number between two bounds; `count` of them make the axis of a grid."""
 
     count: Count | None = Field(default=None, validate_default=True)
+    """Points of a grid; required there."""
 
     @field_validator("count")
     @classmethod
@@ -66,7 +68,9 @@ class Int(Range):
 
     type: Literal["int"]
     minval: Whole
+    """The lower bound."""
     maxval: Whole
+    """The upper bound."""
 
     @field_validator("maxval")
     @classmethod
@@ -84,7 +88,9 @@ class Double(Range):
 
     type: Literal["double"]
     minval: Real
+    """The lower bound."""
     maxval: Real
+    """The upper bound."""
 
     @field_validator("maxval")
     @classmethod
@@ -102,8 +108,11 @@ class Log(Range):
 
     type: Literal["log"]
     base: Annotated[float, Field(gt=0)]
+    """The base."""
     minval: Real
+    """The lower exponent."""
     maxval: Real
+    """The upper exponent."""
 
     @field_validator("minval", "maxval")
     @classmethod
@@ -130,6 +139,7 @@ class Categorical(Parameter):
 
     type: Literal["categorical"]
     vals: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
+    """The values, each of any kind."""
 
     def space(self) -> space.Leaf:
         """See Parameter."""

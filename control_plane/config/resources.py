@@ -50,27 +50,42 @@ class Device(Section):
     """A device of the host that containers may use."""
 
     host_path: AbsolutePath
+    """The device on the host."""
     container_path: AbsolutePath
+    """Where it appears in the container."""
     mode: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+    """Of read, write and mknod."""
 
 
 class Resources(Section):
     """What the trials of an experiment may use."""
 
     slots_per_trial: CountOrZero = 1
+    """Slots (devices) of each trial; 0, a trial without any, in the length era only."""
     max_slots: CountOrZero | None = None
+    """Slots that all trials of the experiment hold together at most. Changed later with `experiment
+    set max-slots`.
+    """
     weight: Annotated[float, Field(gt=0)] = 1.0
+    """Share of the experiment under the fair-share scheduler; first in, first out has none."""
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
+    """Place under the priority scheduler, 1 being the first; first in, first out has none."""
     resource_pool: str = ""
+    """The pool to run in; the cluster's default one if empty."""
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
     ] = None
+    """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
     agent_label: str = ""
+    """Kept and shown."""
     native_parallel: bool = False
+    """Kept and shown."""
     devices: Annotated[
         tuple[Annotated[Device, BeforeValidator(_device)], ...], Field(strict=False)
     ] = ()
+    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
     is_single_node: bool | None = None
+    """Whether all slots of a trial must be on one machine."""
 
     @field_validator("slots_per_trial")
     @classmethod
@@ -97,9 +112,13 @@ class BindMount(Section):
     """A directory of the host inside the container."""
 
     host_path: AbsolutePath
+    """The directory on the agent's machine; a trial fails to start where it is missing."""
     container_path: Text
+    """Where it appears. A relative path is below the working directory, and not that itself."""
     read_only: bool = False
+    """Whether the container may not write to it."""
     propagation: Propagation = "rprivate"
+    """How mounts below it are passed on."""
 
     @field_validator("container_path")
     @classmethod

@@ -46,10 +46,16 @@ class Searcher(Section):
     """What every search shares."""
 
     name: str
+    """Which search."""
     metric: Text
+    """The validation metric that trials are judged by."""
     smaller_is_better: bool = True
+    """Whether less of the metric is better."""
     source_trial_id: Count | None = None
+    """A trial whose latest checkpoint the trials start from: its weights, and nothing else of it.
+    """
     source_checkpoint_uuid: Text | None = None
+    """A checkpoint to start from, instead; the beginning of its UUID will do."""
 
     @field_validator("source_checkpoint_uuid")
     @classmethod
@@ -67,43 +73,56 @@ class RandomTrials(Searcher):
     """A number of trials that the space is sampled for."""
 
     max_trials: Trials
+    """How many hyperparameter settings are tried."""
 
 
 class Halving(Searcher):
     """Rungs of trials, of which one in `divisor` goes on."""
 
     num_rungs: Rungs
+    """Times that trials are compared."""
     divisor: Divisor = 4.0
+    """One in so many goes on from a rung."""
 
 
 class Adaptive(Searcher):
     """Several halvings side by side, chosen by mode or listed."""
 
     divisor: Divisor = 4.0
+    """One in so many goes on from a rung."""
     mode: Mode = "standard"
+    """How early trials are stopped."""
     max_rungs: Rungs = 5
+    """Times at most that trials are compared."""
 
 
 class Truncation(Section):
     """Which share of a population is replaced by copies of as many best ones."""
 
     truncate_fraction: Annotated[float, Field(ge=0, le=0.5)]
+    """Share of the population that is replaced after a round."""
 
 
 class Exploration(Section):
     """How the hyperparameters of a copy are changed."""
 
     resample_probability: Fraction
+    """Chance that a hyperparameter is drawn anew."""
     perturb_factor: Fraction
+    """By which share the others are raised or lowered."""
 
 
 class Population(Searcher):
     """A population whose worst are replaced by altered copies of its best, round by round."""
 
     population_size: Trials
+    """Trials in a round."""
     num_rounds: Count
+    """Rounds."""
     replace_function: Truncation
+    """`{truncate_fraction: ...}`: which are replaced."""
     explore_function: Exploration
+    """`{resample_probability: ..., perturb_factor: ...}`: how copies are changed."""
 
 
 class StepSingle(Searcher):
@@ -111,6 +130,7 @@ class StepSingle(Searcher):
 
     name: Literal["single"]
     max_steps: Steps
+    """Steps that a trial trains."""
 
 
 class StepRandom(RandomTrials):
@@ -118,6 +138,7 @@ class StepRandom(RandomTrials):
 
     name: Literal["random"]
     max_steps: Steps
+    """Steps that a trial trains."""
 
 
 class StepGrid(Searcher):
@@ -125,6 +146,7 @@ class StepGrid(Searcher):
 
     name: Literal["grid"]
     max_steps: Steps
+    """Steps that a trial trains."""
 
 
 class StepSyncHalving(Halving):
@@ -132,8 +154,11 @@ class StepSyncHalving(Halving):
 
     name: Literal["sync_halving"]
     target_trial_steps: Steps
+    """Steps that a trial trains at most."""
     step_budget: Steps
+    """Steps of all trials together."""
     train_stragglers: bool = True
+    """Whether trials that a rung left behind are trained to its end."""
 
 
 class StepAsyncHalving(Halving, RandomTrials):
@@ -141,7 +166,9 @@ class StepAsyncHalving(Halving, RandomTrials):
 
     name: Literal["async_halving"]
     target_trial_steps: Steps
+    """Steps that a trial trains at most."""
     max_concurrent_trials: CountOrZero = 0
+    """Trials at a time; 0 leaves it to the search."""
 
 
 class StepAdaptive(Adaptive):
@@ -149,9 +176,13 @@ class StepAdaptive(Adaptive):
 
     name: Literal["adaptive"]
     target_trial_steps: Steps
+    """Steps that a trial trains at most."""
     step_budget: Steps
+    """Steps of all trials together."""
     bracket_rungs: Brackets = ()
+    """Rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
+    """Whether trials that a rung left behind are trained to its end."""
 
     @field_validator("step_budget")
     @classmethod
@@ -166,7 +197,9 @@ class StepAdaptiveSimple(Adaptive):
 
     name: Literal["adaptive_simple"]
     max_steps: Steps
+    """Steps that a trial trains at most."""
     max_trials: Annotated[int, Field(ge=1, le=SIMPLE_TRIALS_MAX)]
+    """How many hyperparameter settings are tried."""
 
 
 class StepAdaptiveAsha(Adaptive, RandomTrials):
@@ -174,8 +207,11 @@ class StepAdaptiveAsha(Adaptive, RandomTrials):
 
     name: Literal["adaptive_asha"]
     target_trial_steps: Steps
+    """Steps that a trial trains at most."""
     bracket_rungs: Brackets = ()
+    """Rungs of each bracket, instead of those of the mode."""
     max_concurrent_trials: CountOrZero = 0
+    """Trials at a time; 0 leaves it to the search."""
 
 
 class StepPbt(Population):
@@ -183,6 +219,7 @@ class StepPbt(Population):
 
     name: Literal["pbt"]
     steps_per_round: Steps
+    """Steps that each trial trains in a round."""
 
 
 class LengthSingle(Searcher):
@@ -190,6 +227,7 @@ class LengthSingle(Searcher):
 
     name: Literal["single"]
     max_length: MaxLength
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
 
 
 class LengthRandom(RandomTrials):
@@ -197,7 +235,9 @@ class LengthRandom(RandomTrials):
 
     name: Literal["random"]
     max_length: MaxLength
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
+    """Trials at a time; 0 is no limit."""
 
 
 class LengthGrid(Searcher):
@@ -205,17 +245,24 @@ class LengthGrid(Searcher):
 
     name: Literal["grid"]
     max_length: MaxLength
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
+    """Trials at a time; 0 is no limit."""
 
 
 class Asynchronous(RandomTrials):
     """Measures a trial by max_length, or by max_time in terms of a reported time metric."""
 
     max_time: Count | None = None
+    """How long a trial trains at most, in the unit of `time_metric`; instead of max_length."""
     time_metric: Text | None = Field(default=None, validate_default=True)
+    """The reported metric that tells how long a trial has trained."""
     max_length: Measured | None = Field(default=None, validate_default=True)
+    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
+    """Trials at a time; 0 leaves it to the search."""
     stop_once: bool = False
+    """Whether trials are stopped rather than promoted."""
 
     @field_validator("time_metric")
     @classmethod
@@ -243,13 +290,16 @@ class LengthAdaptiveAsha(Adaptive, Asynchronous):
 
     name: Literal["adaptive_asha"]
     bracket_rungs: Brackets = ()
+    """Rungs of each bracket, instead of those of the mode."""
 
 
 class Budgeted(Searcher):
     """Trials that share a budget of training, in the unit of max_length."""
 
     max_length: MaxLength
+    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
     budget: Measured
+    """Training of all trials together, in the unit of max_length."""
 
     @field_validator("budget")
     @classmethod
@@ -265,6 +315,7 @@ class LengthSyncHalving(Halving, Budgeted):
 
     name: Literal["sync_halving"]
     train_stragglers: bool = True
+    """Whether trials that a rung left behind are trained to its end."""
 
 
 class LengthAdaptive(Adaptive, Budgeted):
@@ -272,7 +323,9 @@ class LengthAdaptive(Adaptive, Budgeted):
 
     name: Literal["adaptive"]
     bracket_rungs: Brackets = ()
+    """Rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
+    """Whether trials that a rung left behind are trained to its end."""
 
     @field_validator("budget")
     @classmethod
@@ -285,7 +338,9 @@ class LengthAdaptiveSimple(Adaptive):
 
     name: Literal["adaptive_simple"]
     max_length: MaxLength
+    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
     max_trials: Annotated[int, Field(ge=1, le=SIMPLE_TRIALS_MAX)]
+    """How many hyperparameter settings are tried."""
 
 
 class LengthPbt(Population):
@@ -293,6 +348,7 @@ class LengthPbt(Population):
 
     name: Literal["pbt"]
     length_per_round: Measured
+    """How long each trial trains in a round."""
 
 
 class Custom(Searcher):
@@ -302,6 +358,7 @@ class Custom(Searcher):
 
     name: Literal["custom"]
     unit: LengthUnit | None = None
+    """The unit of its lengths."""
 
 
 SEARCHERS: Final[Mapping[Era, Mapping[str, type[Searcher]]]] = MappingProxyType(

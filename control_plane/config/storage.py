@@ -51,8 +51,11 @@ class CheckpointStorage(Section):
 
     type: str | None = None
     save_experiment_best: CountOrZero = 0
+    """Checkpoints of the experiment that are kept for their metric when it ends."""
     save_trial_best: CountOrZero = 1
+    """Checkpoints of each trial that are kept for their metric."""
     save_trial_latest: CountOrZero = 1
+    """Checkpoints of each trial that are kept for being the latest."""
 
 
 class SharedFs(CheckpointStorage):
@@ -60,8 +63,11 @@ class SharedFs(CheckpointStorage):
 
     type: Literal["shared_fs"]
     host_path: AbsolutePath
+    """The directory that every machine mounts."""
     storage_path: Text | None = None
+    """A folder in it."""
     propagation: Propagation = "rprivate"
+    """How mounts below it are passed on."""
 
     @field_validator("storage_path")
     @classmethod
@@ -78,6 +84,7 @@ class Directory(CheckpointStorage):
 
     type: Literal["directory"]
     container_path: AbsolutePath
+    """The directory."""
 
 
 class Hdfs(CheckpointStorage):
@@ -85,8 +92,11 @@ class Hdfs(CheckpointStorage):
 
     type: Literal["hdfs"]
     hdfs_url: Url
+    """Namenodes, as http://host:port, separated by semicolons."""
     hdfs_path: AbsolutePath
+    """A folder."""
     user: str | None = None
+    """Who reads and writes."""
 
 
 class S3(CheckpointStorage):
@@ -94,10 +104,15 @@ class S3(CheckpointStorage):
 
     type: Literal["s3"]
     bucket: Text
+    """The bucket."""
     access_key: Secret | None = None
+    """Instead of the environment's credentials."""
     secret_key: Secret | None = None
+    """Belongs to access_key."""
     endpoint_url: Url | None = None
+    """Of a store other than Amazon's."""
     prefix: Prefix | None = None
+    """Before every key."""
 
 
 class Gcs(CheckpointStorage):
@@ -105,7 +120,9 @@ class Gcs(CheckpointStorage):
 
     type: Literal["gcs"]
     bucket: Text
+    """The bucket."""
     prefix: Prefix | None = None
+    """Before every key."""
 
 
 class Azure(CheckpointStorage):
@@ -113,9 +130,13 @@ class Azure(CheckpointStorage):
 
     type: Literal["azure"]
     container: Text
+    """The container."""
     connection_string: Secret | None = None
+    """How it is reached; or else account_url."""
     account_url: Url | None = Field(default=None, validate_default=True)
+    """How it is reached; or else connection_string."""
     credential: Secret | None = None
+    """For account_url, instead of the environment's."""
 
     @field_validator("account_url", "credential")
     @classmethod
@@ -162,7 +183,9 @@ class SharedFsLayer(DataLayer):
 
     type: Literal["shared_fs"] = "shared_fs"
     host_storage_path: AbsolutePath | None = None
+    """The folder on the host."""
     container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
+    """Where it appears in the container."""
 
     @field_validator("container_storage_path")
     @classmethod
@@ -174,9 +197,13 @@ class BucketLayer(DataLayer):
     """A folder in a bucket, with a copy on the agent's host if local paths are given."""
 
     bucket: Text
+    """The bucket."""
     bucket_directory_path: Text
+    """A folder in it."""
     local_cache_host_path: AbsolutePath | None = None
+    """A cache on the host."""
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
+    """Where that appears in the container."""
 
     @field_validator("local_cache_container_path")
     @classmethod
@@ -195,8 +222,11 @@ class S3Layer(BucketLayer):
 
     type: Literal["s3"]
     access_key: Secret | None = None
+    """Instead of the environment's credentials."""
     secret_key: Secret | None = None
+    """Belongs to access_key."""
     endpoint_url: Url | None = None
+    """Of a store other than Amazon's."""
 
 
 LAYERS: Final[Mapping[str, type[DataLayer]]] = MappingProxyType(

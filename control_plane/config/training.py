@@ -15,22 +15,34 @@ class Optimizations(Section):
     """Trades of exactness against speed."""
 
     aggregation_frequency: Count = 1
+    """Batches whose gradients are added up before the optimizer steps."""
     average_aggregated_gradients: bool = True
+    """Whether those are divided by their number."""
     average_training_metrics: bool = True
+    """Whether training metrics are averaged over the processes of a trial; one has no others."""
     gradient_compression: bool = False
+    """Kept and shown: trials of one process send no gradients."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
+    """Kept and shown."""
     tensor_fusion_threshold: CountOrZero = 64
+    """Kept and shown."""
     tensor_fusion_cycle_time: CountOrZero = 1
+    """Kept and shown."""
     auto_tune_tensor_fusion: bool = False
+    """Kept and shown."""
 
 
 class Profiling(Section):
     """Which batches are profiled."""
 
     enabled: bool = False
+    """Kept and shown."""
     begin_on_batch: CountOrZero = 0
+    """Kept and shown."""
     end_after_batch: CountOrZero | None = None
+    """Kept and shown."""
     sync_timings: bool = True
+    """Kept and shown."""
 
     @field_validator("end_after_batch")
     @classmethod
@@ -45,3 +57,6 @@ class Reproducibility(Section):
     """What makes a run repeatable; the cluster picks a seed where none is given."""
 
     experiment_seed: Annotated[int, Field(ge=0, le=SEED_MAX)]
+    """Seed of the search and, through it, of each trial; 0 to 2147483647. Drawn and shown where
+    none is given.
+    """

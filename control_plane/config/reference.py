@@ -1,0 +1,323 @@
+"""`python -m control_plane.config.reference`: docs/configuration.md, from the models themselves.
+
+What a field means stands below it as a string, which costs nothing when the models are imported;
+here the modules' source is read for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from control_plane.config import environment, resources, storage, training
+from control_plane.config.eras import Era
+from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
+from control_plane.config.hyperparameters import KINDS
+from control_plane.config.lengths import Length
+from control_plane.config.searcher import SEARCHERS, Searcher
+from control_plane.config.section import Section
+
+INTRODUCTION: Final = """\
+# Configuration reference
+
+Every field of an experiment's configuration. `detcloud config check FILE` checks one and prints
+what is wrong with the line, and `detcloud experiment config ID` prints one with all defaults.
+
+A configuration is of one of two **eras**: the step era counts training in steps of
+`batches_per_step` batches, the length era in batches, records or epochs. One of
+`max_steps`, `target_trial_steps`, `step_budget`, `steps_per_round`, `batches_per_step`, or an
+integer `min_validation_period` or `min_checkpoint_period` makes it the step era; `detcloud config
+check --migrate` prints it with lengths. A null means that a field is absent. Unknown fields,
+duplicate keys and wrong types are errors. An experiment's template lies below its configuration,
+and `--config a.b=value` above it.
+
+```yaml
+name: digits
+entrypoint: model_def:DigitsTrial
+hyperparameters:
+  global_batch_size: 64
+  learning_rate: {type: log, base: 10, minval: -3, maxval: -1}
+  dropout: {type: double, minval: 0.0, maxval: 0.5}
+searcher:
+  name: random
+  metric: validation_accuracy
+  smaller_is_better: false
+  max_trials: 8
+  max_length: {epochs: 3}
+records_per_epoch: 1437
+checkpoint_storage:
+  save_trial_best: 1
+  save_trial_latest: 1
+max_restarts: 2
+```
+
+This file is made from the code: `python -m control_plane.config.reference > docs/configuration.md`.
+"""
+
+SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
+    ("Resources", "`resources`: what the trials may use.", resources.Resources),
+    ("Devices", "An entry of `resources.devices`.", resources.Device),
+    ("Bind mounts", "An entry of `bind_mounts`.", resources.BindMount),
+    (
+        "Environment",
+        "`environment`: what a trial's container holds and sees. Where trials run as processes, "
+        "the variables apply; what needs a container gives a notice in the trial's log.",
+        environment.Environment,
+    ),
+    ("Reproducibility", "`reproducibility`.", training.Reproducibility),
+    ("Optimizations", "`optimizations`.", training.Optimizations),
+    ("Profiling", "`profiling`.", training.Profiling),
+)
+TYPES: Final[Mapping[str, str]] = {
+    "Text": "string",
+    "str": "string",
+    "bool": "boolean",
+    "float": "number",
+    "Real": "number",
+    "Whole": "integer",
+    "Count": "integer >= 1",
+    "CountOrZero": "integer >= 0",
+    "Trials": "integer 1 to 1,000,000",
+    "Rungs": "integer 1 to 100",
+    "Brackets": "list of integers",
+    "Divisor": "number > 1",
+    "Fraction": "number 0 to 1",
+    "Mode": "`aggressive`, `standard` or `conservative`",
+    "Labels": "list of strings",
+    "Entrypoint": "string or list of strings",
+    "AnySearcher": "map",
+    "Hyperparameters": "map",
+    "Environment": "map",
+    "Resources": "map",
+    "Storage": "map",
+    "Layer": "map",
+    "FreeMap": "map",
+    "CarriedMap": "map",
+    "Optimizations": "map",
+    "Profiling": "map",
+    "Reproducibility": "map",
+    "RegistryAuth": "map",
+    "Truncation": "map",
+    "Exploration": "map",
+    "BindMounts": "list of maps",
+    "Steps": "steps, an integer >= 1",
+    "Period": "length",
+    "Measured": "length",
+    "MaxLength": "length",
+    "LengthUnit": "`batches`, `records` or `epochs`",
+    "AbsolutePath": "absolute path",
+    "Prefix": "string without `..`",
+    "Url": "URL",
+    "Secret": "secret",
+    "Propagation": "`rprivate`, `private`, `rshared`, `shared`, `rslave` or `slave`",
+    "dict[str, Port]": "map of ports",
+    "Any": "any",
+}
+SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
+    ("ExperimentConfig", "log_policies"): "list",
+    ("Resources", "weight"): "number > 0",
+    ("Resources", "priority"): "integer 1 to 99",
+    ("Resources", "shm_size"): "bytes, or a size",
+    ("Resources", "devices"): "list of maps or strings",
+    ("Device", "mode"): "letters of `rwm`",
+    ("Environment", "image"): "string, or map",
+    ("Environment", "environment_variables"): "list of strings, or map",
+    ("Reproducibility", "experiment_seed"): "integer 0 to 2147483647",
+    ("Truncation", "truncate_fraction"): "number 0 to 0.5",
+    ("StepAdaptiveSimple", "max_trials"): "integer 1 to 2,000",
+    ("LengthAdaptiveSimple", "max_trials"): "integer 1 to 2,000",
+    ("Log", "base"): "number > 0",
+    ("Categorical", "vals"): "list",
+}
+"""Types whose annotation is too particular for a name of its own."""
+
+DRAWN: Final = frozenset({"experiment_seed", "searcher"})
+"""Fields whose default in the model only stands in for what a check puts there."""
+
+
+def reference() -> str:
+    """The whole document."""
+    return "\n".join(_lines()).rstrip("\n") + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    yield from _section("Fields", "In both eras:", _rows(ExperimentConfig))
+    for model, text in ((StepConfig, "In the step era:"), (LengthConfig, "In the length era:")):
+        yield text
+        yield ""
+        yield from _table(_rows(model, ExperimentConfig))
+    yield from _searchers()
+    yield from _hyperparameters()
+    for title, text, section in SECTIONS:
+        yield from _section(title, text, _rows(section))
+    yield from _stores()
+
+
+def _searchers() -> Iterator[str]:
+    text = (
+        "`searcher`, which is required. This version runs `single`, `random` and `grid`; the "
+        "others are checked, and refused when an experiment is created. In every search:"
+    )
+    yield from _section("Searchers", text, _rows(Searcher))
+    names = dict.fromkeys(name for variants in SEARCHERS.values() for name in variants)
+    for name in names:
+        variants = [(era, SEARCHERS[era][name]) for era in Era if name in SEARCHERS[era]]
+        yield f"### {name}"
+        yield ""
+        yield _sentence(variants[-1][1])
+        yield ""
+        for era, model in variants:
+            yield f"In the {era} era:"
+            yield ""
+            yield from _table(_rows(model, Searcher))
+
+
+def _hyperparameters() -> Iterator[str]:
+    yield "## Hyperparameters"
+    yield ""
+    yield (
+        "Each is a constant, or a map whose `type` says how its values are chosen. In the length "
+        "era a map without a `type` is a group of hyperparameters."
+    )
+    yield ""
+    for name, model in KINDS.items():
+        yield f"### {name}"
+        yield ""
+        yield _sentence(model)
+        yield ""
+        yield from _table(_rows(model))
+
+
+def _stores() -> Iterator[str]:
+    text = "`checkpoint_storage`. Without a `type` checkpoints go where the cluster keeps them."
+    yield from _section("Checkpoint storage", text, _rows(storage.CheckpointStorage))
+    for name, model in storage.STORAGES.items():
+        yield f"### {name}"
+        yield ""
+        yield _sentence(model)
+        yield ""
+        yield from _table(_rows(model, storage.CheckpointStorage))
+    yield "## Data layer"
+    yield ""
+    yield "`data_layer`, kept and shown; its `type` is `shared_fs` by default."
+    yield ""
+    for name, layer in storage.LAYERS.items():
+        yield f"### {name} layer"
+        yield ""
+        yield from _table(_rows(layer, storage.DataLayer))
+
+
+def _section(title: str, text: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
+    yield f"## {title}"
+    yield ""
+    yield text
+    yield ""
+    yield from _table(rows)
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    yield "| field | type | default | meaning |"
+    yield "|---|---|---|---|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
+    """Name, type, default and meaning of each field; of none that `below` has as well."""
+    known = {_written(below, name).owner for name in below.model_fields} if below else set()
+    rows = list[tuple[str, ...]]()
+    for name, field in model.model_fields.items():
+        written = _written(model, name)
+        # A tag is the choice itself.
+        if name != "type" and (below is None or written.owner not in known):
+            rows.append((f"`{name}`", _type(written, name), _default(name, field), written.meaning))
+    return rows
+
+
+class _Written(NamedTuple):
+    """A field as the class `owner` writes it down."""
+
+    owner: str
+    annotation: str
+    meaning: str
+
+
+def _written(model: type[Section], name: str) -> _Written:
+    """The field in the nearest class that says what it means."""
+    for cls in model.__mro__:
+        found = _fields(cls).get(name)
+        if found is not None and (found.meaning or name == "type"):
+            return found
+    raise LookupError(f"{model.__name__}.{name} has no meaning: write it below the field")
+
+
+def _type(written: _Written, name: str) -> str:
+    if (written.owner, name) in SPELLED_OUT:
+        return SPELLED_OUT[written.owner, name]
+    annotation = written.annotation.removesuffix(" | None")
+    if choices := re.fullmatch(r"Literal\[(.*)\]", annotation):
+        *first, last = (f"`{word}`" for word in re.findall(r"'([^']*)'", choices[1]))
+        return f"{', '.join(first)} or {last}"
+    if annotation not in TYPES:
+        raise LookupError(f"{written.owner}.{name} is of type {annotation}: add it to TYPES")
+    return TYPES[annotation]
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if name in DRAWN:
+        return "drawn" if name == "experiment_seed" else "required"
+    if field.is_required():
+        return "required"
+    if isinstance(value, Length):
+        return f"`{{{value.unit}: {value.count}}}`"
+    if value is None or isinstance(value, BaseModel) or value == {}:
+        return ""
+    return f"`{json.dumps(value)}`"
+
+
+def _sentence(model: type[Section]) -> str:
+    return " ".join((model.__doc__ or "").split())
+
+
+@cache
+def _fields(cls: type) -> dict[str, _Written]:
+    """The fields that the class itself has, each with the string below it."""
+    if not cls.__module__.startswith("control_plane."):
+        return {}
+    found = {}
+    body = [*_class_tree(cls).body, None]
+    for statement, after in pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            annotation = ast.unparse(statement.annotation)
+            found[statement.target.id] = _Written(cls.__name__, annotation, _text(after))
+    return found
+
+
+def _text(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return " ".join(str(statement.value.value).split()).replace("|", "\\|")
+    return ""
+
+
+def _class_tree(cls: type) -> ast.ClassDef:
+    module = sys.modules[cls.__module__]
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            return node
+    raise LookupError(f"{cls.__name__} is not at the top of {cls.__module__}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
