@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from control_plane.actors.step import Refused
 from control_plane.state.table import Unavailable
@@ -20,6 +22,7 @@ class Code(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
     CONFLICT = "conflict"
     TOO_LARGE = "too_large"
     INVALID = "invalid"
@@ -40,6 +43,29 @@ class Detail:
     message: str
     line: int | None = None
     hint: str | None = None
+
+
+class DetailAnswer(BaseModel):
+    """One thing that is wrong, as it is answered."""
+
+    path: str
+    message: str
+    line: int | None = None
+    hint: str | None = None
+
+
+class ErrorFields(BaseModel):
+    """What an error says."""
+
+    code: Code
+    message: str
+    details: list[DetailAnswer]
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: ErrorFields
 
 
 class ApiError(HTTPException):
@@ -109,10 +135,24 @@ async def _answer_unavailable(request: Request, error: Exception) -> JSONRespons
 
 def _translated(request: Request, error: HTTPException) -> ApiError:
     """What the framework raises itself: an unknown route or method, a body it cannot read."""
-    if error.status_code in (404, 405):
-        route = f"{request.method} {request.url.path}"
-        return ApiError(Code.NOT_FOUND, f"there is no route {route}", headers=error.headers)
+    route = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        return ApiError(Code.NOT_FOUND, f"there is no route {route}")
+    if error.status_code == 405:
+        allowed = _methods(request)
+        text = f"there is no route {route}; this path takes {allowed}"
+        return ApiError(Code.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
     return ApiError(Code.INVALID, "the request's body could not be read; send JSON in UTF-8")
+
+
+def _methods(request: Request) -> str:
+    """The methods of every route with the request's path; the framework knows those of one."""
+    scope = {**request.scope, "method": ""}
+    found = set[str]()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return ", ".join(sorted(found))
 
 
 def _detail(fault: Mapping[str, Any]) -> Detail:
@@ -146,6 +186,7 @@ _STATUS = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
     Code.NOT_FOUND: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
     Code.CONFLICT: 409,
     Code.TOO_LARGE: 413,
     Code.INVALID: 422,

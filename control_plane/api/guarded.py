@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
 from control_plane.api.auth import Principal, Role, authenticate
-from control_plane.api.errors import ApiError, Code, invalid
+from control_plane.api.errors import ApiError, Code, ErrorAnswer, invalid
 from control_plane.api.limits import BODY_BYTES_MAX, bounded
 from control_plane.api.services import Services
 from control_plane.api.signing import Grant
@@ -21,6 +21,8 @@ from control_plane.objects.store import Key, KeyInvalid, Method
 
 API_PATH = "/api/v1"
 PEOPLE = (Role.USER, Role.ADMIN)
+
+_KEY_PARAMETER = {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}}
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -64,6 +66,8 @@ class GuardedRoute(APIRoute):
         self.access = access
         if access.roles:
             options["openapi_extra"] = {"security": [{"bearer": []}]}
+        elif access.is_signed:
+            options["openapi_extra"] = {"parameters": [_KEY_PARAMETER]}
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -84,7 +88,11 @@ class GuardedRoute(APIRoute):
 
 def guarded_router(tag: str) -> APIRouter:
     """A router for one noun, below the API's path, of guarded routes only."""
-    return APIRouter(prefix=API_PATH, tags=[tag], route_class=GuardedRoute)
+    responses: dict[int | str, dict[str, Any]] = {
+        "4XX": {"model": ErrorAnswer, "description": "The request is refused."},
+        "5XX": {"model": ErrorAnswer, "description": "The cluster cannot answer."},
+    }
+    return APIRouter(prefix=API_PATH, tags=[tag], route_class=GuardedRoute, responses=responses)
 
 
 def _principal(request: Request) -> Principal:

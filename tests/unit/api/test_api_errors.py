@@ -59,7 +59,6 @@ def test_another_content_type_is_invalid(tmp_path: Path) -> None:
     [
         ("GET", "/"),
         ("GET", "/api/v1/none"),
-        ("DELETE", "/api/v1/health"),
         ("GET", "/api/v1/health/"),
         ("GET", "/docs"),
         ("GET", "/openapi.json"),
@@ -69,6 +68,26 @@ def test_an_unknown_route_is_not_found(served: Cluster, method: str, target: str
     answer = call(served.app, method, target, token=USER)
     assert (answer.status, answer.code) == (404, "not_found")
     assert f"{method} {target}" in answer.json["error"]["message"]
+
+
+def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(served: Cluster) -> None:
+    # Two routes share the path: PUT and GET.
+    answer = call(served.app, "DELETE", "/api/v1/objects/a/b", token=USER)
+    assert (answer.status, answer.code) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, PUT"
+    assert "GET, PUT" in answer.json["error"]["message"]
+
+
+def test_the_description_tells_what_an_error_looks_like(served: Cluster) -> None:
+    document = served.get("/openapi.json").json
+    for path, methods in document["paths"].items():
+        for method, described in methods.items():
+            for status in ("4XX", "5XX"):
+                content = described["responses"][status]["content"]["application/json"]
+                assert content["schema"] == {"$ref": "#/components/schemas/ErrorAnswer"}, (
+                    path,
+                    method,
+                )
 
 
 def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> None:
@@ -94,6 +113,7 @@ def test_every_code_has_the_status_of_the_contract() -> None:
         "unauthenticated": 401,
         "forbidden": 403,
         "not_found": 404,
+        "method_not_allowed": 405,
         "conflict": 409,
         "too_large": 413,
         "invalid": 422,
