@@ -33,7 +33,7 @@ class ClusterFailed(Exception):
 def cluster(scale: Scale) -> Iterator[Row]:
     """One cluster for all rows: idle first, then used."""
     try:
-        with _cluster() as folder:
+        with embedded_cluster() as folder:
             yield _idle(folder, scale)
             for kind, entrypoint in ENTRYPOINTS.items():
                 yield _first_line(folder, kind, entrypoint, scale)
@@ -49,16 +49,17 @@ def process_name(process: Process) -> str:
 
 
 @contextmanager
-def _cluster() -> Iterator[Path]:
+def embedded_cluster(*up: str) -> Iterator[Path]:
+    """A folder whose `home` is a running cluster's; `up` are options of `detcloud up`."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with progress("detcloud up"):
-            _detcloud(folder, "up")
+            detcloud(folder, "up", *up)
         try:
             yield folder
         finally:
             with progress("detcloud down"):
-                _detcloud(folder, "down")
+                detcloud(folder, "down")
 
 
 def _idle(folder: Path, scale: Scale) -> Row:
@@ -101,19 +102,21 @@ def _first_line(folder: Path, kind: str, entrypoint: str, scale: Scale) -> Row:
 def _seconds_to_first_line(folder: Path, config: Path, model: Path, mark: Path) -> float:
     mark.unlink(missing_ok=True)
     started = time.time()
-    created = json.loads(_detcloud(folder, "create", str(config), str(model), "--json"))
+    created = json.loads(detcloud(folder, "create", str(config), str(model), "--json"))
     while time.time() - started < WAIT_SECONDS_MAX:
         if mark.exists() and (text := mark.read_text()):
             # Nothing of it may run beside the next one.
-            _detcloud(folder, "kill", str(created["id"]))
-            _detcloud(folder, "wait", str(created["id"]), succeeds=False)
+            detcloud(folder, "kill", str(created["id"]))
+            detcloud(folder, "wait", str(created["id"]), succeeds=False)
             return float(text) - started
         time.sleep(POLL_SECONDS)
-    logs = _detcloud(folder, "logs", str(created["id"]))[-300:]
+    logs = detcloud(folder, "logs", str(created["id"]))[-300:]
     raise ClusterFailed(f"no user code ran within {WAIT_SECONDS_MAX:.0f} s; {logs}")
 
 
-def _detcloud(folder: Path, *words: str, succeeds: bool = True) -> str:
+def detcloud(
+    folder: Path, *words: str, succeeds: bool = True, seconds: float | None = WAIT_SECONDS_MAX
+) -> str:
     """What the command prints. Raises ClusterFailed unless it succeeds or need not."""
     environment = {**os.environ, HOME_VARIABLE: str(folder / "home")}
     done = subprocess.run(
@@ -122,7 +125,7 @@ def _detcloud(folder: Path, *words: str, succeeds: bool = True) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=WAIT_SECONDS_MAX,
+        timeout=seconds,
         check=False,
     )
     if succeeds and done.returncode:

@@ -34,6 +34,9 @@ class Scale:
     sizes: tuple[int, ...] = (100, 1_000, 10_000)
     optuna_trials: int = 100
     ray_trials: int = 40
+    sleepers: int = 100
+    training_runs: int = 15
+    training_batches: int = 400
     command_runs: int = 15
     create_runs: int = 5
     idle_seconds: float = 10.0
@@ -47,6 +50,9 @@ QUICK = Scale(
     sizes=(10, 30),
     optuna_trials=3,
     ray_trials=2,
+    sleepers=2,
+    training_runs=1,
+    training_batches=20,
     command_runs=1,
     create_runs=1,
     idle_seconds=1.0,
@@ -71,6 +77,12 @@ def beats(what: str, value: float, peer: float | None, unit: str, *, beside: str
     """A row whose value should pass that of a peer, None if that could not be measured."""
     verdict = UNKNOWN if peer is None else MET if value > peer else MISSED
     return _row(what, "more than the peer", value, unit, verdict, beside)
+
+
+def fewer(what: str, value: float, peer: float | None, unit: str, *, beside: str) -> Row:
+    """A row whose value should stay below that of a peer, None if that could not be measured."""
+    verdict = UNKNOWN if peer is None else MET if value < peer else MISSED
+    return _row(what, "less than the peer", value, unit, verdict, beside)
 
 
 def noted(what: str, value: float, unit: str, *, beside: str = "") -> Row:

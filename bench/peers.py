@@ -20,6 +20,24 @@ from typing import Any, NamedTuple
 PARAMETERS = 5
 SECONDS_MAX = 180.0
 MARK = "seconds:"
+# Peers whose trials sleep for a second, and how many of them at a time.
+SLEEPERS = ("optuna-process-per-trial", "ray-actor-per-trial")
+SLEEPER_SLOTS = 2
+OPTUNA_STUDY = "sqlite:///study.db"
+OPTUNA_SLEEPER = f"""
+import time
+import optuna
+import torch
+
+def objective(trial):
+    x = trial.suggest_float("x", 0.0, 1.0)
+    torch.zeros(1)
+    time.sleep(1)
+    return x
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+optuna.load_study(storage={OPTUNA_STUDY!r}, study_name="sleepers").optimize(objective, n_trials=1)
+"""
 
 
 class Measured(NamedTuple):
@@ -132,10 +150,64 @@ def _ray_reusing(trials: int) -> float:
     return _ray(trials, reuse_actors=True)
 
 
+def _optuna_processes(trials: int) -> float:
+    """A process per trial, two at a time: each opens the study, trains and tells the result."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.create_study(storage=OPTUNA_STUDY, study_name="sleepers")
+    started = time.perf_counter()
+    waiting, running = trials, list[subprocess.Popen[bytes]]()
+    while waiting or running:
+        while waiting and len(running) < SLEEPER_SLOTS:
+            running.append(subprocess.Popen([sys.executable, "-c", OPTUNA_SLEEPER]))
+            waiting -= 1
+        time.sleep(0.005)
+        failed = [process for process in running if process.poll() not in (None, 0)]
+        if failed:
+            raise RuntimeError(f"a trial ended with {failed[0].returncode}")
+        running = [process for process in running if process.returncode is None]
+    return time.perf_counter() - started
+
+
+def _ray_sleepers(trials: int) -> float:
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    import ray
+    from ray import tune
+
+    def sleeper(config: dict[str, float]) -> None:
+        import torch
+
+        torch.zeros(1)
+        time.sleep(1)
+        tune.report({"loss": config["x"]})
+
+    ray.init(
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        num_cpus=SLEEPER_SLOTS,
+    )
+    started = time.perf_counter()
+    tune.run(
+        sleeper,
+        config={"x": tune.uniform(0.0, 1.0)},
+        num_samples=trials,
+        resources_per_trial={"cpu": 1},
+        storage_path=str(Path.cwd()),
+        verbose=0,
+    )
+    seconds = time.perf_counter() - started
+    ray.shutdown()
+    return seconds
+
+
 PEERS: dict[str, Callable[[int], float]] = {
     "optuna": _optuna,
     "ray": _ray,
     "ray-reusing-actors": _ray_reusing,
+    "optuna-process-per-trial": _optuna_processes,
+    "ray-actor-per-trial": _ray_sleepers,
 }
 
 
