@@ -1,19 +1,23 @@
 """The agent as the cluster sees it: its session's epoch and the allocations that belong on it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.messages import (
+    AgentAvailabilityChanged,
     AgentDeclaredLost,
+    AgentDisableRequested,
+    AgentEnableRequested,
     AgentEnrolled,
     AgentJoined,
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
 )
-from control_plane.actors.step import Turn
+from control_plane.actors.slots import OPEN, Availability
+from control_plane.actors.step import Refused, Turn
 from control_plane.evolve import evolve
 
 AGENTS = "agents"
@@ -36,7 +40,10 @@ class Desired:
 
 @dataclass(frozen=True)
 class AgentState:
-    """The head. `revision` grows with every change of `desired`; `slots` as in AgentEnrolled."""
+    """The head. `revision` grows with every change of `desired`; `slots` as in AgentEnrolled.
+
+    `availability` is what people said last: it outlives sessions and losses.
+    """
 
     agent: str
     pool: str
@@ -47,6 +54,7 @@ class AgentState:
     lost: bool = False
     revision: int = 1
     desired: tuple[Desired, ...] = ()
+    availability: Availability = OPEN
 
 
 def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentState | None:
@@ -65,6 +73,8 @@ def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentSt
             if epoch != state.epoch:
                 return state
             return _desiring(evolve(state, lost=True), ())
+        case AgentEnableRequested() | AgentDisableRequested():
+            return _commanded(state, message, turn)
         case _:
             assert_never(message)
 
@@ -80,9 +90,11 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
     up.
     """
     epoch = 1 if state is None else state.epoch + 1
+    availability = OPEN if state is None else state.availability
     turn.reply = epoch
     slots = tuple(slot[0] for slot in message.slots)
-    turn.send(addresses.pool(message.pool), AgentJoined(message.agent, epoch, slots))
+    joined = AgentJoined(message.agent, epoch, slots, availability)
+    turn.send(addresses.pool(message.pool), joined)
     turn.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, turn)
     lease = {"epoch": epoch, "renewed_ms": turn.now_ms, "lost": False}
@@ -96,6 +108,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
         version=message.version,
         revision=1 if state is None else state.revision + 1,
         desired=() if state is None else state.desired,
+        availability=availability,
     )
 
 
@@ -106,6 +119,50 @@ def _fence(partition: str, agent: str, fields: dict[str, int], turn: Turn) -> No
     seen = turn.row(partition, agent)
     known = json.loads(seen.body or b"{}")
     turn.write_row(partition, agent, json.dumps({**known, **fields}).encode(), seen=seen)
+
+
+def _commanded(
+    state: AgentState, message: AgentEnableRequested | AgentDisableRequested, turn: Turn
+) -> AgentState:
+    """People's word on the agent or one of its slots; the reply is the agent's name."""
+    turn.reply = state.agent
+    known = [slot[0] for slot in state.slots]
+    if message.slot is not None and message.slot not in known:
+        listed = ", ".join(map(str, known))
+        text = f"agent {state.agent} has no slot {message.slot}; it has {listed}"
+        raise Refused("not_found", text)
+    after = _availability(state.availability, message)
+    if after == state.availability:
+        return state
+    turn.because(_described(after))
+    if not state.lost:
+        changed = AgentAvailabilityChanged(state.agent, state.epoch, after)
+        turn.send(addresses.pool(state.pool), changed)
+    return evolve(state, availability=after)
+
+
+def _availability(
+    before: Availability, message: AgentEnableRequested | AgentDisableRequested
+) -> Availability:
+    slot = message.slot
+    match message:
+        case AgentEnableRequested() if slot is None:
+            return replace(before, enabled=True, draining=False)
+        case AgentDisableRequested(drain=drain) if slot is None:
+            return replace(before, enabled=False, draining=drain)
+        case AgentEnableRequested():
+            return replace(before, disabled=tuple(n for n in before.disabled if n != slot))
+        case AgentDisableRequested():
+            assert slot is not None
+            return replace(before, disabled=tuple(sorted({*before.disabled, slot})))
+
+
+def _described(availability: Availability) -> str:
+    words = "enabled" if availability.enabled else "disabled"
+    if availability.draining:
+        words = "draining"
+    closed = ", ".join(map(str, availability.disabled))
+    return f"the agent is {words}" + (f", without slot {closed}" if closed else "")
 
 
 def _desiring(state: AgentState, desired: tuple[Desired, ...]) -> AgentState:

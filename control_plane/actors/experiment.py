@@ -1,32 +1,63 @@
 """The experiment: owns the search, the summaries of its trials and the best metric.
 
-ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is left. The search's
-operations are ignored while stopping. A trial that ends twice counts once: its summary says so.
+ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is left. While it is
+stopping, the search counts what happens and asks for nothing. A trial that ends twice counts once:
+its summary says so. What an ended experiment can still be told lies in modules of its own.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, assert_never
+from dataclasses import replace
+from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.identifiers import IdBlock, take
+from control_plane.actors.experiment_continuation import continued
+from control_plane.actors.experiment_deletion import (
+    collected,
+    collection_ended,
+    deleted,
+    removed,
+)
+from control_plane.actors.experiment_settings import archived, changed
+from control_plane.actors.experiment_state import LISTING as LISTING
+from control_plane.actors.experiment_state import Definition as Definition
+from control_plane.actors.experiment_state import ExperimentState as ExperimentState
+from control_plane.actors.experiment_state import Settings as Settings
+from control_plane.actors.experiment_state import definition_of, listed, settings_of
+from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART as SUMMARIES_PER_PART
+from control_plane.actors.experiment_summaries import Summaries as Summaries
+from control_plane.actors.experiment_summaries import TrialSummary as TrialSummary
+from control_plane.actors.experiment_summaries import (
+    add_summary,
+    open_summary,
+    summaries,
+    summarise,
+)
+from control_plane.actors.identifiers import take
 from control_plane.actors.messages import (
     ActivateRequested,
+    ArchiveRequested,
     CancelRequested,
+    CollectionEnded,
+    ContinueRequested,
+    DeleteRequested,
+    DeletionContinued,
     ExperimentMessage,
     ExperimentStatusChanged,
     ExperimentSubmitted,
     KillRequested,
     PauseRequested,
     SearchContinued,
+    SettingsChanged,
     Status,
     TrialCreated,
     TrialEnded,
     TrialLengthReached,
     TrialSettings,
     TrialValidated,
+    UnarchiveRequested,
     WorkAssigned,
 )
 from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_checkpoints import pinned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (
@@ -41,68 +72,22 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.search import CreateTrial, SearchPlan, SearchState, SearchStep
+from control_plane.searchers.search import CreateTrial, SearchStep
 
 # Creates in one commit: each is a message row, and 100 operations is what a commit holds.
 CREATE_MAX = 48
-SUMMARIES_PER_PART = 64
-LISTING = "experiments"
 
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """Part `definition`, written once."""
-
-    plan: SearchPlan
-    settings: TrialSettings
-    config: str
-    code_sha256: str
-    description: str
-    labels: tuple[str, ...]
-    job_id: str
-    test_mode: bool
-
-
-class TrialSummary(NamedTuple):
-    """One trial as its experiment knows it. `status` is "" while open; `units` as last reported."""
-
-    trial_id: int
-    status: str
-    units: float
-    metric: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Summaries:
-    """Part `trials/K`: the trials numbered from K * SUMMARIES_PER_PART on."""
-
-    trials: tuple[TrialSummary, ...] = ()
-
-
-@dataclass(frozen=True)
-class ExperimentState:
-    """The head. `trials` were created, of which `trials_open` have not ended."""
-
-    experiment_id: int
-    owner: str
-    name: str
-    metric: str
-    smaller_is_better: bool
-    searcher: str
-    pool: str
-    created_ms: int
-    status: Status
-    search: SearchState
-    ids: IdBlock = field(default_factory=IdBlock)
-    trials: int = 0
-    trials_open: int = 0
-    trials_completed: int = 0
-    trials_errored: int = 0
-    progress: float = 0.0
-    best_metric: float | None = None
-    best_trial: int | None = None
-    ended_ms: int | None = None
-    message: str = ""
+Command = (
+    ActivateRequested
+    | PauseRequested
+    | CancelRequested
+    | KillRequested
+    | SettingsChanged
+    | ArchiveRequested
+    | UnarchiveRequested
+    | DeleteRequested
+    | ContinueRequested
+)
 
 
 def step(
@@ -115,23 +100,30 @@ def step(
     if state is None:
         return None
     match message:
-        case ActivateRequested() | PauseRequested() | CancelRequested() | KillRequested():
-            return _commanded(state, message, turn)
-        case SearchContinued():
-            return _continued(state, turn)
         case TrialValidated():
             return _validated(state, message, turn)
         case TrialLengthReached():
             return _reached(state, message, turn)
         case TrialEnded():
             return _ended(state, message, turn)
+        case SearchContinued():
+            return _expanded(state, turn)
+        case CollectionEnded():
+            return collection_ended(state, message, turn)
+        case DeletionContinued():
+            return removed(state, turn)
         case _:
-            assert_never(message)
+            return _commanded(state, message, turn)
 
 
 def fallback(state: ExperimentState | None, message: object, turn: Turn) -> ExperimentState | None:
     """An experiment that cannot take a message ends in ERROR, its trials stopped."""
-    if state is None or state.status.final:
+    if state is None:
+        return None
+    if state.status is Status.DELETING:
+        text = f"internal error: {type(message).__name__} could not be processed"
+        return listed(evolve(state, status=Status.DELETE_FAILED, message=text), turn)
+    if state.status.final:
         return state
     if isinstance(message, TrialEnded):
         # The trial says it once, and nothing ends while it counts as open.
@@ -141,6 +133,8 @@ def fallback(state: ExperimentState | None, message: object, turn: Turn) -> Expe
 
 
 def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
+    if message.warm_start is not None:
+        pinned(message.warm_start.uuid, message.experiment_id, turn)
     begun = search.begin(message.plan)
     state = ExperimentState(
         experiment_id=message.experiment_id,
@@ -163,47 +157,94 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         labels=message.labels,
         job_id=message.job_id,
         test_mode=message.test_mode,
+        retention=message.retention,
+        warm_start=message.warm_start,
+        rules=message.rules,
     )
     turn.write_part("definition", definition)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
     state = _carried_out(state, begun, turn)
     if begun.more:
-        state = _continued(state, turn)
-    return _listed(state, turn)
+        state = _expanded(state, turn)
+    return listed(state, turn)
 
 
-_COMMANDED: dict[type, Status] = {
-    ActivateRequested: Status.ACTIVE,
-    PauseRequested: Status.PAUSED,
-    CancelRequested: Status.STOPPING_CANCELED,
-    KillRequested: Status.STOPPING_KILLED,
+def _commanded(state: ExperimentState, message: Command, turn: Turn) -> ExperimentState:
+    if state.status is Status.DELETED:
+        raise Refused("not_found", f"experiment {state.experiment_id} was deleted")
+    match message:
+        case SettingsChanged():
+            return changed(state, message, turn)
+        case ArchiveRequested() | UnarchiveRequested():
+            return archived(state, isinstance(message, ArchiveRequested), turn)
+        case DeleteRequested():
+            return deleted(state, turn)
+        case ContinueRequested():
+            state = continued(state, message, turn)
+            return listed(_expanded(state, turn) if state.search.backlog else state, turn)
+        case KillRequested():
+            return _killed(state, turn)
+        case ActivateRequested() | PauseRequested() | CancelRequested():
+            return _directed(state, message, turn)
+        case _:
+            assert_never(message)
+
+
+_DIRECTED: dict[type, tuple[Status, str]] = {
+    ActivateRequested: (Status.ACTIVE, "activated"),
+    PauseRequested: (Status.PAUSED, "paused"),
+    CancelRequested: (Status.STOPPING_CANCELED, "canceled"),
 }
 
 
-def _commanded(state: ExperimentState, message: object, turn: Turn) -> ExperimentState:
-    wanted = _COMMANDED[type(message)]
+def _directed(
+    state: ExperimentState,
+    message: ActivateRequested | PauseRequested | CancelRequested,
+    turn: Turn,
+) -> ExperimentState:
+    wanted, verb = _DIRECTED[type(message)]
     turn.reply = state.experiment_id
-    ending = state.status.stopping or state.status.final
     if wanted is state.status:
         return state
-    if ending and not wanted.stopping:
-        verb = "activated" if wanted is Status.ACTIVE else "paused"
-        raise Refused(
-            "conflict",
-            f"experiment {state.experiment_id} is {state.status} and can no longer be {verb}",
-        )
-    if ending and (state.status, wanted) != (Status.STOPPING_CANCELED, Status.STOPPING_KILLED):
+    if not (state.status.stopping or state.status.final):
+        return _with_status(state, wanted, turn)
+    if wanted.stopping and not definition_of(turn).rules.cancel_needs_running:
         return state
-    return _with_status(state, wanted, turn)
+    raise Refused(
+        "conflict",
+        f"experiment {state.experiment_id} is {state.status} and can no longer be {verb}",
+    )
 
 
-def _with_status(state: ExperimentState, status: Status, turn: Turn) -> ExperimentState:
+def _killed(state: ExperimentState, turn: Turn) -> ExperimentState:
+    """Stops at once what runs. Where the era has no status for that, a repeat says it again."""
+    turn.reply = state.experiment_id
+    rules = definition_of(turn).rules
+    if state.status.final:
+        if rules.kill_needs_live:
+            text = f"experiment {state.experiment_id} has ended ({state.status})"
+            raise Refused("not_found", f"{text}: nothing of it is left to kill")
+        return state
+    worse = not state.status.stopping or state.status is Status.STOPPING_CANCELED
+    status = rules.killed if worse else state.status
+    forced = rules.killed is not Status.STOPPING_KILLED
+    if status is state.status and not forced:
+        return state
+    return _with_status(state, status, turn, forced=forced)
+
+
+def _with_status(
+    state: ExperimentState, status: Status, turn: Turn, *, forced: bool = False
+) -> ExperimentState:
     """Takes a status, tells every open trial, and ends at once if there is none."""
     turn.because(f"{state.status} to {status}")
-    for summary in _open_trials(state, turn):
-        turn.send(addresses.trial(summary.trial_id), ExperimentStatusChanged(status))
-    return _listed(_finished(evolve(state, status=status), turn), turn)
+    if state.trials_open:
+        for summary in summaries(state.trials, turn):
+            if summary.is_open(state.life):
+                to = addresses.trial(summary.trial_id)
+                turn.send(to, ExperimentStatusChanged(status, forced))
+    return listed(_finished(evolve(state, status=status), turn), turn)
 
 
 _FINAL = {
@@ -220,16 +261,19 @@ def _finished(state: ExperimentState, turn: Turn) -> ExperimentState:
         return state
     turn.because(f"{state.status} to {final}: no trial is left")
     progress = 1.0 if final is Status.COMPLETED else state.progress
-    return evolve(state, status=final, ended_ms=turn.now_ms, progress=progress)
+    if definition_of(turn).rules.progress_cleared:
+        progress = None
+    state = evolve(state, status=final, ended_ms=turn.now_ms, progress=progress)
+    return collected(state, turn)
 
 
-def _continued(state: ExperimentState, turn: Turn) -> ExperimentState:
+def _expanded(state: ExperimentState, turn: Turn) -> ExperimentState:
     """Creates the next trials of the search's backlog."""
     if state.status.stopping or state.status.final:
         return state
     generator = _generator(state, turn)
     key = generator.key
-    plan = _definition(turn).plan
+    plan = definition_of(turn).plan
     expanded = search.expand(plan, state.search, generator, CREATE_MAX)
     if expanded.more:
         turn.send(turn.address, SearchContinued())
@@ -237,15 +281,15 @@ def _continued(state: ExperimentState, turn: Turn) -> ExperimentState:
 
 
 def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentState:
-    """Hands an event to the search and carries out its operations, unless the experiment is
-    stopping.
+    """Hands an event to the search and carries out its operations; while the experiment is
+    stopping, the search only counts.
     """
     if state.status.stopping or state.status.final:
-        return state
+        return evolve(state, search=search.noted(state.search, event))
     generator = _generator(state, turn)
     key = generator.key
     waiting = bool(state.search.backlog)
-    found = search.handle(_definition(turn).plan, state.search, generator, event, CREATE_MAX)
+    found = search.handle(definition_of(turn).plan, state.search, generator, event, CREATE_MAX)
     if found.more and not waiting:
         turn.send(turn.address, SearchContinued())
     return _carried_out(_kept(state, generator, key, turn), found, turn)
@@ -260,11 +304,11 @@ def _kept(state: ExperimentState, generator: Generator, key: bytes, turn: Turn) 
 
 def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> ExperimentState:
     """Turns the search's operations into messages to trials."""
-    definition = _definition(turn)
+    definition = definition_of(turn)
     progress = state.progress
     if not found.state.shutdown:
         # A search that is shut down is over, which is no progress where it failed.
-        progress = max(progress, search.progress(definition.plan, found.state))
+        progress = max(progress or 0.0, search.progress(definition.plan, found.state))
     state = evolve(state, search=found.state, progress=progress)
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:
@@ -282,8 +326,8 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
             case CreateTrial():
                 pass
     for number, assigned in work.items():
-        summary = _summary(number, turn)
-        if summary is not None and not summary.status:
+        summary = open_summary(number, state.life, turn)
+        if summary is not None:
             turn.send(addresses.trial(summary.trial_id), assigned)
     return state if ending is None else _with_status(state, ending, turn)
 
@@ -292,11 +336,9 @@ def _created(
     state: ExperimentState, creates: list[CreateTrial], settings: TrialSettings, turn: Turn
 ) -> ExperimentState:
     ids, trial_ids = take("trial", state.ids, len(creates), turn)
+    settings = replace(settings, max_slots=settings_of(turn).max_slots)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
-        name = f"trials/{operation.trial // SUMMARIES_PER_PART}"
-        known = turn.part(name, Summaries) or Summaries()
-        summary = TrialSummary(trial_id, "", 0.0, None)
-        turn.write_part(name, Summaries((*known.trials, summary)))
+        add_summary(operation.trial, trial_id, turn)
         created = TrialCreated(
             trial_id=trial_id,
             experiment_id=state.experiment_id,
@@ -308,6 +350,7 @@ def _created(
             closed=operation.closed,
             experiment_status=state.status,
             settings=settings,
+            life=state.life,
         )
         turn.send(addresses.trial(trial_id), created)
     return evolve(
@@ -319,14 +362,14 @@ def _created(
 
 
 def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> ExperimentState:
-    summary = _summary(message.number, turn)
-    if summary is None or summary.status:
+    summary = open_summary(message.number, state.life, turn)
+    if summary is None:
         return state
     metric, seen = summary.metric, message.metric
     if seen is not None and (metric is None or _better(state, seen, metric)):
         metric = seen
     units = max(summary.units, message.units)
-    _summarise(message.number, summary._replace(units=units, metric=metric), turn)
+    summarise(message.number, summary._replace(units=units, metric=metric), turn)
     if seen is not None and (state.best_metric is None or _better(state, seen, state.best_metric)):
         state = evolve(state, best_metric=seen, best_trial=summary.trial_id)
     if units == summary.units:
@@ -335,8 +378,8 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
 
 
 def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) -> ExperimentState:
-    summary = _summary(message.number, turn)
-    if summary is None or summary.status:
+    summary = open_summary(message.number, state.life, turn)
+    if summary is None:
         return state
     event = TrialReached(message.number, message.length, message.metric)
     state = _searched(state, event, turn)
@@ -348,8 +391,8 @@ def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) ->
 
 
 def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> ExperimentState:
-    summary = _summary(message.number, turn)
-    if summary is None or summary.status:
+    summary = open_summary(message.number, state.life, turn)
+    if summary is None or message.life != state.life:
         return state
     state = _counted(state, message, turn)
     event: Event
@@ -359,15 +402,16 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
         event = TrialClosed(message.number, summary.units)
     before = state.status
     after = _finished(_searched(state, event, turn), turn)
-    return after if after.status is before else _listed(after, turn)
+    return after if after.status is before else listed(after, turn)
 
 
 def _counted(state: ExperimentState, message: TrialEnded, turn: Turn) -> ExperimentState:
     """Takes note of a trial's end, once."""
-    summary = _summary(message.number, turn)
-    if summary is None or summary.status:
+    summary = open_summary(message.number, state.life, turn)
+    if summary is None or message.life != state.life:
         return state
-    _summarise(message.number, summary._replace(status=message.status), turn)
+    ended = summary._replace(status=message.status, life=state.life)
+    summarise(message.number, ended, turn)
     return evolve(
         state,
         trials_open=state.trials_open - 1,
@@ -381,45 +425,7 @@ def _better(state: ExperimentState, metric: float, than: float) -> bool:
     return metric < than if state.smaller_is_better else metric > than
 
 
-def _definition(turn: Turn) -> Definition:
-    found = turn.part("definition", Definition)
-    assert found is not None
-    return found
-
-
 def _generator(state: ExperimentState, turn: Turn) -> Generator:
     key = turn.part("generator", bytes)
     assert key is not None
     return Generator.restored(key, state.search.position)
-
-
-def _summary(number: int, turn: Turn) -> TrialSummary | None:
-    part = turn.part(f"trials/{number // SUMMARIES_PER_PART}", Summaries)
-    place = number % SUMMARIES_PER_PART
-    return part.trials[place] if part and 0 <= place < len(part.trials) else None
-
-
-def _summarise(number: int, summary: TrialSummary, turn: Turn) -> None:
-    name = f"trials/{number // SUMMARIES_PER_PART}"
-    part = turn.part(name, Summaries)
-    assert part is not None
-    place = number % SUMMARIES_PER_PART
-    trials = (*part.trials[:place], summary, *part.trials[place + 1 :])
-    turn.write_part(name, Summaries(trials))
-
-
-def _open_trials(state: ExperimentState, turn: Turn) -> list[TrialSummary]:
-    if not state.trials_open:
-        return []
-    found: list[TrialSummary] = []
-    for index in range((state.trials - 1) // SUMMARIES_PER_PART + 1):
-        part = turn.part(f"trials/{index}", Summaries)
-        found += [summary for summary in part.trials if not summary.status] if part else []
-    return found
-
-
-def _listed(state: ExperimentState, turn: Turn) -> ExperimentState:
-    """Keeps the experiment's row in the cluster's list; written on changes of status alone."""
-    body = f"{state.status}\n{state.owner}".encode()
-    turn.write_row(LISTING, f"{state.experiment_id:012d}", body)
-    return state

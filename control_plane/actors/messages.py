@@ -8,154 +8,29 @@ their experiment.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from control_plane.actors.lengths import Lengths
-from control_plane.searchers.search import SearchPlan
-
-
-class Status(StrEnum):
-    """Of an experiment and, mirrored, of its trials."""
-
-    ACTIVE = "ACTIVE"
-    PAUSED = "PAUSED"
-    STOPPING_COMPLETED = "STOPPING_COMPLETED"
-    STOPPING_CANCELED = "STOPPING_CANCELED"
-    STOPPING_KILLED = "STOPPING_KILLED"
-    STOPPING_ERROR = "STOPPING_ERROR"
-    COMPLETED = "COMPLETED"
-    CANCELED = "CANCELED"
-    ERROR = "ERROR"
-
-    @property
-    def final(self) -> bool:
-        """Nothing leaves this status."""
-        return self in _FINAL
-
-    @property
-    def stopping(self) -> bool:
-        """On the way to a final status."""
-        return self in _STOPPING
-
-
-_FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR})
-_STOPPING = frozenset(status for status in Status if status.name.startswith("STOPPING"))
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """What a trial needs of its experiment's configuration, the same for all its trials."""
-
-    pool: str
-    slots: int
-    max_restarts: int
-    smaller_is_better: bool
-    lengths: Lengths
-    submitted_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRef:
-    """A complete checkpoint; `path` is relative to the store's root."""
-
-    uuid: str
-    trial_id: int
-    steps_completed: int
-    path: str
-    manifest_sha256: str
-
-
-# To an experiment ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentSubmitted:
-    """Constructor. `config` is the stored configuration, `code_sha256` names the model code."""
-
-    experiment_id: int
-    owner: str
-    name: str
-    config: str
-    code_sha256: str
-    plan: SearchPlan
-    settings: TrialSettings
-    metric: str
-    searcher: str
-    paused: bool
-    description: str = ""
-    labels: tuple[str, ...] = ()
-    job_id: str = ""
-    test_mode: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ActivateRequested:
-    """Command: let its trials run."""
-
-
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
-    """Command: let its trials checkpoint and give up their slots."""
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
-    """Command: end it gracefully."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillRequested:
-    """Command: end it now."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchContinued:
-    """The search has trials to create that did not fit into the last commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialValidated:
-    """Any validation with the searcher's metric; `units` is the trial's training so far."""
-
-    number: int
-    units: float
-    metric: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialLengthReached:
-    """The trial trained to `length` (configured unit) and validated there.
-
-    `closed`: it expects no further length, so it needs no answer.
-    """
-
-    number: int
-    length: int
-    metric: float
-    closed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnded:
-    """The trial is in a final status. `early_exit` is an ExitReason, or "" for an ordinary end."""
-
-    number: int
-    status: Status
-    early_exit: str
-    message: str = ""
-
-
-ExperimentMessage = (
-    ExperimentSubmitted
-    | ActivateRequested
-    | PauseRequested
-    | CancelRequested
-    | KillRequested
-    | SearchContinued
-    | TrialValidated
-    | TrialLengthReached
-    | TrialEnded
-)
+from control_plane.actors.experiment_messages import ActivateRequested as ActivateRequested
+from control_plane.actors.experiment_messages import ArchiveRequested as ArchiveRequested
+from control_plane.actors.experiment_messages import CancelRequested as CancelRequested
+from control_plane.actors.experiment_messages import CollectionEnded as CollectionEnded
+from control_plane.actors.experiment_messages import ContinueRequested as ContinueRequested
+from control_plane.actors.experiment_messages import DeleteRequested as DeleteRequested
+from control_plane.actors.experiment_messages import DeletionContinued as DeletionContinued
+from control_plane.actors.experiment_messages import ExperimentMessage as ExperimentMessage
+from control_plane.actors.experiment_messages import ExperimentSubmitted as ExperimentSubmitted
+from control_plane.actors.experiment_messages import KillRequested as KillRequested
+from control_plane.actors.experiment_messages import PauseRequested as PauseRequested
+from control_plane.actors.experiment_messages import SearchContinued as SearchContinued
+from control_plane.actors.experiment_messages import SettingsChanged as SettingsChanged
+from control_plane.actors.experiment_messages import TrialEnded as TrialEnded
+from control_plane.actors.experiment_messages import TrialLengthReached as TrialLengthReached
+from control_plane.actors.experiment_messages import TrialValidated as TrialValidated
+from control_plane.actors.experiment_messages import UnarchiveRequested as UnarchiveRequested
+from control_plane.actors.records import CheckpointRef as CheckpointRef
+from control_plane.actors.records import Retention as Retention
+from control_plane.actors.records import Status as Status
+from control_plane.actors.records import TrialSettings as TrialSettings
+from control_plane.actors.slots import OPEN, Availability
 
 # To a trial ---------------------------------------------------------------------------------------
 
@@ -174,6 +49,65 @@ class TrialCreated:
     closed: bool
     experiment_status: Status
     settings: TrialSettings
+    life: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialContinued:
+    """The experiment goes on, in the given life of it, and this trial with it, from its latest
+    checkpoint and with restarts to spare. `length` as in TrialCreated; None: as before.
+    """
+
+    life: int
+    settings: TrialSettings
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialKillRequested:
+    """Command: end this trial alone, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsLimited:
+    """The experiment's new max_slots."""
+
+    max_slots: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationOverdue:
+    """The allocation of this epoch was told to stop, has saved its work and is still there."""
+
+    epoch: int
+
+
+# Checkpoints in one message of the collector: each is a part and two rows of a commit, which holds
+# 100 operations with whatever mail it folds.
+COLLECTED_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsUnwanted:
+    """Command of the collector: let go of these, at most COLLECTED_MAX. The reply is the tuple of
+    those that are DELETING now; pinned ones and the newest of a trial that has not ended stay.
+    `instead`: the newest one that is left, "" if there is none.
+    """
+
+    uuids: tuple[str, ...]
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFilesDeleted:
+    """The files of these are gone; at most COLLECTED_MAX."""
+
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDeleted:
+    """The experiment is deleted, and everything the trial left is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +122,10 @@ class WorkAssigned:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatusChanged:
-    """The experiment's new status."""
+    """The experiment's new status. `forced`: what runs is to be stopped at once."""
 
     status: Status
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +211,13 @@ class AllocationExited:
 
 TrialMessage = (
     TrialCreated
+    | TrialContinued
+    | TrialKillRequested
+    | SlotsLimited
+    | TerminationOverdue
+    | CheckpointsUnwanted
+    | CheckpointFilesDeleted
+    | TrialDeleted
     | WorkAssigned
     | ExperimentStatusChanged
     | SlotsAssigned
@@ -301,24 +243,38 @@ class PoolConfigured:
 
 @dataclass(frozen=True, slots=True)
 class SlotsRequested:
-    """A trial wants `slots` slots for its allocation `epoch`; `ticket` orders the queue."""
+    """A trial wants `slots` slots for its allocation `epoch`; `ticket` orders the queue.
+
+    `group` is its experiment's id, 0 for none, which may hold `max_slots` slots, None: any number.
+    """
 
     trial_id: int
     epoch: int
     slots: int
     ticket: str
+    group: int = 0
+    max_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimited:
+    """An experiment's limit was changed while it ran: the latest word on a group counts."""
+
+    group: int
+    max_slots: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsReleased:
     """The allocation needs its slots or its place in the queue no more. `agent` is "" while
-    queued.
+    queued; `group` as in the request.
     """
 
     trial_id: int
     epoch: int
     ticket: str
     agent: str
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +284,16 @@ class AgentJoined:
     agent: str
     epoch: int
     slots: tuple[int, ...]
+    availability: Availability = OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAvailabilityChanged:
+    """Other slots of the agent take work than before."""
+
+    agent: str
+    epoch: int
+    availability: Availability
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +320,10 @@ class SchedulingContinued:
 PoolMessage = (
     PoolConfigured
     | SlotsRequested
+    | GroupLimited
     | SlotsReleased
     | AgentJoined
+    | AgentAvailabilityChanged
     | AgentLost
     | AuditFound
     | SchedulingContinued
@@ -400,4 +368,28 @@ class AgentDeclaredLost:
     epoch: int
 
 
-AgentMessage = AgentEnrolled | AllocationPlaced | AllocationRemoved | AgentDeclaredLost
+@dataclass(frozen=True, slots=True)
+class AgentEnableRequested:
+    """Command: the agent, or its slot `slot`, takes work again."""
+
+    slot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDisableRequested:
+    """Command: the agent, or its slot `slot`, takes no work. What runs on the agent leaves now, or
+    with `drain` when it is done; a slot is left now.
+    """
+
+    slot: int | None = None
+    drain: bool = False
+
+
+AgentMessage = (
+    AgentEnrolled
+    | AllocationPlaced
+    | AllocationRemoved
+    | AgentDeclaredLost
+    | AgentEnableRequested
+    | AgentDisableRequested
+)

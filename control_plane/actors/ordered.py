@@ -46,10 +46,13 @@ class Ordered:
             return None
         return dict(self._leaf(leaves[position][1])).get(key)
 
-    def items(self) -> Iterator[tuple[str, object]]:
-        """Entries in key order; leaves are read as the iteration reaches them."""
-        for _, number in self._directory().leaves:
-            yield from self._leaf(number)
+    def items(self, first: str = "") -> Iterator[tuple[str, object]]:
+        """Entries from `first` on in key order; leaves are read as the iteration reaches them."""
+        leaves = self._directory().leaves
+        for _, number in leaves[max(0, _position(leaves, first)) :]:
+            for entry in self._leaf(number):
+                if entry[0] >= first:
+                    yield entry
 
     def put(self, key: str, value: object) -> None:
         """Sets `key` to `value`."""

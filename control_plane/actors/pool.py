@@ -1,17 +1,17 @@
-"""The resource pool: the queue, the agents and their slots, who runs where.
+"""The resource pool: who waits, the agents and their slots, who runs where.
 
-The queue and the agents are ordered maps in parts, so that a decision writes as much for a queue
+Who waits and the agents are ordered maps in parts, so that a decision writes as much for a queue
 of ten thousand as for one of ten. Messages only record what changed; the scheduler runs once at
 the end of a fold.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.messages import (
+    AgentAvailabilityChanged,
     AgentDeclaredLost,
     AgentJoined,
     AgentLost,
@@ -20,8 +20,10 @@ from control_plane.actors.messages import (
     AllocationPlaced,
     AllocationRemoved,
     AuditFound,
+    GroupLimited,
     PoolConfigured,
     PoolMessage,
+    PreemptionRequested,
     SchedulingContinued,
     SlotsAssigned,
     SlotsReleased,
@@ -30,18 +32,27 @@ from control_plane.actors.messages import (
 from control_plane.actors.ordered import Ordered
 from control_plane.actors.slots import AGENTS_PER_PART, Agents, AgentSlots
 from control_plane.actors.step import Turn
+from control_plane.actors.waiting import Waiting
 from control_plane.evolve import evolve
 from control_plane.scheduling import fifo
-from control_plane.scheduling.model import Capacity, Request
+from control_plane.scheduling.model import Capacity, Request, Start
+from control_plane.scheduling.turns import in_turn
 
 POOLS = "pools"
 # Starts in one commit: each is mail to a trial, which spills over into parts of the outbox.
 STARTS_MAX = 256
+# Parts that starts may touch before the commit is full: the last start adds up to 8, a fold may
+# have used 60 of a commit's 100 operations, and a spilled outbox takes a few.
+STARTED_PARTS_MAX = 26
 
 
 @dataclass(frozen=True)
 class PoolState:
-    """The head: sums over the parts. `unscheduled`: something changed since the last plan."""
+    """The head: sums over the parts. `unscheduled`: something changed since the last plan.
+
+    `slots`: those that are free or held; `started` numbers the starts of allocations in groups;
+    `waits`: why the first in the queue waits, or why nobody is in it.
+    """
 
     name: str
     agents: int = 0
@@ -51,6 +62,7 @@ class PoolState:
     running: int = 0
     unscheduled: bool = False
     waits: str = ""
+    started: int = 0
 
 
 def step(state: PoolState | None, message: PoolMessage, turn: Turn) -> PoolState | None:
@@ -66,10 +78,10 @@ def step(state: PoolState | None, message: PoolMessage, turn: Turn) -> PoolState
             return _requested(state, message, turn)
         case SlotsReleased():
             return _released(state, message, turn)
-        case AgentJoined():
-            return _joined(state, message, turn)
-        case AgentLost():
-            return _lost(state, message, turn)
+        case GroupLimited():
+            return _limited(state, message, turn)
+        case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
+            return _of_agent(state, message, turn)
         case SchedulingContinued():
             return state
         case AuditFound():
@@ -98,9 +110,9 @@ def fallback(state: PoolState | None, message: object, turn: Turn) -> PoolState 
     return state
 
 
-def queue_of(turn: Turn) -> Ordered:
-    """Queued allocations by ticket: (allocation, slots)."""
-    return Ordered(turn, "queue")
+def waiting_in(turn: Turn) -> Waiting:
+    """Who waits in the pool."""
+    return Waiting(turn)
 
 
 def agents_of(turn: Turn) -> Agents:
@@ -110,34 +122,79 @@ def agents_of(turn: Turn) -> Agents:
 
 def _requested(state: PoolState, message: SlotsRequested, turn: Turn) -> PoolState:
     allocation = f"{message.trial_id}.{message.epoch}"
-    queue_of(turn).put(message.ticket, (allocation, message.slots))
+    waiting = waiting_in(turn)
+    waiting.add(Request(allocation, message.slots, message.ticket, message.group))
+    if message.group:
+        over = waiting.heed(message.group, message.max_slots)
+        _preempt(message.group, message.max_slots, over, turn)
     return evolve(state, queued=state.queued + 1, unscheduled=True)
 
 
+def _limited(state: PoolState, message: GroupLimited, turn: Turn) -> PoolState:
+    over = waiting_in(turn).limit(message.group, message.max_slots)
+    _preempt(message.group, message.max_slots, over, turn)
+    return evolve(state, unscheduled=True)
+
+
+def _preempt(group: int, max_slots: int | None, over: int, turn: Turn) -> None:
+    """Asks the group's youngest allocations to leave until it has `over` slots less. Those that
+    were asked before are the youngest still, and asked again, since nobody starts meanwhile.
+    """
+    if over <= 0:
+        return
+    held = [
+        (start, name, len(agent.running[name]))
+        for _, agent in agents_of(turn).items()
+        for name, (of, start) in agent.groups.items()
+        if of == group
+    ]
+    for _, name, slots in sorted(held, reverse=True):
+        if over <= 0:
+            break
+        trial_id, epoch = parse_allocation(name)
+        reason = f"experiment {group} may have {max_slots} slots at most now"
+        turn.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason))
+        turn.because(f"{name} is preempted: {reason}")
+        over -= slots
+
+
 def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState:
-    """Takes the allocation out of the queue or off its agent; a repeat finds nothing.
+    """Takes the allocation off its agent or lets it wait no longer; a repeat finds nothing.
 
     A trial that withdraws may not know yet that it was placed, so its release names no agent.
     """
     allocation = f"{message.trial_id}.{message.epoch}"
-    queue = queue_of(turn)
-    queued = queue.get(message.ticket)
-    if isinstance(queued, list | tuple) and queued[0] == allocation:
-        queue.remove(message.ticket)
-        return evolve(state, queued=state.queued - 1, unscheduled=True)
-    agents = agents_of(turn)
+    agents, waiting = agents_of(turn), waiting_in(turn)
     known = agents.get(message.agent) if message.agent else None
-    candidates = [(message.agent, known)] if known else agents.items()
-    for name, slots in candidates:
-        if allocation in slots.running:
-            agents.put(name, slots.releasing(allocation))
-            removed = AllocationRemoved(message.trial_id, message.epoch)
-            turn.send(addresses.agent(name), removed)
-            freed = len(slots.running[allocation])
-            return evolve(
-                state, free=state.free + freed, running=state.running - 1, unscheduled=True
-            )
-    return state
+    if known is not None and allocation in known.running:
+        return _freed(state, message.agent, allocation, turn)
+    if waiting.remove(Request(allocation, 0, message.ticket, message.group)):
+        return evolve(state, queued=state.queued - 1, unscheduled=True)
+    holder = next((name for name, agent in agents.items() if allocation in agent.running), None)
+    return state if holder is None else _freed(state, holder, allocation, turn)
+
+
+def _freed(state: PoolState, agent: str, allocation: str, turn: Turn) -> PoolState:
+    """Takes the allocation off the agent that has it."""
+    agents = agents_of(turn)
+    before = agents.get(agent)
+    assert before is not None
+    after = before.releasing(allocation)
+    agents.put(agent, after)
+    waiting_in(turn).free(before.group_of(allocation), len(before.running[allocation]))
+    turn.send(addresses.agent(agent), AllocationRemoved(*parse_allocation(allocation)))
+    return _recounted(state, before, after)
+
+
+def _recounted(state: PoolState, before: AgentSlots, after: AgentSlots) -> PoolState:
+    """The sums after a change of one agent."""
+    return evolve(
+        state,
+        slots=state.slots + after.total - before.total,
+        free=state.free + len(after.free) - len(before.free),
+        running=state.running + len(after.running) - len(before.running),
+        unscheduled=True,
+    )
 
 
 def _audited(state: PoolState, message: AuditFound, turn: Turn) -> PoolState:
@@ -147,28 +204,61 @@ def _audited(state: PoolState, message: AuditFound, turn: Turn) -> PoolState:
     return state
 
 
+def _of_agent(
+    state: PoolState, message: AgentJoined | AgentAvailabilityChanged | AgentLost, turn: Turn
+) -> PoolState:
+    match message:
+        case AgentJoined():
+            return _joined(state, message, turn)
+        case AgentAvailabilityChanged():
+            return _reopened(state, message, turn)
+        case AgentLost():
+            return _lost(state, message, turn)
+
+
 def _joined(state: PoolState, message: AgentJoined, turn: Turn) -> PoolState:
     """An agent's new session: its slots, with what runs on those that remain."""
     agents = agents_of(turn)
     before = agents.get(message.agent)
     if before is not None and before.epoch >= message.epoch:
         return state
-    running = dict(before.running) if before else {}
-    for allocation, held in list(running.items()):
-        if not set(held) <= set(message.slots):
-            _lose(allocation, message.agent, "it came back without the slot", turn)
-            del running[allocation]
-    after = AgentSlots(message.epoch, message.slots, running)
-    agents.put(message.agent, after)
+    is_new = before is None
     before = before or AgentSlots(0, ())
-    return evolve(
-        state,
-        agents=state.agents + (before.epoch == 0),
-        slots=state.slots + len(after.slots) - len(before.slots),
-        free=state.free + len(after.free) - len(before.free),
-        running=state.running + len(after.running) - len(before.running),
-        unscheduled=True,
+    gone = [name for name, held in before.running.items() if not set(held) <= {*message.slots}]
+    after = before
+    for allocation in gone:
+        _lose(before, allocation, message.agent, "it came back without the slot", turn)
+        after = after.releasing(allocation)
+    after = replace(
+        after, epoch=message.epoch, slots=message.slots, availability=message.availability
     )
+    agents.put(message.agent, after)
+    _send_away(message.agent, after, turn)
+    return _recounted(evolve(state, agents=state.agents + is_new), before, after)
+
+
+def _reopened(state: PoolState, message: AgentAvailabilityChanged, turn: Turn) -> PoolState:
+    """Other slots of an agent take work than before."""
+    agents = agents_of(turn)
+    before = agents.get(message.agent)
+    if before is None or before.epoch != message.epoch:
+        return state
+    after = replace(before, availability=message.availability)
+    agents.put(message.agent, after)
+    _send_away(message.agent, after, turn)
+    return _recounted(state, before, after)
+
+
+def _send_away(name: str, agent: AgentSlots, turn: Turn) -> None:
+    """Asks for what runs on slots that are to be left."""
+    for allocation in agent.unwelcome:
+        trial_id, epoch = parse_allocation(allocation)
+        reason = (
+            f"agent {name} was disabled"
+            if not agent.availability.enabled
+            else (f"a slot of agent {name} was disabled")
+        )
+        turn.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason))
 
 
 def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
@@ -177,67 +267,61 @@ def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
     if known is None or known.epoch != message.epoch:
         return state
     for allocation in sorted(known.running):
-        _lose(allocation, message.agent, message.reason, turn)
+        _lose(known, allocation, message.agent, message.reason, turn)
     turn.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
     agents.remove(message.agent)
-    return evolve(
-        state,
-        agents=state.agents - 1,
-        slots=state.slots - len(known.slots),
-        free=state.free - len(known.free),
-        running=state.running - len(known.running),
-        unscheduled=True,
-    )
+    return _recounted(evolve(state, agents=state.agents - 1), known, AgentSlots(0, ()))
 
 
-def _lose(allocation: str, agent: str, reason: str, turn: Turn) -> None:
+def _lose(slots: AgentSlots, allocation: str, agent: str, reason: str, turn: Turn) -> None:
     trial_id, epoch = parse_allocation(allocation)
+    waiting_in(turn).free(slots.group_of(allocation), len(slots.running[allocation]))
     turn.send(addresses.trial(trial_id), AllocationLost(epoch, f"agent {agent} was lost: {reason}"))
     turn.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
 
 
 def _scheduled(state: PoolState, turn: Turn) -> PoolState:
-    queue, agents = queue_of(turn), agents_of(turn)
-    tickets: dict[str, str] = {}
+    waiting, agents = waiting_in(turn), dict(agents_of(turn).items())
     capacities = [
-        Capacity(name, len(slots.slots), len(slots.free)) for name, slots in agents.items()
+        Capacity(name, agent.total, len(agent.free))
+        for name, agent in agents.items()
+        if agent.takes_work
     ]
-    requests = islice(_requests(queue, tickets), STARTS_MAX)
-    plan = fifo.plan(requests, capacities)
-    free = state.free
+    plan = fifo.plan(islice(in_turn(waiting.lines()), STARTS_MAX), capacities)
+    done = 0
     for start in plan.starts:
-        allocation = start.request.allocation
-        before = agents.get(start.agent)
-        assert before is not None
-        after = before.placing(allocation, start.request.slots)
-        agents.put(start.agent, after)
-        queue.remove(tickets[allocation])
-        trial_id, epoch = parse_allocation(allocation)
-        held = after.running[allocation]
-        turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, start.agent, held))
-        turn.send(addresses.agent(start.agent), AllocationPlaced(trial_id, epoch, held))
-        free -= len(held)
-    if plan.waits:
-        turn.because(plan.waits)
-    more = len(plan.starts) == STARTS_MAX
+        if len(turn.parts) > STARTED_PARTS_MAX:
+            break
+        state = _started(state, start, agents, turn)
+        done += 1
+    more = done == STARTS_MAX or done < len(plan.starts)
     if more:
         turn.send(turn.address, SchedulingContinued())
-    return evolve(
-        state,
-        unscheduled=more,
-        free=free,
-        queued=state.queued - len(plan.starts),
-        running=state.running + len(plan.starts),
-        waits=plan.waits,
-    )
+    waits = plan.waits
+    if not (waits or more) and state.queued:
+        waits = waiting.first_held_back()
+    if waits:
+        turn.because(waits)
+    return evolve(state, unscheduled=more, waits=waits)
 
 
-def _requests(queue: Ordered, tickets: dict[str, str]) -> Iterator[Request]:
-    for ticket, value in queue.items():
-        assert isinstance(value, list | tuple)
-        allocation, slots = value
-        tickets[allocation] = ticket
-        yield Request(allocation, slots)
+def _started(
+    state: PoolState, start: Start, agents: dict[str, AgentSlots], turn: Turn
+) -> PoolState:
+    """Gives a request its slots; `agents` follow."""
+    request = start.request
+    trial_id, epoch = parse_allocation(request.allocation)
+    number = state.started + (request.group > 0)
+    before = agents[start.agent]
+    after = before.placing(request.allocation, request.slots, request.group, number)
+    agents[start.agent] = after
+    agents_of(turn).put(start.agent, after)
+    waiting_in(turn).start(request)
+    held = after.running[request.allocation]
+    turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, start.agent, held))
+    turn.send(addresses.agent(start.agent), AllocationPlaced(trial_id, epoch, held))
+    counted = _recounted(state, before, after)
+    return evolve(counted, queued=state.queued - 1, started=number)
 
 
 def parse_allocation(allocation: str) -> tuple[int, int]:

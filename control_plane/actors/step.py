@@ -38,13 +38,13 @@ class RowSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteRow:
-    """Writes a row outside the actor. With `seen` it is a guard: the commit fails if the row
-    moved on.
+    """Writes a row outside the actor, or removes it where `body` is None. With `seen` it is a
+    guard: the commit fails if the row moved on.
     """
 
     partition: str
     sort: str
-    body: bytes
+    body: bytes | None
     seen: RowSeen | None = None
 
 
@@ -108,7 +108,7 @@ class Turn:
         self.parts[name] = value
 
     def write_row(
-        self, partition: str, sort: str, body: bytes, *, seen: RowSeen | None = None
+        self, partition: str, sort: str, body: bytes | None, *, seen: RowSeen | None = None
     ) -> None:
         """Writes a row outside the actor; see WriteRow."""
         self.rows.append(WriteRow(partition, sort, body, seen))

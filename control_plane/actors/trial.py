@@ -6,149 +6,125 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 `max_restarts` ends it, a loss of its machine never does.
 """
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from sys import float_info
+from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.messages import (
     AllocationExited,
     AllocationLost,
-    CheckpointRef,
+    CheckpointFilesDeleted,
     CheckpointReported,
+    CheckpointsUnwanted,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
+    SlotsLimited,
     SlotsReleased,
     SlotsRequested,
     Status,
+    TerminationOverdue,
+    TrialContinued,
     TrialCreated,
+    TrialDeleted,
     TrialEnded,
-    TrialLengthReached,
+    TrialKillRequested,
     TrialMessage,
-    TrialSettings,
-    TrialValidated,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.step import Turn
+from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_checkpoints import CHECKPOINTS as CHECKPOINTS
+from control_plane.actors.trial_checkpoints import CheckpointRecord as CheckpointRecord
+from control_plane.actors.trial_checkpoints import condemned, files_deleted
+from control_plane.actors.trial_state import Allocation as Allocation
+from control_plane.actors.trial_state import AllocationState as AllocationState
+from control_plane.actors.trial_state import TrialState as TrialState
+from control_plane.actors.trial_state import Wish as Wish
+from control_plane.actors.trial_training import batches_of, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
-CHECKPOINTS = "checkpoints"
 # Times in a row that a trial may give up its slots unasked without having trained a batch.
 STALLS_MAX = 20
 
-
-class AllocationState(StrEnum):
-    """How far an allocation has come; it never goes back."""
-
-    PENDING = "PENDING"
-    ASSIGNED = "ASSIGNED"
-    PULLING = "PULLING"
-    STARTING = "STARTING"
-    RUNNING = "RUNNING"
-
-
 _PROGRESS = tuple(AllocationState)
+_WORSE = (
+    Status.STOPPING_COMPLETED,
+    Status.STOPPING_CANCELED,
+    Status.STOPPING_KILLED,
+    Status.STOPPING_ERROR,
+)
 
 
-class Wish(StrEnum):
-    """What the trial wants of its running allocation."""
-
-    RUN = "run"
-    PREEMPT = "preempt"
-    KILL = "kill"
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the pool's queue; `agent` is "" while queued.
-    """
-
-    ticket: str
-    state: AllocationState = AllocationState.PENDING
-    agent: str = ""
-    slots: tuple[int, ...] = ()
-    wish: Wish = Wish.RUN
-    wish_reason: str = ""
-    from_steps: int = 0
-
-
-@dataclass(frozen=True)
-class TrialState:
-    """The head. Lengths are in batches except `length_units`; `revision` counts changes of
-    directives; `metric` is of the last validation, at `metric_steps`.
-    """
-
-    trial_id: int
-    experiment_id: int
-    number: int
-    hparams: Mapping[str, object]
-    seed: int
-    settings: TrialSettings
-    created_ms: int
-    experiment_status: Status
-    status: Status = Status.ACTIVE
-    length_units: int | None = None
-    length: int | None = None
-    closed: bool = False
-    reached: int = 0
-    answered: int = 0
-    steps: int = 0
-    metric: float | None = None
-    metric_steps: int | None = None
-    best_metric: float | None = None
-    restarts: int = 0
-    losses: int = 0
-    stalls: int = 0
-    checkpoint: CheckpointRef | None = None
-    epoch: int = 0
-    revision: int = 1
-    allocation: Allocation | None = None
-    early_exit: str = ""
-    ended_ms: int | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """A complete checkpoint, kept as a part `checkpoint/UUID` of its trial."""
-
-    checkpoint: CheckpointRef
-    size_bytes: int
-    files: int
-    metric: float | None
-    created_ms: int
-    metadata: Mapping[str, object] = field(default_factory=dict)
+AllocationMessage = (
+    SlotsAssigned
+    | PreemptionRequested
+    | AllocationLost
+    | ContainerStateReported
+    | EarlyExitReported
+    | AllocationExited
+    | ValidationReported
+    | LengthReported
+    | CheckpointReported
+    | TerminationOverdue
+)
 
 
 def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialState | None:
     """Folds one message."""
     if isinstance(message, TrialCreated):
         return _created(message, turn) if state is None else state
-    if state is None or state.status.final:
-        return state
+    if state is None or state.deleted:
+        return _gone(state, message)
+    match message:
+        case CheckpointsUnwanted():
+            return condemned(state, message, turn)
+        case CheckpointFilesDeleted():
+            return files_deleted(state, message, turn)
+        case TrialKillRequested():
+            return _killed(state, turn)
+        case TrialContinued():
+            return _continued(state, message, turn)
+        case TrialDeleted():
+            return _deleted(state)
+        case _:
+            return state if state.status.final else _while_open(state, message, turn)
+
+
+def _while_open(
+    state: TrialState,
+    message: WorkAssigned | ExperimentStatusChanged | SlotsLimited | AllocationMessage,
+    turn: Turn,
+) -> TrialState:
     match message:
         case WorkAssigned():
             return _work_assigned(state, message, turn)
         case ExperimentStatusChanged():
-            return _experiment_changed(state, message.status, turn)
-        case _ if message.epoch != state.epoch or state.allocation is None:
-            return state
+            return _experiment_changed(state, message, turn)
+        case SlotsLimited():
+            settings = replace(state.settings, max_slots=message.max_slots)
+            return evolve(state, settings=settings)
+        case _:
+            return _of_allocation(state, message, turn)
+
+
+def _of_allocation(state: TrialState, message: AllocationMessage, turn: Turn) -> TrialState:
+    if message.epoch != state.epoch or state.allocation is None:
+        return state
+    match message:
         case SlotsAssigned() | PreemptionRequested() | AllocationLost():
             return _by_pool(state, state.allocation, message, turn)
         case ContainerStateReported() | EarlyExitReported() | AllocationExited():
             return _by_agent(state, state.allocation, message, turn)
         case ValidationReported() | LengthReported() | CheckpointReported():
-            return _by_training(state, message, turn)
+            _mind_termination(state, message, turn)
+            return reported(state, message, turn)
+        case TerminationOverdue():
+            return _overdue(state, state.allocation)
         case _:
             assert_never(message)
 
@@ -169,7 +145,15 @@ def wants_slots(state: TrialState) -> bool:
     """Whether the trial should run if there are slots for it."""
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
+    if state.killed:
+        return False
     return state.length is not None and state.length > state.reached
+
+
+def _gone(state: TrialState | None, message: TrialMessage) -> TrialState | None:
+    if state is not None and isinstance(message, TrialKillRequested):
+        raise Refused("not_found", f"trial {state.trial_id} was deleted with its experiment")
+    return state
 
 
 def _initial(message: TrialCreated, turn: Turn) -> TrialState:
@@ -183,8 +167,9 @@ def _initial(message: TrialCreated, turn: Turn) -> TrialState:
         created_ms=turn.now_ms,
         experiment_status=message.experiment_status,
         length_units=message.length,
-        length=_batches(message.settings, message.hparams, message.length),
+        length=batches_of(message.settings, message.hparams, message.length),
         closed=message.closed,
+        life=message.life,
     )
 
 
@@ -204,14 +189,65 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
         revision=state.revision + 1,
     )
     if message.length is not None:
-        length = _batches(state.settings, state.hparams, message.length)
+        length = batches_of(state.settings, state.hparams, message.length)
         state = evolve(state, length_units=message.length, length=length)
     return _next(state, turn)
 
 
-def _experiment_changed(state: TrialState, status: Status, turn: Turn) -> TrialState:
-    state = evolve(state, experiment_status=status)
+def _experiment_changed(
+    state: TrialState, message: ExperimentStatusChanged, turn: Turn
+) -> TrialState:
+    """Follows its experiment; what is stopping already only takes what is worse."""
+    if _is_followed(state.experiment_status, message.status):
+        state = evolve(state, experiment_status=message.status)
+    return _next(evolve(state, killed=state.killed or message.forced), turn)
+
+
+def _is_followed(before: Status, status: Status) -> bool:
+    if not before.stopping:
+        return not status.final
+    return status.stopping and _WORSE.index(status) > _WORSE.index(before)
+
+
+def _killed(state: TrialState, turn: Turn) -> TrialState:
+    """Ends this trial alone; one that has ended is left as it is."""
+    turn.reply = state.trial_id
+    if state.status.final or state.killed:
+        return state
+    turn.because("killed")
+    return _next(evolve(state, killed=True), turn)
+
+
+def _continued(state: TrialState, message: TrialContinued, turn: Turn) -> TrialState:
+    """Goes on from the latest checkpoint, in a later life of the experiment than it ended in."""
+    if not state.status.final or message.life <= state.life:
+        return state
+    turn.because(f"{state.status} to {Status.ACTIVE}: the experiment goes on")
+    state = evolve(
+        state,
+        status=Status.ACTIVE,
+        experiment_status=Status.ACTIVE,
+        settings=message.settings,
+        life=message.life,
+        restarts=0,
+        stalls=0,
+        killed=False,
+        early_exit="",
+        ended_ms=None,
+        message="",
+        steps=state.checkpoint.steps_completed if state.checkpoint else 0,
+    )
+    if message.length is not None:
+        length = batches_of(state.settings, state.hparams, message.length)
+        state = evolve(state, length_units=message.length, length=length)
     return _next(state, turn)
+
+
+def _deleted(state: TrialState) -> TrialState:
+    """Leaves a head that says that there was such a trial; one that still runs is none of it."""
+    if not state.status.final:
+        return state
+    return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
 
 
 def _next(state: TrialState, turn: Turn) -> TrialState:
@@ -220,19 +256,22 @@ def _next(state: TrialState, turn: Turn) -> TrialState:
     """
     allocation = state.allocation
     if allocation is None:
-        if state.experiment_status.stopping:
+        if state.killed or state.experiment_status.stopping:
             return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
         if state.closed and (state.length is None or state.reached >= state.length):
             return _ended(state, Status.COMPLETED, None, turn)
         return _requested(state, turn) if wants_slots(state) else state
-    if state.experiment_status is Status.ACTIVE:
+    if state.experiment_status is Status.ACTIVE and not state.killed:
         return state
     if allocation.state is AllocationState.PENDING:
         turn.because("withdrawn from the queue")
         return _released(state, allocation, turn)
     killed = state.experiment_status in (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
-    wish = Wish.KILL if killed else Wish.PREEMPT
-    return _wishing(state, allocation, wish, f"the experiment is {state.experiment_status}")
+    if state.killed or killed:
+        reason = "killed" if state.killed else f"the experiment is {state.experiment_status}"
+        return _wishing(state, allocation, Wish.KILL, reason)
+    reason = f"the experiment is {state.experiment_status}"
+    return _wishing(state, allocation, Wish.PREEMPT, reason)
 
 
 def _requested(state: TrialState, turn: Turn) -> TrialState:
@@ -242,7 +281,14 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
     ticket = f"{submitted:014d}.{turn.now_ms:014d}.{state.trial_id:012d}"
     turn.send(
         addresses.pool(state.settings.pool),
-        SlotsRequested(state.trial_id, epoch, state.settings.slots, ticket),
+        SlotsRequested(
+            trial_id=state.trial_id,
+            epoch=epoch,
+            slots=state.settings.slots,
+            ticket=ticket,
+            group=state.experiment_id,
+            max_slots=state.settings.max_slots,
+        ),
     )
     return evolve(
         state,
@@ -264,8 +310,7 @@ def _by_pool(
             return _assigned(state, allocation, message)
         case PreemptionRequested(reason=reason):
             return _wishing(state, allocation, Wish.PREEMPT, reason)
-        case AllocationLost(reason=reason):
-            turn.because(f"allocation {state.trial_id}.{state.epoch} was lost: {reason}")
+        case AllocationLost():
             return _released(evolve(state, losses=state.losses + 1), allocation, turn)
 
 
@@ -284,18 +329,19 @@ def _by_agent(
             return _exited(state, allocation, message, turn)
 
 
-def _by_training(
-    state: TrialState,
-    message: ValidationReported | LengthReported | CheckpointReported,
-    turn: Turn,
-) -> TrialState:
-    match message:
-        case ValidationReported():
-            return _validated(state, message, turn)
-        case LengthReported():
-            return _reached(state, message, turn)
-        case CheckpointReported():
-            return _checkpointed(state, message, turn)
+def _mind_termination(state: TrialState, message: AllocationMessage, turn: Turn) -> None:
+    """One that has saved its work after it was told to stop has nothing left to do but end."""
+    allocation, patience_ms = state.allocation, state.settings.terminate_ms
+    if allocation is None or allocation.wish is not Wish.PREEMPT or patience_ms is None:
+        return
+    if isinstance(message, CheckpointReported):
+        turn.set_timer(turn.now_ms + patience_ms, TerminationOverdue(state.epoch))
+
+
+def _overdue(state: TrialState, allocation: Allocation) -> TrialState:
+    if allocation.wish is not Wish.PREEMPT:
+        return state
+    return _wishing(state, allocation, Wish.KILL, "it did not end when it was told to")
 
 
 def _assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
@@ -328,66 +374,9 @@ def _wishing(state: TrialState, allocation: Allocation, wish: Wish, reason: str)
     return evolve(state, allocation=wishing, revision=state.revision + 1)
 
 
-def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
-    steps = max(state.steps, message.steps)
-    best = state.best_metric
-    if message.metric is not None:
-        smaller = state.settings.smaller_is_better
-        if best is None or (message.metric < best if smaller else message.metric > best):
-            best = message.metric
-    _measure_checkpoint(state, message, turn)
-    validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
-    turn.send(addresses.experiment(state.experiment_id), validated)
-    return evolve(
-        state,
-        steps=steps,
-        metric=message.metric,
-        metric_steps=message.steps,
-        best_metric=best,
-    )
-
-
-def _measure_checkpoint(state: TrialState, message: ValidationReported, turn: Turn) -> None:
-    """A checkpoint's metric is that of the validation at its step, which may come after it."""
-    if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
-        return
-    name = f"checkpoint/{state.checkpoint.uuid}"
-    record = turn.part(name, CheckpointRecord)
-    if record is not None:
-        turn.write_part(name, dataclasses.replace(record, metric=message.metric))
-
-
-def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialState:
-    """The operation is done, once: after a rollback the search does not see it again."""
-    if state.length is None or message.length != state.length or message.length <= state.reached:
-        return state
-    assert state.length_units is not None
-    metric = message.metric
-    if metric is None:
-        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
-    reached = TrialLengthReached(state.number, state.length_units, metric, state.closed)
-    turn.send(addresses.experiment(state.experiment_id), reached)
-    return evolve(state, reached=message.length, steps=max(state.steps, message.length))
-
-
-def _checkpointed(state: TrialState, message: CheckpointReported, turn: Turn) -> TrialState:
-    checkpoint = message.checkpoint
-    metric = state.metric if state.metric_steps == checkpoint.steps_completed else None
-    record = CheckpointRecord(
-        checkpoint, message.size_bytes, message.files, metric, turn.now_ms, message.metadata
-    )
-    turn.write_part(f"checkpoint/{checkpoint.uuid}", record)
-    turn.write_row(CHECKPOINTS, checkpoint.uuid, b"%d" % state.trial_id)
-    newest = state.checkpoint
-    if newest is not None and newest.steps_completed > checkpoint.steps_completed:
-        return state
-    return evolve(state, checkpoint=checkpoint, steps=max(state.steps, checkpoint.steps_completed))
-
-
 def _exited(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
-    turn.because(f"allocation {state.trial_id}.{state.epoch} exited: {message.reason}")
     if state.early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
         return _ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
@@ -397,7 +386,7 @@ def _exited(
         return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
     if message.reason in ("preempted", "idle"):
         return _yielded(state, allocation, turn)
-    if allocation.wish is Wish.KILL and state.experiment_status.stopping:
+    if allocation.wish is Wish.KILL and (state.killed or state.experiment_status.stopping):
         return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
     if message.reason in ("lost", "killed"):
         # Nobody here asked for a kill: its agent was stopped.
@@ -428,8 +417,11 @@ def _failed(
         # It was asked to stop and did not make it: no failure of its own.
         return _released(evolve(state, message=text), allocation, turn)
     state = evolve(state, restarts=state.restarts + 1, message=text)
-    if state.restarts > state.settings.max_restarts:
+    allowed = state.settings.max_restarts
+    if state.restarts > allowed:
+        turn.because(f"it failed more often than its {allowed} restarts allow")
         return _ended(state, Status.ERROR, ExitReason.ERRORED, turn)
+    turn.because(f"restart {state.restarts} of {allowed}")
     return _released(state, allocation, turn)
 
 
@@ -443,7 +435,13 @@ def _released(state: TrialState, allocation: Allocation, turn: Turn) -> TrialSta
 def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
     turn.send(
         addresses.pool(state.settings.pool),
-        SlotsReleased(state.trial_id, state.epoch, allocation.ticket, allocation.agent),
+        SlotsReleased(
+            state.trial_id,
+            state.epoch,
+            allocation.ticket,
+            allocation.agent,
+            group=state.experiment_id,
+        ),
     )
 
 
@@ -457,16 +455,7 @@ def _ended(
         status=status,
         early_exit=early_exit or "",
         message=state.message if status is Status.ERROR else "",
+        life=state.life,
     )
     turn.send(addresses.experiment(state.experiment_id), ended)
     return evolve(state, status=status, allocation=None, ended_ms=turn.now_ms)
-
-
-def _batches(
-    settings: TrialSettings, hparams: Mapping[str, object], length: int | None
-) -> int | None:
-    return None if length is None else settings.lengths.batches(length, hparams)
-
-
-def _units(state: TrialState, batches: int) -> float:
-    return state.settings.lengths.units(batches, state.hparams)

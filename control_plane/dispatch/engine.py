@@ -11,15 +11,15 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from control_plane.actors.step import Refused, Turn
+from control_plane.actors.step import Refused
 from control_plane.dispatch.fold import (
     DRAINED_MAX,
     Commit,
     Fold,
-    Snapshot,
+    Origin,
     commit_of,
     decode_spill,
     drain_of,
@@ -38,7 +38,8 @@ from control_plane.dispatch.mailbox import (
     put_mail,
 )
 from control_plane.dispatch.reader import Cache, PartReader, Reading, Torn, load, snapshot_of
-from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Write
+from control_plane.dispatch.turns import bury, settle, take, take_named
+from control_plane.state.table import GET_MAX, Conflict, Expect, Key, Put, Row, StateTable, Write
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,17 @@ class Engine:
         row = self.table.get(Key(address, HEAD))
         return None if row is None else snapshot_of(self._cache, address, row)[0].state
 
+    def states(self, addresses: Sequence[str]) -> list[Any]:
+        """The same of many actors, in their order."""
+        rows: list[Row | None] = []
+        for start in range(0, len(addresses), GET_MAX):
+            some = addresses[start : start + GET_MAX]
+            rows += self.table.get_many([Key(address, HEAD) for address in some])
+        return [
+            None if row is None else snapshot_of(self._cache, address, row)[0].state
+            for address, row in zip(addresses, rows, strict=True)
+        ]
+
     def part(self, address: str, name: str) -> Any:
         """A part of the actor as of now, or None. It may be newer than a state read before."""
         row = self.table.get(Key(address, PARTS + name))
@@ -98,14 +110,15 @@ class Engine:
         address: str,
         message: object,
         *,
+        by: str = "",
         beside: Callable[[object], tuple[Write, ...]] = lambda reply: (),
     ) -> object:
         """Folds the actor's mail and a user's command in one commit and returns its reply.
 
-        `beside` are further writes of the same commit, given the reply. Raises Refused, and
-        Conflict for a condition of `beside`.
+        `by` is the user, for the journal. `beside` are further writes of the same commit, given
+        the reply. Raises Refused, and Conflict for a condition of `beside`.
         """
-        encoded = (encode_for(address, message),)
+        origin = Origin((encode_for(address, message),), by)
         added: set[Key] = set()
 
         def noted(reply: object) -> tuple[Write, ...]:
@@ -115,7 +128,7 @@ class Engine:
 
         for _ in range(COMMAND_TRIES_MAX):
             try:
-                found = self._commanded(address, message, encoded, noted)
+                found = self._commanded(address, message, origin, noted)
             except Conflict as conflict:
                 if conflict.key in added:
                     raise
@@ -147,17 +160,10 @@ class Engine:
             reading = self._load(address, None)
         reader = PartReader(self.table, reading)
         fold = reader.fold
-        kind = kind_at(address)
         for name, fields in mail.messages:
-            turn = Turn(address, now_ms, reader)
-            try:
-                message = kind.decode_message(name, fields)
-                fold.absorb(kind.fallback(fold.state, message, turn), turn)
-            except Exception:
-                log.exception("no fallback for %s at %s", name, address)
+            bury(reader, name, fields, now_ms)
         fold.consumed.append(mail)
-        fold.reasons.append("dead letter")
-        commit = commit_of(reading.snapshot, fold, now_ms, beside=1)
+        commit = commit_of(reading.snapshot, fold, now_ms, Origin(dead=True), beside=1)
         letter = Put(Key(address, f"D#{mail.key.sort}"), 1, mail.body, Expect.ANYTHING)
         self._commit(
             Commit((*commit.writes, letter), commit.after, commit.receivers), fold, reading
@@ -178,9 +184,11 @@ class Engine:
                 reading = load(self.table, self._cache, address, now_ms if timers else None)
                 if reading.snapshot.header.spill is not None:
                     return self._drained(reading, now_ms)
-                fold = self._folded(reading, now_ms, skipped)
-                if not fold.consumed:
+                reader = self._folded(reading, now_ms, skipped)
+                if not reader.fold.consumed:
                     return None
+                settle(reader, now_ms)
+                fold = reader.fold
                 commit = commit_of(reading.snapshot, fold, now_ms)
                 self._commit(commit, fold, reading)
             except Torn:
@@ -192,7 +200,7 @@ class Engine:
             return commit.receivers
         return None
 
-    def _folded(self, reading: Reading, now_ms: int, skipped: set[str]) -> Fold:
+    def _folded(self, reading: Reading, now_ms: int, skipped: set[str]) -> PartReader:
         """Folds as much of the mail as a commit takes, in order."""
         reader = PartReader(self.table, reading)
         stuck: set[str] = set()
@@ -206,7 +214,9 @@ class Engine:
             before = reader.fold
             reader.fold = before.fork()
             try:
-                self._fold_mail(reading.snapshot, mail, reader, now_ms)
+                for name, fields in mail.messages:
+                    take_named(reader, name, fields, now_ms)
+                reader.fold.consumed.append(mail)
             except Torn:
                 raise
             except Exception:
@@ -220,27 +230,13 @@ class Engine:
                 break
             if alone:
                 break
-        self._settle(reading.snapshot, reader, now_ms)
-        return reader.fold
-
-    def _fold_mail(self, snapshot: Snapshot, mail: Mail, reader: PartReader, now_ms: int) -> None:
-        kind, fold = snapshot.kind, reader.fold
-        for name, fields in mail.messages:
-            turn = Turn(snapshot.address, now_ms, reader)
-            fold.absorb(kind.step(fold.state, kind.decode_message(name, fields), turn), turn)
-        fold.consumed.append(mail)
-
-    def _settle(self, snapshot: Snapshot, reader: PartReader, now_ms: int) -> None:
-        settle = snapshot.kind.settle
-        if settle is not None and reader.fold.state is not None:
-            turn = Turn(snapshot.address, now_ms, reader)
-            reader.fold.absorb(settle(reader.fold.state, turn), turn)
+        return reader
 
     def _commanded(
         self,
         address: str,
         message: object,
-        encoded: tuple[Encoded, ...],
+        origin: Origin,
         beside: Callable[[object], tuple[Write, ...]],
     ) -> tuple[object] | None:
         now_ms = self.clock()
@@ -249,18 +245,16 @@ class Engine:
             if reading.snapshot.header.spill is not None:
                 self.follow(self._drained(reading, now_ms))
                 return None
-            reader = PartReader(self.table, reading)
-            reader.fold = self._folded(reading, now_ms, set())
-            turn = Turn(address, now_ms, reader)
-            reader.fold.absorb(reading.snapshot.kind.step(reader.fold.state, message, turn), turn)
+            reader = self._folded(reading, now_ms, set())
+            take(reader, message, now_ms)
             if reader.fold.state is None:
                 raise Refused("not_found", f"there is no {address.replace('#', ' ')}")
-            self._settle(reading.snapshot, reader, now_ms)
+            settle(reader, now_ms)
         except Torn:
             return None
         fold = reader.fold
         extra = beside(fold.reply)
-        commit = commit_of(reading.snapshot, fold, now_ms, encoded, len(extra))
+        commit = commit_of(reading.snapshot, fold, now_ms, origin, len(extra))
         writes = (*commit.writes, *extra)
         self._commit(Commit(writes, commit.after, commit.receivers), fold, reading)
         self.follow((address, *commit.receivers))

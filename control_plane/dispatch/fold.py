@@ -3,10 +3,11 @@
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from control_plane.actors.step import RowSeen, SetTimer, Turn
-from control_plane.dispatch import journal, mailbox
+from control_plane.dispatch import journal, mailbox, outputs
 from control_plane.dispatch.head import HEAD, PARTS, Header, Spill, encode_head
 from control_plane.dispatch.kinds import Encoded, Kind, encode_for, kind_at, parse_json
 from control_plane.dispatch.mailbox import Mail
@@ -39,19 +40,22 @@ class Snapshot:
 
 @dataclass
 class Fold:
-    """What has been folded so far. `rows` are rows outside the actor: the reading that guards each,
-    which is in `read` too, and the last body.
+    """What has been folded so far, in how many `turns`. `rows` are rows outside the actor: the
+    reading that guards each, which is in `read` too, and the last body, None where the row goes;
+    `seen` are all readings. A reason comes with the turn it is of, from 0.
     """
 
     state: Any
     parts: dict[str, object | None] = field(default_factory=dict)
     sends: dict[str, list[Encoded]] = field(default_factory=dict)
-    rows: dict[Key, tuple[RowSeen | None, bytes]] = field(default_factory=dict)
+    rows: dict[Key, tuple[RowSeen | None, bytes | None]] = field(default_factory=dict)
     read: dict[Key, RowSeen] = field(default_factory=dict)
+    seen: dict[Key, RowSeen] = field(default_factory=dict)
     timers: list[SetTimer] = field(default_factory=list)
     consumed: list[Mail] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[tuple[int, str]] = field(default_factory=list)
     reply: object = None
+    turns: int = 0
 
     def fork(self) -> "Fold":
         """A copy to go on with, so that this one stays as it is."""
@@ -61,10 +65,12 @@ class Fold:
             sends={to: list(messages) for to, messages in self.sends.items()},
             rows=dict(self.rows),
             read=dict(self.read),
+            seen=dict(self.seen),
             timers=list(self.timers),
             consumed=list(self.consumed),
             reasons=list(self.reasons),
             reply=self.reply,
+            turns=self.turns,
         )
 
     def operations(self) -> int:
@@ -91,9 +97,22 @@ class Fold:
                 self.read.setdefault(key, row.seen)
             self.rows[key] = (self.read.get(key), row.body)
         self.timers += turn.timers
-        self.reasons += turn.reasons
+        self.reasons += [(self.turns, reason) for reason in turn.reasons]
+        self.turns += 1
         if turn.reply is not None:
             self.reply = turn.reply
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a fold was of beside mail: a command and the user who gave it, or a dead letter."""
+
+    command: tuple[Encoded, ...] = ()
+    by: str = ""
+    dead: bool = False
+
+
+MAIL_ALONE = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +128,7 @@ def commit_of(
     before: Snapshot,
     fold: Fold,
     now_ms: int,
-    command: tuple[Encoded, ...] = (),
+    origin: Origin = MAIL_ALONE,
     beside: int = 0,
 ) -> Commit:
     """Everything that changes, and nothing else, with the condition that guards each write.
@@ -137,10 +156,24 @@ def commit_of(
         *mailed,
         *timers,
         *_rows(fold, revision),
-        _journal(before, fold, revision, now_ms, command, state),
+        _journal(before, fold, revision, now_ms, origin),
     )
     after = Snapshot(before.address, revision, header, fold.state)
     return Commit(writes, after, tuple(sends))
+
+
+def pieces_of(before: Snapshot, fold: Fold) -> dict[str, bytes]:
+    """What the fold puts out, by the names of outputs.py."""
+    kind = before.kind
+    return dict(
+        chain(
+            outputs.changed_fields(kind, before.state, fold.state),
+            outputs.part_pieces(kind, fold.parts),
+            outputs.row_pieces({key: body for key, (_, body) in fold.rows.items()}),
+            outputs.mail_pieces(fold.sends),
+            outputs.timer_pieces(kind, fold.timers),
+        )
+    )
 
 
 def drain_of(
@@ -222,12 +255,13 @@ def _parts(before: Snapshot, fold: Fold, revision: int, now_ms: int) -> Iterable
             yield Put(key, revision, body, Expect.ANYTHING)
 
 
-def _rows(fold: Fold, revision: int) -> Iterable[Put]:
+def _rows(fold: Fold, revision: int) -> Iterable[Write]:
     for key, (seen, body) in fold.rows.items():
-        if seen is None:
-            yield Put(key, revision, body, Expect.ANYTHING)
+        expect = Expect.ANYTHING if seen is None else seen.revision or Expect.ABSENT
+        if body is None:
+            yield Delete(key, expect)
         else:
-            yield Put(key, seen.revision + 1, body, seen.revision or Expect.ABSENT)
+            yield Put(key, seen.revision + 1 if seen else revision, body, expect)
 
 
 def _timers(address: str, header: Header, fold: Fold, now_ms: int) -> tuple[Header, list[Put]]:
@@ -266,15 +300,21 @@ def _journal(
     fold: Fold,
     revision: int,
     now_ms: int,
-    command: tuple[Encoded, ...],
-    state: bytes,
+    origin: Origin,
 ) -> Put:
+    pieces = pieces_of(before, fold)
+    read = {**fold.read, **fold.seen}
     entry = journal.Entry(
         now_ms=now_ms,
         mail=tuple(mail.body for mail in fold.consumed),
-        command=command,
-        read={f"{key.partition}/{key.sort}": list(seen) for key, seen in fold.read.items()},
-        out=journal.digest_of(state, fold.sends),
+        command=origin.command,
+        read={f"{key.partition}/{key.sort}": list(seen) for key, seen in read.items()},
+        out={name: outputs.digest_of(piece) for name, piece in pieces.items()},
+        names=len(before.kind.names),
+        why=fold.reasons,
+        by=origin.by,
+        dead=origin.dead,
+        spilled=any(name.startswith(outputs.OUTBOX) for name in fold.parts),
     )
     return journal.put_entry(before.address, revision, entry)
 

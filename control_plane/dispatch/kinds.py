@@ -1,14 +1,15 @@
 """The kinds of actors and how their state, parts and messages are stored.
 
 Stored JSON carries the message's type name; a type that goes is kept here under its name until no
-row holds it.
+row holds it. A field of a message that has its default is not stored, so a default never changes;
+a state's new fields come last, with a default. tests/journals holds the code to both.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -27,7 +28,7 @@ class Kind:
 
     `constructor` names the message that creates the actor: no row was mailed to it before.
     `step` folds a message, `settle` ends a fold, `fallback` is total: it takes a message that
-    `step` cannot.
+    `step` cannot. `secret`: parts that may hold secrets, which are never shown.
     """
 
     state: type
@@ -37,6 +38,23 @@ class Kind:
     fallback: Callable[[Any, object, Turn], Any]
     settle: Callable[[Any, Turn], Any] | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
+    secret: frozenset[str] = frozenset()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The state's fields, in order. A later version appends to them."""
+        return tuple(self._fields)
+
+    @cached_property
+    def defaults(self) -> Mapping[str, object]:
+        """Values of the state's fields that need not be given."""
+        given = {f.name: f.default for f in fields(self.state) if f.default is not MISSING}
+        made = (f for f in fields(self.state) if f.default_factory is not MISSING)
+        return given | {f.name: f.default_factory() for f in made if callable(f.default_factory)}
+
+    @cached_property
+    def _fields(self) -> dict[str, TypeAdapter[Any]]:
+        return {name: TypeAdapter(kind) for name, kind in get_type_hints(self.state).items()}
 
     @cached_property
     def _state(self) -> TypeAdapter[Any]:
@@ -58,10 +76,20 @@ class Kind:
         """The way back; ValueError for a body that is no such state."""
         return self._state.validate_json(body)
 
+    def encode_field(self, name: str, value: object) -> bytes:
+        """A field of the state as JSON without defaults, so that one added inside changes nothing
+        while it has its default.
+        """
+        return self._fields[name].dump_json(value, exclude_defaults=True)
+
     def encode_message(self, message: object) -> Encoded:
-        """A message as its type's name and JSON."""
+        """A message as its type's name and JSON without defaults, as `encode_field`."""
         name = type(message).__name__
-        return name, self._messages[name].dump_json(message)
+        return name, self._messages[name].dump_json(message, exclude_defaults=True)
+
+    def encode_whole(self, name: str, fields: object) -> bytes:
+        """A stored message as JSON with every default."""
+        return self._messages[name].dump_json(self.decode_message(name, fields))
 
     def decode_message(self, name: str, fields: object) -> Any:
         """The way back; KeyError for a name, ValueError for fields that no message has."""
@@ -80,6 +108,13 @@ class Kind:
         adapter = self._parts.get(_family(name))
         return body if adapter is None else adapter.validate_json(body)
 
+    def essence(self, name: str, value: object) -> bytes:
+        """A part's value without defaults, as `encode_field`."""
+        adapter = self._parts.get(_family(name))
+        if adapter is None:
+            return self.encode_part(name, value)
+        return adapter.dump_json(value, exclude_defaults=True)
+
 
 KINDS: Mapping[str, Kind] = {
     "experiment": Kind(
@@ -90,9 +125,11 @@ KINDS: Mapping[str, Kind] = {
         experiment.fallback,
         parts={
             "definition": experiment.Definition,
+            "settings": experiment.Settings,
             "generator": bytes,
             "trials/": experiment.Summaries,
         },
+        secret=frozenset({"definition"}),
     ),
     "trial": Kind(
         trial.TrialState,
@@ -112,6 +149,10 @@ KINDS: Mapping[str, Kind] = {
         parts={
             "queue": ordered.Directory,
             "queue/": ordered.Leaf,
+            "requests": ordered.Directory,
+            "requests/": ordered.Leaf,
+            "groups": ordered.Directory,
+            "groups/": ordered.Leaf,
             "agents": ordered.Directory,
             "agents/": ordered.Leaf,
         },

@@ -9,6 +9,7 @@ write of a part bumps the head.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Protocol
 
 from control_plane.actors.step import RowSeen
 from control_plane.dispatch.fold import Fold, Snapshot
@@ -98,13 +99,25 @@ def snapshot_of(
     return Snapshot(address, row.revision, header, kind_at(address).decode_state(state)), {}
 
 
+class Rows(Protocol):
+    """Where rows are looked up."""
+
+    def get(self, key: Key) -> Row | None:
+        """The row, or None."""
+
+
 class PartReader:
     """What a turn reads: what the fold has written so far, then the cache, then the table."""
 
-    def __init__(self, table: StateTable, reading: Reading) -> None:
+    def __init__(self, table: Rows, reading: Reading) -> None:
         self._table = table
         self._reading = reading
         self.fold = Fold(reading.snapshot.state)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The actor as it was loaded."""
+        return self._reading.snapshot
 
     def part(self, name: str) -> object | None:
         """See Reader. Raises Torn."""
@@ -121,11 +134,14 @@ class PartReader:
     def row(self, partition: str, sort: str) -> RowSeen:
         """See Reader. A row is read once in a fold: what was decided upon stays what is guarded."""
         key = Key(partition, sort)
-        if key in self.fold.rows:
-            seen, body = self.fold.rows[key]
-            return RowSeen(seen.revision if seen else 0, body)
-        row = self._table.get(key)
-        return RowSeen(0, b"") if row is None else RowSeen(row.revision, row.body)
+        fold = self.fold
+        if key in fold.rows:
+            seen, body = fold.rows[key]
+            return RowSeen(seen.revision if seen else 0, body or b"")
+        if key not in fold.seen:
+            row = self._table.get(key)
+            fold.seen[key] = RowSeen(row.revision, row.body) if row else RowSeen(0, b"")
+        return fold.seen[key]
 
 
 def _completed(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:

@@ -54,6 +54,13 @@ class GridSearch:
             case _:
                 return MethodStep(state)
 
+    def resumed(self, state: GridState, tally: Tally) -> MethodStep[GridState]:
+        """Fill up to the limit of open trials; trials opened again may go beyond it."""
+        plan = self._plan
+        limit = first_batch(plan.rules, self._points, plan.max_concurrent_trials)
+        room = limit - (tally.requested - tally.closed)
+        return self._taken(state, max(0, min(room, self._points - state.taken)))
+
     def progress(self, state: GridState, tally: Tally) -> float:
         """Compute the share of all points' trainings that is done."""
         return share_done(self._plan.rules, self._points, self._plan.max_length, tally)

@@ -144,6 +144,10 @@ class SearchMethod(Protocol[State]):
         """Answer an event of an open trial, each at most once; `TrialProgressed` never comes."""
         ...
 
+    def resumed(self, state: State, tally: Tally) -> MethodStep[State]:
+        """Go on after a while in which ends were counted in `tally` and not answered."""
+        ...
+
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
         ...

@@ -57,6 +57,19 @@ class RandomSearch:
             case _:
                 return MethodStep(state)
 
+    def resumed(self, state: RandomState, tally: Tally) -> MethodStep[RandomState]:
+        """Replace the invalid trials that were not, and fill up to the limit of open ones.
+
+        More may be open than the limit, where trials were opened again.
+        """
+        plan = self._plan
+        replaced = tally.requested - state.counted
+        missed = max(0, tally.invalid - replaced) if plan.rules.replaces_invalid_hparams else 0
+        limit = first_batch(plan.rules, plan.max_trials, plan.max_concurrent_trials)
+        room = limit - (tally.requested - tally.closed) - missed
+        more = max(0, min(room, plan.max_trials - state.counted))
+        return self._created(RandomState(state.counted + more), missed + more)
+
     def progress(self, state: RandomState, tally: Tally) -> float:
         """Compute the share of max_trials trainings that is done."""
         return share_done(self._plan.rules, self._plan.max_trials, self._plan.max_length, tally)

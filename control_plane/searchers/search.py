@@ -11,8 +11,9 @@ them after every step.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
@@ -133,6 +134,50 @@ def expand(
     after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
     _check(after, generator)
     return SearchStep(after, tuple(created), more=bool(backlog))
+
+
+class Reopened(NamedTuple):
+    """A trial that is open again: why it was closed, None for an ordinary end, and the training
+    it had reported.
+    """
+
+    reason: ExitReason | None
+    units: float
+
+
+def noted(state: SearchState, event: Event) -> SearchState:
+    """Count an event and ask for nothing: of a search that is to create no more.
+
+    ValueError as `handle`.
+    """
+    if _is_late(state, event):
+        return state
+    return evolve(state, tally=_counted(state.tally, event))
+
+
+def reopened(
+    plan: SearchPlan, state: SearchState, trials: Sequence[Reopened], *, lengthened: bool = False
+) -> SearchStep:
+    """Fold the ends of `trials` in reverse, when every trial created is closed, and go on.
+
+    What the method would have asked for at ends that were only noted is asked for now. `plan` may
+    be `lengthened`: then no length counts as reached. Draws nothing; with nothing left to do the
+    search is shut down again.
+    """
+    reasons = [trial.reason for trial in trials if trial.reason is not None]
+    tally = state.tally
+    # Never below zero, should an end not have been counted.
+    tally = evolve(
+        tally,
+        closed=tally.created - len(trials),
+        exited=max(0, tally.exited - len(reasons)),
+        errored=max(0, tally.errored - reasons.count(ExitReason.ERRORED)),
+        invalid=max(0, tally.invalid - sum(reason.invalid_hparams for reason in reasons)),
+        reached=0 if lengthened else tally.reached,
+        open_units=math.fsum(trial.units for trial in trials),
+    )
+    answer = _method(plan).resumed(state.method, tally)
+    return _folded(plan, tally, answer, state.position, state.backlog)
 
 
 def progress(plan: SearchPlan, state: SearchState) -> float:

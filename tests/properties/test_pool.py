@@ -20,7 +20,7 @@ from control_plane.actors.messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool import agents_of, queue_of
+from control_plane.actors.pool import agents_of, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
 from tests.unit.actors.desk import Desk
@@ -67,7 +67,7 @@ class Books:
         return dict(agents_of(self._turn()).items())
 
     def queue(self) -> list[str]:
-        return [key for key, _ in queue_of(self._turn()).items()]
+        return [request.ticket for request in waiting_in(self._turn()).items()]
 
     def _turn(self) -> Turn:
         return Turn(self.desk.address, 0, self.desk)
@@ -147,9 +147,8 @@ def check_order(books: Books) -> None:
     assert queue == sorted(queue)
     assert (books.desk.state.waits != "") == bool(queue)
     if queue:
-        waiting = queue_of(Turn("pool#default", 0, books.desk)).get(queue[0])
-        assert isinstance(waiting, list | tuple)
-        assert all(len(slots.free) < waiting[1] for slots in agents.values() if slots.slots)
+        first = next(waiting_in(Turn("pool#default", 0, books.desk)).items())
+        assert all(len(slots.free) < first.slots for slots in agents.values() if slots.slots)
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)

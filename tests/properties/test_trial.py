@@ -12,10 +12,14 @@ from control_plane.actors.messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
+    SlotsLimited,
     SlotsReleased,
     SlotsRequested,
     Status,
+    TerminationOverdue,
+    TrialContinued,
     TrialEnded,
+    TrialKillRequested,
     TrialLengthReached,
     ValidationReported,
     WorkAssigned,
@@ -36,7 +40,9 @@ METRICS = st.none() | st.sampled_from([0.1, 0.5, -2.0])
 
 MESSAGES = st.one_of(
     st.builds(WorkAssigned, st.sampled_from([None, 100, 200, 400]), st.booleans()),
-    st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING])),
+    st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING]), st.just(False)),
+    st.builds(TerminationOverdue, EPOCHS),
+    st.builds(SlotsLimited, st.sampled_from([None, 4])),
     st.builds(SlotsAssigned, EPOCHS, st.sampled_from("ab"), st.just((0, 1))),
     st.builds(PreemptionRequested, EPOCHS, st.just("slots are wanted")),
     st.builds(AllocationLost, EPOCHS, st.just("silence")),
@@ -50,6 +56,19 @@ MESSAGES = st.one_of(
     st.builds(AllocationExited, EPOCHS, st.sampled_from(EXITS)),
 )
 HISTORIES = st.lists(MESSAGES, max_size=40)
+FORCED = st.builds(ExperimentStatusChanged, st.sampled_from(STOPPING), st.just(True))
+KILLS = st.just(TrialKillRequested())
+CONTINUATIONS = st.builds(
+    lambda life, restarts, length: TrialContinued(
+        life, trial_settings(max_restarts=restarts), length
+    ),
+    st.integers(0, 4),
+    st.integers(0, 2),
+    st.sampled_from([None, 400]),
+)
+LIVES = st.lists(
+    st.one_of(MESSAGES, MESSAGES, FORCED, KILLS, CONTINUATIONS, CONTINUATIONS), max_size=50
+)
 CREATED = st.builds(
     lambda length, closed, status, restarts: created(
         length=length, closed=closed, status=status, of=trial_settings(max_restarts=restarts)
@@ -171,3 +190,51 @@ def test_a_dead_letter_makes_a_trial_only_if_it_was_its_creation(letter: object)
     desk.bury(letter)
     assert (desk.state is not None) == (type(letter).__name__ == "TrialCreated")
     assert desk.state is None or desk.state.status is Status.ERROR
+
+
+@FEW
+@given(CREATED, LIVES)
+def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
+    first: object, history: list[object]
+) -> None:
+    desk = Desk("trial#4")
+    for message in (first, *history):
+        before = desk.state
+        desk.tell(message)
+        after = desk.state
+        check_slots(desk)
+        check_wish(desk)
+        if before is None:
+            continue
+        assert after.life >= before.life
+        if after.life == before.life:
+            assert not before.status.final or after == before
+            assert not before.killed or after.killed
+            assert after.restarts >= before.restarts
+        else:
+            assert before.status.final
+            assert isinstance(message, TrialContinued)
+        if after.killed and after.allocation is None:
+            assert after.status.final
+    lives = [ended.life for ended in desk.ever_sent(TrialEnded)]
+    assert lives == sorted(set(lives))
+    assert (desk.state.life in lives) == desk.state.status.final
+
+
+@FEW
+@given(CREATED, LIVES)
+def test_a_doubled_word_changes_nothing_the_second_time(
+    first: object, history: list[object]
+) -> None:
+    """A kill, a word to go on, a limit and a minute that is over: the second is late."""
+    desk = Desk("trial#4")
+    desk.tell(first)
+    for message in history:
+        desk.tell(message)
+        before = desk.state
+        if isinstance(
+            message, TrialKillRequested | TrialContinued | SlotsLimited | TerminationOverdue
+        ):
+            desk.tell(message)
+            assert desk.state == before
+            assert desk.sent == []

@@ -3,13 +3,16 @@ around them, and a clock that moves when told to.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from control_plane.actors.experiment import Definition, ExperimentState
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, TrialSettings
+from control_plane.actors.rules import LENGTH_ERA as LENGTH_LIFE
+from control_plane.actors.rules import LifecycleRules
 from control_plane.actors.step import Refused
 from control_plane.actors.trial import TrialState
 from control_plane.agents.leases import mark_lost
@@ -23,7 +26,7 @@ from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
 from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put, StateTable, Unavailable
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from tests.simulation.scripted_agent import Script, ScriptedAgent
 from tests.simulation.watch import Shadow, WatchedTable
 
@@ -105,6 +108,34 @@ class Cluster:
     def command(self, address: str, message: object) -> None:
         self.attempt(lambda: self.engine.command(address, message))
 
+    def command_once(self, address: str, message: object) -> None:
+        """A command that is refused when it comes again; its key makes the repeat harmless."""
+        key = Key("idempotency#me", type(message).__name__)
+        beside = (Put(key, 1, b"", Expect.ABSENT),)
+
+        def told() -> None:
+            if self.engine.table.get(key) is not None:
+                return
+            try:
+                self.engine.command(address, message, beside=lambda reply: beside)
+            except (Conflict, Refused):
+                # It may have been carried out by an attempt that was told otherwise.
+                if self.engine.table.get(key) is None:
+                    raise
+
+        self.attempt(told)
+
+    def post(self, address: str, message: object) -> None:
+        """Mail from outside any actor, which may arrive more than once."""
+
+        def posted() -> None:
+            # A conflict: the table repeated the write, so the mail is there.
+            with suppress(Conflict):
+                self.engine.post(address, message, sender="outside")
+
+        self.attempt(posted)
+        self.attempt(lambda: self.engine.follow((address,)))
+
     def add_pool(self) -> None:
         self.command(f"pool#{POOL}", PoolConfigured(POOL))
 
@@ -114,8 +145,16 @@ class Cluster:
         self.attempt(agent.enrol)
         return agent
 
-    def submit(self, trials: int, *, concurrent: int = 0, max_restarts: int = 5) -> None:
-        self.command("experiment#1", submitted(1, trials, concurrent, max_restarts))
+    def submit(
+        self,
+        trials: int,
+        *,
+        concurrent: int = 0,
+        max_restarts: int = 5,
+        rules: LifecycleRules = LENGTH_LIFE,
+    ) -> None:
+        message = submitted(1, trials, concurrent, max_restarts)
+        self.command("experiment#1", replace(message, rules=rules))
 
     def round(self) -> None:
         """A while in the cluster's life: each agent syncs and works, then the tick passes."""
@@ -199,8 +238,10 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
             "status": state.status.value,
             "trials": (state.trials, state.trials_open),
             "ended": (state.trials_completed, state.trials_errored),
+            "life": (state.life, state.name, state.archived),
+            "settings": shadow.part(f"experiment#{state.experiment_id}", "settings"),
             "best": (state.best_metric, None if interchangeable else state.best_trial),
-            "progress": 0.0 if interchangeable else round(state.progress, 6),
+            "progress": 0.0 if interchangeable else round(state.progress or 0.0, 6),
         }
         for state in shadow.states("experiment")
     }

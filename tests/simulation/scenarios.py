@@ -1,14 +1,28 @@
 """Scenarios that end the same way whatever fails on the way."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from control_plane.actors.messages import (
     ActivateRequested,
+    ArchiveRequested,
     CancelRequested,
+    CollectionEnded,
+    ContinueRequested,
+    DeleteRequested,
+    KillRequested,
     PauseRequested,
+    Retention,
+    SettingsChanged,
+    Status,
+    TrialContinued,
+    TrialDeleted,
+    TrialKillRequested,
 )
-from tests.simulation.cluster import ROUND_MS, Cluster
+from control_plane.actors.rules import STEP_ERA as STEP_LIFE
+from control_plane.actors.step import Refused
+from tests.simulation.cluster import ROUND_MS, Cluster, submitted
 from tests.simulation.scripted_agent import (
     Line,
     Run,
@@ -73,6 +87,16 @@ def hold(run: Run) -> list[Line]:
     return [{"kind": "metrics", **validation}]
 
 
+def ignore_all_but_a_kill(run: Run) -> list[Line]:
+    """Validates once and then hears nothing."""
+    return hold(run) if run.killed or not run.turns else []
+
+
+def hold_the_first(run: Run) -> list[Line]:
+    """Trial 1 holds its slot, the others train at once."""
+    return hold(run) if run.allocation.startswith("1.") else train_at_once(run)
+
+
 def pause_and_activate(cluster: Cluster) -> None:
     """4 trials on 2 slots, paused when two have begun, activated when nothing runs."""
     cluster.add_pool()
@@ -111,6 +135,92 @@ def cancel_while_running(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def kill_one_trial(cluster: Cluster) -> None:
+    """3 trials on 2 slots, of which the first would run for ever, were it not killed."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, hold_the_first)
+    cluster.submit(3)
+    cluster.until(lambda: _validated(cluster) == 3, "validated by all")
+    cluster.command("trial#1", TrialKillRequested())
+    cluster.settle()
+
+
+def kill_a_step_era_search(cluster: Cluster) -> None:
+    """4 trials on 2 slots that do not end when asked to: their containers are force-stopped."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, ignore_all_but_a_kill)
+    cluster.submit(4, rules=STEP_LIFE)
+    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.command(EXPERIMENT, CancelRequested())
+    cluster.round()
+    with suppress(Refused):
+        # It is over already where the crash took the agent's runs with it.
+        cluster.command_once(EXPERIMENT, KillRequested())
+    cluster.settle()
+
+
+def pause_and_change(cluster: Cluster) -> None:
+    """Settings are changed while 3 trials are paused, among them how many slots they may have."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_in_turns)
+    cluster.submit(3)
+    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    cluster.command(EXPERIMENT, PauseRequested())
+    limited = SettingsChanged(name="slow", max_slots=1, max_slots_given=True)
+    cluster.command(EXPERIMENT, limited)
+    cluster.command(EXPERIMENT, ActivateRequested())
+    kept = SettingsChanged(labels=("a",), retention=Retention(1, 0, 0))
+    cluster.command(EXPERIMENT, kept)
+    cluster.settle()
+
+
+def go_on_after_an_error(cluster: Cluster) -> None:
+    """2 trials fail for good; what was wrong is mended, and they go on to the end."""
+    cluster.add_pool()
+    agent = cluster.add_agent("a", 1, fail_always)
+    cluster.submit(2, max_restarts=1)
+    cluster.settle()
+    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+    agent.script = fail_twice
+    cluster.command_once(EXPERIMENT, ContinueRequested(max_restarts=2))
+    cluster.settle()
+
+
+def go_on_after_a_cancel(cluster: Cluster) -> None:
+    """4 trials, 2 at a time, canceled while 2 run; all 4 are done when it went on."""
+    cluster.add_pool()
+    agent = cluster.add_agent("a", 2, hold)
+    cluster.submit(4, concurrent=2)
+    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.command(EXPERIMENT, CancelRequested())
+    cluster.settle()
+    agent.script = train_in_turns
+    cluster.command_once(EXPERIMENT, ContinueRequested())
+    cluster.settle()
+
+
+def archive_and_delete(cluster: Cluster) -> None:
+    """A search ends, is collected, archived and deleted; each word of the collector comes twice,
+    and the word about an earlier collection late.
+    """
+    cluster.add_pool()
+    cluster.add_agent("a", 1, train_at_once)
+    cluster.submit(2)
+    cluster.settle()
+    cluster.command(EXPERIMENT, SettingsChanged(retention=Retention(0, 0, 1)))
+    for generation in (1, 2, 2):
+        cluster.post(EXPERIMENT, CollectionEnded(generation))
+    cluster.command(EXPERIMENT, ArchiveRequested())
+    cluster.command(EXPERIMENT, DeleteRequested())
+    for trial in ("trial#1", "trial#1", "trial#2"):
+        cluster.post(trial, TrialDeleted())
+    for generation in (2, 3, 3):
+        cluster.post(EXPERIMENT, CollectionEnded(generation))
+    cluster.post("trial#2", TrialContinued(1, submitted(1, 2).settings))
+    cluster.settle()
+    assert cluster.shadow.state(EXPERIMENT).status is Status.DELETED
+
+
 def split_parts(cluster: Cluster) -> None:
     """More trials than a part of summaries holds, more queued than a leaf of the queue."""
     cluster.add_pool()
@@ -147,6 +257,12 @@ SCENARIOS = (
     Scenario("restart", restart_twice),
     Scenario("error", error_out),
     Scenario("cancel", cancel_while_running, interchangeable=True),
+    Scenario("kill-trial", kill_one_trial),
+    Scenario("kill-steps", kill_a_step_era_search, interchangeable=True),
+    Scenario("settings", pause_and_change),
+    Scenario("go-on-error", go_on_after_an_error),
+    Scenario("go-on-cancel", go_on_after_a_cancel, interchangeable=True),
+    Scenario("delete", archive_and_delete),
     Scenario("split", split_parts, big=True),
     Scenario("spill", spill_the_outbox, big=True, agents=False),
     Scenario("lost-agent", lose_an_agent),

@@ -89,7 +89,7 @@ class ScriptedAgent:
         self.name = name
         self._pool = pool
         self._slots = tuple((n, "cpu", f"{name}-{n}", "cpu") for n in range(slots))
-        self._script = script
+        self.script = script
         self.epoch = 0
         self.runs: dict[str, Run] = {}
         self.started: list[str] = []
@@ -126,7 +126,7 @@ class ScriptedAgent:
         for run in self.runs.values():
             if not run.over:
                 turns += 1
-                for line in self._script(run):
+                for line in self.script(run):
                     run.report(line)
                 run.turns += 1
         return turns

@@ -6,7 +6,8 @@ from typing import Any
 
 from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment import ExperimentState, Summaries, TrialSummary
-from control_plane.actors.pool import PoolState, agents_of, queue_of
+from control_plane.actors.messages import Status
+from control_plane.actors.pool import PoolState, agents_of, waiting_in
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial import TrialState
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
@@ -111,14 +112,17 @@ class Shadow:
             self._heard[address, sender] = clock
 
     def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
-        """Revisions form a chain, final is final, and a trial's counters only grow."""
+        """Revisions form a chain, final is final but for a deletion and a later life, and a trial's
+        counters only grow.
+        """
         assert put.revision == (before.revision + 1 if before else 1), f"{address} skips a revision"
         known = self._states.get(address)
-        if known is not None and hasattr(after, "status") and known.status.final:
-            assert after.status is known.status, f"{address} leaves {known.status}"
+        if isinstance(known, ExperimentState | TrialState):
+            _check_life(address, known, after)
         if isinstance(known, TrialState):
             assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
-            assert after.restarts >= known.restarts, f"{address} forgets a restart"
+            goes_on = after.life > known.life
+            assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
 
     def _check(self, address: str) -> None:
         state = self._states.get(address)
@@ -134,20 +138,26 @@ class Shadow:
         """Slots are held by one allocation each and add up; an allocation has one place."""
         turn = Turn(address, 0, self._reader(address))
         agents = agents_of(turn).items()
-        queue = (value for _, value in queue_of(turn).items())
-        places = [value[0] for value in queue if isinstance(value, list | tuple)]
+        places = [request.allocation for request in waiting_in(turn).items()]
         assert len(places) == state.queued, f"{places} are queued, not {state.queued}"
         free = 0
+        used: dict[int, int] = {}
         for name, agent in agents:
             held = [slot for slots in agent.running.values() for slot in slots]
             assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
             assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
             places += agent.running
-            free += len(agent.slots) - len(held)
+            for allocation in agent.running:
+                group = agent.group_of(allocation)
+                used[group] = used.get(group, 0) + len(agent.running[allocation])
+            free += len(agent.free)
         assert len(set(places)) == len(places), f"an allocation has two places: {places}"
         assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"
         assert state.running == sum(len(agent.running) for _, agent in agents)
-        assert state.slots == sum(len(agent.slots) for _, agent in agents)
+        assert state.slots == sum(agent.total for _, agent in agents)
+        for group, slots in used.items():
+            counted = waiting_in(turn).group(group).running
+            assert group == 0 or counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
         """No trial has two live allocations with a valid epoch."""
@@ -168,7 +178,7 @@ class Shadow:
             part = self.part(address, f"trials/{number}")
             assert isinstance(part, Summaries)
             summaries += part.trials
-        still_open = sum(not summary.status for summary in summaries)
+        still_open = sum(summary.is_open(state.life) for summary in summaries)
         assert len(summaries) == state.trials, address
         assert 0 <= still_open == state.trials_open, f"{still_open} are open, not {state}"
         ids = [summary.trial_id for summary in summaries]
@@ -178,6 +188,18 @@ class Shadow:
 
     def _reader(self, address: str) -> "_ShadowReader":
         return _ShadowReader(self, address)
+
+
+def _check_life(address: str, known: Any, after: Any) -> None:
+    """Final is final, but for an experiment that goes on or goes for good, and with its trials."""
+    assert after.life >= known.life, f"{address} goes back to life {after.life}"
+    if after.life > known.life:
+        assert known.status.final, f"{address} begins a life before the last one ended"
+        assert not known.status.deleting, f"{address} goes on while it is deleted"
+    elif known.status.final and not after.status.deleting:
+        assert after.status is known.status, f"{address} leaves {known.status}"
+    if known.status is Status.DELETED:
+        assert after.status is Status.DELETED, f"{address} comes back"
 
 
 class _ShadowReader:

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from control_plane.actors.step import RowSeen, Send, Turn, WriteRow
+from control_plane.actors.step import RowSeen, Send, SetTimer, Turn, WriteRow
 from control_plane.dispatch.kinds import encode_for, kind_at, parse_json
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ class Desk:
         self.parts: dict[str, bytes] = {}
         self.sent: list[Send] = []
         self.all_sent: list[Send] = []
+        self.timers: list[SetTimer] = []
         self.parts_written: list[str] = []
         self.reasons: list[str] = []
         self._kind = kind_at(address)
@@ -81,6 +82,7 @@ class Desk:
         for send in turn.sends:
             encode_for(send.to, send.message)
         self.sent += turn.sends
+        self.timers += turn.timers
         self.parts_written += turn.parts
         self.reasons += turn.reasons
         if state is not None:
@@ -92,4 +94,7 @@ class Desk:
     def _write(self, row: WriteRow) -> None:
         found = self.row(row.partition, row.sort)
         assert row.seen is None or row.seen == found, "a guard would fail the commit"
-        self.rows[row.partition, row.sort] = RowSeen(found.revision + 1, row.body)
+        if row.body is None:
+            self.rows.pop((row.partition, row.sort), None)
+        else:
+            self.rows[row.partition, row.sort] = RowSeen(found.revision + 1, row.body)

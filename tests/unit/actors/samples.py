@@ -1,5 +1,6 @@
 """Messages to begin with, each with overrides."""
 
+from control_plane.actors import rules as lifecycles
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages import (
     CheckpointRef,
@@ -9,6 +10,7 @@ from control_plane.actors.messages import (
     TrialCreated,
     TrialSettings,
 )
+from control_plane.actors.rules import LifecycleRules
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, Rules
 from control_plane.searchers.search import SearchPlan
@@ -52,6 +54,9 @@ def submitted(
     experiment_id: int = 1,
     paused: bool = False,
     smaller_is_better: bool = True,
+    rules: LifecycleRules = lifecycles.LENGTH_ERA,
+    searcher: str = "random",
+    warm_start: CheckpointRef | None = None,
 ) -> ExperimentSubmitted:
     return ExperimentSubmitted(
         experiment_id=experiment_id,
@@ -62,8 +67,10 @@ def submitted(
         plan=plan or single_plan(),
         settings=settings(smaller_is_better=smaller_is_better),
         metric="loss",
-        searcher="random",
+        searcher=searcher,
         paused=paused,
+        rules=rules,
+        warm_start=warm_start,
     )
 
 

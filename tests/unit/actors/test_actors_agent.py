@@ -6,12 +6,17 @@ import pytest
 
 from control_plane.actors.agent import Desired, leases_of
 from control_plane.actors.messages import (
+    AgentAvailabilityChanged,
     AgentDeclaredLost,
+    AgentDisableRequested,
+    AgentEnableRequested,
     AgentEnrolled,
     AgentJoined,
     AllocationPlaced,
     AllocationRemoved,
 )
+from control_plane.actors.slots import Availability
+from control_plane.actors.step import Refused
 from tests.unit.actors.desk import Desk
 
 SLOTS = ((0, "cuda", "u0", "T4"), (1, "cuda", "u1", "T4"))
@@ -137,3 +142,45 @@ def test_an_agent_goes_on_without_a_message_it_cannot_take() -> None:
     before = desk.state
     desk.bury(AllocationRemoved(4, 1))
     assert desk.state == before
+
+
+def changed(
+    enabled: bool = True, draining: bool = False, disabled: tuple[int, ...] = ()
+) -> AgentAvailabilityChanged:
+    return AgentAvailabilityChanged("a", 1, Availability(enabled, draining, disabled))
+
+
+def test_the_pool_hears_what_people_disable_and_enable() -> None:
+    desk = agent()
+    assert desk.tell(AgentDisableRequested(drain=True)) == "a"
+    assert desk.sent_to("pool#default") == [changed(enabled=False, draining=True)]
+    desk.tell(AgentDisableRequested(slot=1))
+    assert desk.sent_to("pool#default") == [changed(enabled=False, draining=True, disabled=(1,))]
+    desk.tell(AgentEnableRequested())
+    assert desk.sent_to("pool#default") == [changed(disabled=(1,))]
+    desk.tell(AgentEnableRequested(slot=1))
+    assert desk.sent_to("pool#default") == [changed()]
+    desk.tell(AgentDisableRequested(drain=True), AgentDisableRequested(slot=0))
+    assert desk.reasons == ["the agent is draining", "the agent is draining, without slot 0"]
+
+
+def test_what_is_so_already_is_told_to_nobody() -> None:
+    desk = agent()
+    assert desk.tell(AgentEnableRequested()) == "a"
+    assert desk.sent == []
+
+
+def test_what_is_disabled_outlives_sessions_and_losses() -> None:
+    desk = agent(AgentDisableRequested(slot=0), AgentDeclaredLost(1))
+    desk.tell(AgentDisableRequested())
+    # The pool has no such agent now: it hears of it when the agent joins.
+    assert desk.sent == []
+    desk.tell(ENROLLED)
+    expected = Availability(enabled=False, disabled=(0,))
+    assert desk.sent_to("pool#default") == [AgentJoined("a", 2, (0, 1), expected)]
+
+
+def test_a_slot_that_the_agent_lacks_cannot_be_disabled() -> None:
+    with pytest.raises(Refused, match="agent a has no slot 7; it has 0, 1"):
+        agent().tell(AgentDisableRequested(slot=7))
+    assert Desk("agent#b").tell(AgentDisableRequested()) is None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from control_plane.actors.experiment import CREATE_MAX, SUMMARIES_PER_PART, Summaries
+from control_plane.actors.experiment import CREATE_MAX, SUMMARIES_PER_PART
+from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.messages import (
     CancelRequested,
     SearchContinued,
@@ -128,7 +129,7 @@ def test_an_event_writes_the_part_of_its_trial_only() -> None:
     desk = drained(experiment(random_plan(150)))
     desk.tell(TrialValidated(130, 50.0, 0.5))
     assert desk.parts_written == ["trials/2"]
-    assert summaries(desk, 2).trials[2] == (131, "", 50.0, 0.5)
+    assert summaries(desk, 2).trials[2] == TrialSummary(131, "", 50.0, 0.5)
 
 
 def test_the_end_of_a_trial_in_a_later_part_is_heard_and_cancel_reaches_every_part() -> None:
@@ -197,7 +198,7 @@ def test_a_metric_that_is_no_number_is_never_the_best() -> None:
     assert desk.state.best_metric is None
     desk.tell(TrialValidated(0, 20.0, 0.5), TrialValidated(0, 30.0, None))
     assert desk.state.best_metric == 0.5
-    assert summaries(desk).trials[0] == (1, "", 30.0, 0.5)
+    assert summaries(desk).trials[0] == TrialSummary(1, "", 30.0, 0.5)
 
 
 def test_a_stopping_experiment_still_keeps_its_best_metric() -> None:

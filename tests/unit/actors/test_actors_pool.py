@@ -15,7 +15,7 @@ from control_plane.actors.messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool import agents_of, parse_allocation, queue_of
+from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
 from tests.unit.actors.desk import Desk
@@ -45,7 +45,7 @@ def ticket(trial_id: int) -> str:
 
 def queue(desk: Desk) -> list[str]:
     turn = Turn(desk.address, 0, desk)
-    return [key for key, _ in queue_of(turn).items()]
+    return [request.ticket for request in waiting_in(turn).items()]
 
 
 def slots_of(desk: Desk, agent: str) -> AgentSlots:

@@ -63,7 +63,12 @@ def test_a_status_is_open_stopping_or_final() -> None:
         Status.PAUSED,
     ]
     assert not any(status.final and status.stopping for status in Status)
-    assert sum(status.final for status in Status) == 3
+    assert [status for status in Status if status.final and not status.deleting] == [
+        Status.COMPLETED,
+        Status.CANCELED,
+        Status.ERROR,
+    ]
+    assert all(status.final for status in Status if status.deleting)
 
 
 def test_a_record_evolves_into_another() -> None:

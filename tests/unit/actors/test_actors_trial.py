@@ -58,7 +58,7 @@ def waiting() -> Desk:
 
 def test_a_trial_with_work_asks_for_slots_at_once() -> None:
     desk = trial()
-    assert desk.sent_to(POOL) == [SlotsRequested(4, 1, 2, TICKET)]
+    assert desk.sent_to(POOL) == [SlotsRequested(4, 1, 2, TICKET, group=1)]
     assert desk.state.allocation.state is AllocationState.PENDING
 
 
@@ -137,12 +137,12 @@ def test_an_allocation_never_goes_back() -> None:
 def test_a_pause_withdraws_a_queued_trial_and_activation_queues_it_again() -> None:
     desk = trial()
     desk.tell(PAUSED)
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "")]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "", 1)]
     assert desk.state.allocation is None
     desk.now_ms = 2_000
     desk.tell(ACTIVE)
     ticket = "00000000000500.00000000002000.000000000004"
-    assert desk.sent_to(POOL) == [SlotsRequested(4, 2, 2, ticket)]
+    assert desk.sent_to(POOL) == [SlotsRequested(4, 2, 2, ticket, group=1)]
 
 
 @pytest.mark.parametrize("container", ["", "PULLING", "STARTING", "RUNNING"])
@@ -158,7 +158,7 @@ def test_a_pause_asks_a_placed_trial_to_checkpoint_and_keeps_its_slots_until_it_
     assert desk.state.revision == revision + 1
     assert desk.sent == []
     desk.tell(checkpoint_reported(40), AllocationExited(1, "preempted"))
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a")]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
     assert desk.state.status is Status.ACTIVE
     desk.tell(ACTIVE)
     assert [type(message) for message in desk.sent_to(POOL)] == [SlotsRequested]
@@ -180,7 +180,7 @@ def test_a_queued_trial_of_a_stopping_experiment_ends_at_once(
 ) -> None:
     desk = trial()
     desk.tell(stopping)
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "")]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "", 1)]
     assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.CANCELED, ExitReason.USER_CANCELED)]
 
 
@@ -191,7 +191,7 @@ def test_a_canceled_trial_checkpoints_before_it_ends() -> None:
     desk.tell(checkpoint_reported(40), AllocationExited(1, "preempted"))
     assert desk.state.status is Status.CANCELED
     assert desk.state.checkpoint.steps_completed == 40
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a")]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
 
 
 @pytest.mark.parametrize("status", [Status.STOPPING_KILLED, Status.STOPPING_ERROR])
@@ -203,7 +203,7 @@ def test_a_killed_trial_is_canceled_however_its_process_went(status: Status, rea
     desk.tell(AllocationExited(1, reason))
     assert desk.state.status is Status.CANCELED
     assert desk.state.restarts == 0
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a")]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
 
 
 def test_a_kill_upgrades_a_preemption_and_nothing_takes_it_back() -> None:

@@ -1,3 +1,5 @@
+from hashlib import sha256
+
 import pytest
 
 from control_plane.actors.messages import (
@@ -13,6 +15,7 @@ from control_plane.dispatch.fold import (
     FOLD_OPERATIONS_MAX,
     Commit,
     Fold,
+    Origin,
     Snapshot,
     commit_of,
     decode_spill,
@@ -21,6 +24,7 @@ from control_plane.dispatch.fold import (
 from control_plane.dispatch.head import HEAD, Header, Spill, decode_head
 from control_plane.dispatch.kinds import Encoded, encode_for, parse_json
 from control_plane.dispatch.mailbox import BACKSTOP_MS, FIRST, Mail, mail_key, put_mail, read_mail
+from control_plane.evolve import evolve
 from control_plane.state.table import (
     OPERATIONS_MAX,
     Check,
@@ -97,13 +101,51 @@ def test_mail_to_nobody_is_deleted_and_journaled_while_there_is_nobody() -> None
 
 def test_the_journal_holds_what_came_in_and_the_command() -> None:
     fold = Fold(PoolState("a"), consumed=[a_mail(7)])
-    command = (encode_for(POOL, PoolConfigured("a")),)
-    journal = written(commit_of(before(4), fold, NOW_MS, command))["Z#000000000005"]
+    origin = Origin((encode_for(POOL, PoolConfigured("a")),), by="ana")
+    journal = written(commit_of(before(4), fold, NOW_MS, origin))["Z#000000000005"]
     assert isinstance(journal, Put)
     entry = parse_json(journal.body)
-    assert entry["now"] == NOW_MS
+    assert (entry["v"], entry["now"], entry["by"]) == (2, NOW_MS, "ana")
     assert [name for mail in entry["in"] for name, _ in mail["messages"]] == ["SlotsRequested"]
     assert entry["command"] == [["PoolConfigured", {"name": "a"}]]
+
+
+def test_the_journal_lists_a_digest_of_what_changed_and_of_nothing_else() -> None:
+    turn = a_turn()
+    turn.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
+    turn.write_part("queue", None)
+    turn.write_row("counters", "trial", b"1", seen=RowSeen(3, b"0"))
+    turn.because("it was asked to")
+    fold = Fold(PoolState("a"))
+    fold.absorb(evolve(PoolState("a"), queued=2), a_turn())
+    fold.absorb(evolve(PoolState("a"), queued=3), turn)
+    entry = parse_json(_entry(commit_of(before(4), fold, NOW_MS)))
+    # The first 8 hexadecimal digits of the SHA-256 of `3`.
+    assert entry["out"]["queued"] == sha256(b"3").hexdigest()[:8]
+    assert set(entry["out"]) == {"queued", "P:queue", "R:counters/trial", "M:trial#1"}
+    assert entry["why"] == [[1, "it was asked to"]]
+    assert entry["read"] == {"counters/trial": [3, "0"]}
+
+
+def test_of_a_new_actor_what_is_no_default_is_listed() -> None:
+    entry = parse_json(_entry(commit_of(before(0), Fold(PoolState("a", agents=1)), NOW_MS)))
+    assert set(entry["out"]) == {"name", "agents"}
+
+
+def test_messages_to_very_many_are_one_digest() -> None:
+    entry = parse_json(_entry(commit_of(before(), Fold(PoolState("a"), sends=sends(60)), NOW_MS)))
+    assert set(entry["out"]) == {"M:*"}
+
+
+def test_a_reading_is_recorded_though_nothing_is_written() -> None:
+    fold = Fold(PoolState("a"), seen={Key("pins", "u"): RowSeen(2, b"{}")})
+    entry = parse_json(_entry(commit_of(before(), fold, NOW_MS)))
+    assert entry["read"] == {"pins/u": [2, "{}"]}
+
+
+def _entry(commit: Commit) -> bytes:
+    [put] = [w for w in commit.writes if isinstance(w, Put) and w.key.sort.startswith("Z#")]
+    return put.body
 
 
 def test_all_messages_to_one_receiver_are_one_row_due_for_the_backstop() -> None:
@@ -150,6 +192,29 @@ def test_a_row_that_was_absent_must_still_be_and_an_unguarded_one_may_be_anythin
     fold.absorb(fold.state, turn)
     put = next(w for w in commit_of(before(), fold, NOW_MS).writes if w.key.sort == "trial")
     assert put == Put(Key("counters", "trial"), revision, b"1", expect or Expect.ANYTHING)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expect"), [(RowSeen(3, b"1"), 3), (RowSeen(0, b""), Expect.ABSENT), (None, None)]
+)
+def test_a_row_outside_that_goes_is_deleted_and_guarded_like_a_written_one(
+    seen: RowSeen | None, expect: Expect | int | None
+) -> None:
+    fold, turn = Fold(PoolState("a")), a_turn()
+    turn.write_row("pins", "u", None, seen=seen)
+    fold.absorb(fold.state, turn)
+    writes = [w for w in commit_of(before(), fold, NOW_MS).writes if w.key.sort == "u"]
+    assert writes == [Delete(Key("pins", "u"), expect or Expect.ANYTHING)]
+
+
+def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
+    fold = Fold(PoolState("a"))
+    for body in (None, b"2"):
+        turn = a_turn()
+        turn.write_row("collections", "1", body)
+        fold.absorb(fold.state, turn)
+    puts = [w for w in commit_of(before(), fold, NOW_MS).writes if w.key.partition == "collections"]
+    assert puts == [Put(Key("collections", "1"), 5, b"2", Expect.ANYTHING)]
 
 
 def test_a_fork_leaves_the_fold_as_it_was() -> None:

@@ -1,0 +1,167 @@
+"""Messages to an experiment, and what the API's commands to it say; see messages.py."""
+
+from dataclasses import dataclass, field
+
+from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
+from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
+from control_plane.searchers.search import SearchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSubmitted:
+    """Constructor. `config` is the stored configuration, `code_sha256` names the model code,
+    `warm_start` the checkpoint that its trials start from.
+    """
+
+    experiment_id: int
+    owner: str
+    name: str
+    config: str
+    code_sha256: str
+    plan: SearchPlan
+    settings: TrialSettings
+    metric: str
+    searcher: str
+    paused: bool
+    description: str = ""
+    labels: tuple[str, ...] = ()
+    job_id: str = ""
+    test_mode: bool = False
+    retention: Retention = field(default_factory=Retention)
+    warm_start: CheckpointRef | None = None
+    rules: LifecycleRules = LENGTH_ERA
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateRequested:
+    """Command: let its trials run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Command: let its trials checkpoint and give up their slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Command: end it gracefully."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequested:
+    """Command: end it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Command: new values of what may change at any time; None keeps the present one, and
+    `max_slots` counts only with `max_slots_given`, since None lifts the limit.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    labels: tuple[str, ...] | None = None
+    max_slots: int | None = None
+    max_slots_given: bool = False
+    retention: Retention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRequested:
+    """Command: leave it out of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnarchiveRequested:
+    """Command: list it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRequested:
+    """Command: remove it with all it made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueRequested:
+    """Command: let the trials that did not complete go on. What is None stays; `config` is the
+    stored configuration with the changes, `plan` the lengthened search of a single trial.
+    """
+
+    config: str | None = None
+    plan: SearchPlan | None = None
+    max_restarts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionEnded:
+    """The collector is done with the collections row of this generation. `failure`: what it could
+    not do, "" if there is nothing.
+    """
+
+    generation: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionContinued:
+    """The experiment has more parts to remove than fitted into the last commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchContinued:
+    """The search has trials to create that did not fit into the last commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialValidated:
+    """Any validation with the searcher's metric; `units` is the trial's training so far."""
+
+    number: int
+    units: float
+    metric: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLengthReached:
+    """The trial trained to `length` (configured unit) and validated there.
+
+    `closed`: it expects no further length, so it needs no answer.
+    """
+
+    number: int
+    length: int
+    metric: float
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """The trial is in a final status. `early_exit` is an ExitReason, or "" for an ordinary end;
+    `life` is that of the experiment in which the trial ran.
+    """
+
+    number: int
+    status: Status
+    early_exit: str
+    message: str = ""
+    life: int = 0
+
+
+ExperimentMessage = (
+    ExperimentSubmitted
+    | ActivateRequested
+    | PauseRequested
+    | CancelRequested
+    | KillRequested
+    | SettingsChanged
+    | ArchiveRequested
+    | UnarchiveRequested
+    | DeleteRequested
+    | ContinueRequested
+    | CollectionEnded
+    | DeletionContinued
+    | SearchContinued
+    | TrialValidated
+    | TrialLengthReached
+    | TrialEnded
+)

@@ -1,0 +1,81 @@
+"""What a trial is made of: its head and its one allocation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from control_plane.actors.messages import CheckpointRef, Status, TrialSettings
+
+
+class AllocationState(StrEnum):
+    """How far an allocation has come; it never goes back."""
+
+    PENDING = "PENDING"
+    ASSIGNED = "ASSIGNED"
+    PULLING = "PULLING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+
+
+class Wish(StrEnum):
+    """What the trial wants of its running allocation."""
+
+    RUN = "run"
+    PREEMPT = "preempt"
+    KILL = "kill"
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
+    the pool's queue; `agent` is "" while queued.
+    """
+
+    ticket: str
+    state: AllocationState = AllocationState.PENDING
+    agent: str = ""
+    slots: tuple[int, ...] = ()
+    wish: Wish = Wish.RUN
+    wish_reason: str = ""
+    from_steps: int = 0
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """The head. Lengths are in batches except `length_units`; `revision` counts changes of
+    directives; `metric` is of the last validation, at `metric_steps`. `life` is that of the
+    experiment in which it last began; `killed`: what runs is to be stopped at once and for good;
+    `deleted`: nothing is left of the trial but this.
+    """
+
+    trial_id: int
+    experiment_id: int
+    number: int
+    hparams: Mapping[str, object]
+    seed: int
+    settings: TrialSettings
+    created_ms: int
+    experiment_status: Status
+    status: Status = Status.ACTIVE
+    length_units: int | None = None
+    length: int | None = None
+    closed: bool = False
+    reached: int = 0
+    answered: int = 0
+    steps: int = 0
+    metric: float | None = None
+    metric_steps: int | None = None
+    best_metric: float | None = None
+    restarts: int = 0
+    losses: int = 0
+    stalls: int = 0
+    checkpoint: CheckpointRef | None = None
+    epoch: int = 0
+    revision: int = 1
+    allocation: Allocation | None = None
+    early_exit: str = ""
+    ended_ms: int | None = None
+    message: str = ""
+    life: int = 0
+    killed: bool = False
+    deleted: bool = False

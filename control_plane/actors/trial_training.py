@@ -1,0 +1,76 @@
+"""What a trial's training reports: validations, lengths reached, checkpoints."""
+
+from collections.abc import Mapping
+from sys import float_info
+
+from control_plane.actors import addresses
+from control_plane.actors.messages import (
+    CheckpointReported,
+    LengthReported,
+    TrialLengthReached,
+    TrialSettings,
+    TrialValidated,
+    ValidationReported,
+)
+from control_plane.actors.step import Turn
+from control_plane.actors.trial_checkpoints import checkpointed, measured
+from control_plane.actors.trial_state import TrialState
+from control_plane.evolve import evolve
+
+
+def reported(
+    state: TrialState,
+    message: ValidationReported | LengthReported | CheckpointReported,
+    turn: Turn,
+) -> TrialState:
+    """Takes a report of the current allocation."""
+    match message:
+        case ValidationReported():
+            return _validated(state, message, turn)
+        case LengthReported():
+            return _reached(state, message, turn)
+        case CheckpointReported():
+            return checkpointed(state, message, turn)
+
+
+def batches_of(
+    settings: TrialSettings, hparams: Mapping[str, object], length: int | None
+) -> int | None:
+    """A length of the configured unit in batches; None stays None."""
+    return None if length is None else settings.lengths.batches(length, hparams)
+
+
+def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
+    steps = max(state.steps, message.steps)
+    best = state.best_metric
+    if message.metric is not None:
+        smaller = state.settings.smaller_is_better
+        if best is None or (message.metric < best if smaller else message.metric > best):
+            best = message.metric
+    measured(state, message, turn)
+    validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
+    turn.send(addresses.experiment(state.experiment_id), validated)
+    return evolve(
+        state,
+        steps=steps,
+        metric=message.metric,
+        metric_steps=message.steps,
+        best_metric=best,
+    )
+
+
+def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialState:
+    """The operation is done, once: after a rollback the search does not see it again."""
+    if state.length is None or message.length != state.length or message.length <= state.reached:
+        return state
+    assert state.length_units is not None
+    metric = message.metric
+    if metric is None:
+        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
+    reached = TrialLengthReached(state.number, state.length_units, metric, state.closed)
+    turn.send(addresses.experiment(state.experiment_id), reached)
+    return evolve(state, reached=message.length, steps=max(state.steps, message.length))
+
+
+def _units(state: TrialState, batches: int) -> float:
+    return state.settings.lengths.units(batches, state.hparams)

@@ -1,0 +1,137 @@
+"""What is recorded: every scenario of the simulation, and what those leave out."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from control_plane.actors.messages import (
+    AgentDisableRequested,
+    AgentEnableRequested,
+    ArchiveRequested,
+    AuditFound,
+    CheckpointFilesDeleted,
+    CheckpointsUnwanted,
+    KillRequested,
+    PauseRequested,
+    SlotsReleased,
+    TrialKillRequested,
+    UnarchiveRequested,
+    WorkAssigned,
+)
+from control_plane.dispatch import mailbox
+from control_plane.dispatch.kinds import encode_for
+from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.search import MethodPlan, SearchPlan
+from control_plane.searchers.single import SinglePlan
+from control_plane.searchers.space import Categorical, Group
+from tests.simulation.cluster import POOL, Cluster, submitted
+from tests.simulation.scenarios import (
+    EXPERIMENT,
+    SCENARIOS,
+    fail_twice,
+    hold,
+    train_in_turns,
+)
+from tests.simulation.scripted_agent import Line, Run, Script, train_at_once
+
+TRIAL = "trial#1"
+
+
+def searched(method: MethodPlan, script: Script) -> Callable[[Cluster], None]:
+    """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
+
+    def play(cluster: Cluster) -> None:
+        cluster.add_pool()
+        cluster.add_agent("a", 2, script)
+        space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
+        message = replace(submitted(1, 1), plan=SearchPlan(method, space, 7))
+        cluster.command(EXPERIMENT, message)
+        cluster.settle()
+
+    return play
+
+
+def kill_one_and_all(cluster: Cluster) -> None:
+    """3 trials on 2 slots: one is killed, then the experiment."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, hold)
+    cluster.submit(3)
+    cluster.round()
+    cluster.command(TRIAL, TrialKillRequested())
+    cluster.round()
+    cluster.engine.command(EXPERIMENT, KillRequested(), by="ana")
+    cluster.settle()
+
+
+def bury_a_message(cluster: Cluster) -> None:
+    """A message to a trial becomes a dead letter: the trial ends in ERROR, the other goes on."""
+    cluster.add_pool()
+    cluster.submit(2)
+    cluster.command(EXPERIMENT, PauseRequested())
+    clock = mailbox.next_clock(0, cluster.now_ms) + 1_000
+    key = mailbox.mail_key(TRIAL, clock, "somebody")
+    encoded = [encode_for(TRIAL, WorkAssigned(3, False))]
+    put = mailbox.put_mail(key, "somebody", mailbox.UNKNOWN, clock, encoded, cluster.now_ms)
+    cluster.engine.table.commit([put])
+    row = cluster.engine.table.get(key)
+    assert row is not None
+    cluster.engine.follow(cluster.engine.dead_letter(mailbox.read_mail(row)))
+    cluster.command(EXPERIMENT, KillRequested())
+    cluster.settle()
+
+
+def disable_and_enable(cluster: Cluster) -> None:
+    """An agent is disabled under its trials, which go on when it is enabled."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_in_turns)
+    cluster.submit(2)
+    cluster.round()
+    cluster.command("agent#a", AgentDisableRequested())
+    cluster.round()
+    cluster.command("agent#a", AgentEnableRequested())
+    cluster.command("agent#a", AgentDisableRequested(slot=1, drain=True))
+    cluster.settle()
+
+
+def collect(cluster: Cluster) -> None:
+    """A trial lets go of its first checkpoint, whose files are deleted; the pool is audited."""
+    paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
+    paused.play(cluster)
+    prefix = "P#checkpoint/"
+    parts = [k.sort for k in cluster.shadow.rows if k[0] == TRIAL and k.sort.startswith(prefix)]
+    uuid = min(parts).removeprefix(prefix)
+    cluster.command(TRIAL, CheckpointsUnwanted((uuid,)))
+    cluster.command(TRIAL, CheckpointFilesDeleted((uuid,)))
+    cluster.post(f"pool#{POOL}", AuditFound((SlotsReleased(1, 1, "", "a"),)))
+    cluster.command(EXPERIMENT, ArchiveRequested())
+    cluster.command(EXPERIMENT, UnarchiveRequested())
+    cluster.settle()
+
+
+def start_many(cluster: Cluster) -> None:
+    """More trials start at once than one commit of the pool holds."""
+    cluster.add_pool()
+    cluster.submit(64)
+    cluster.add_agent("a", 64, train_at_once)
+    cluster.settle()
+
+
+def refuse(run: Run) -> list[Line]:
+    """The training code refuses what it was given."""
+    return [
+        {"kind": "early_exit", "reason": "INVALID_HP"},
+        {"kind": "exited", "reason": "invalid_hp", "code": 0},
+    ]
+
+
+RECORDED: dict[str, Callable[[Cluster], None]] = {
+    **{scenario.name: scenario.play for scenario in SCENARIOS},
+    "grid": searched(GridPlan(4, 3, LENGTH_ERA), train_at_once),
+    "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
+    "kill": kill_one_and_all,
+    "dead-letter": bury_a_message,
+    "collect": collect,
+    "many": start_many,
+    "disable": disable_and_enable,
+    "invalid": searched(GridPlan(4, 0, LENGTH_ERA), refuse),
+}

@@ -1,0 +1,74 @@
+"""The rule by which checkpoints are kept, against the rule as it was first written down."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_plane.actors.records import Retention
+from control_plane.collection.ranking import Candidate, unwanted
+
+INFINITY = float("inf")
+
+counts = st.integers(0, 6)
+retentions = st.builds(Retention, counts, counts, counts)
+metrics = st.none() | st.integers(-3, 3).map(float) | st.floats(allow_nan=False, width=32)
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> list[Candidate]:
+    """Checkpoints with few different values, so that there are ties."""
+    few = st.integers(0, 4)
+    count = draw(st.integers(0, 25))
+    return [
+        Candidate(f"{n:04x}", draw(few), draw(few), draw(metrics), draw(few)) for n in range(count)
+    ]
+
+
+def ranked(among: list[Candidate], one: Candidate, sign: int) -> int:
+    """The rank by signed metric, from 1, without one last, older ones first."""
+
+    def key(other: Candidate) -> tuple[object, ...]:
+        missing = other.metric is None
+        return missing, 0.0 if other.metric is None else sign * other.metric, other.age
+
+    return sorted(among, key=key).index(one) + 1
+
+
+def is_deleted(
+    everything: list[Candidate], one: Candidate, retention: Retention, sign: int
+) -> bool:
+    """The rule, one checkpoint at a time."""
+    of_trial = [other for other in everything if other.trial_id == one.trial_id]
+    latest = sorted(of_trial, key=lambda other: (other.steps, other.age), reverse=True)
+    if latest.index(one) + 1 <= retention.save_trial_latest:
+        return False
+    is_best = (
+        ranked(everything, one, sign) <= retention.save_experiment_best
+        or ranked(of_trial, one, sign) <= retention.save_trial_best
+    )
+    return not is_best or one.metric is None
+
+
+@given(experiments(), retentions, st.booleans(), st.sets(st.integers(0, 24)))
+def test_deleted_is_what_the_rule_says_and_nothing_that_is_held(
+    everything: list[Candidate], retention: Retention, smaller: bool, held: set[int]
+) -> None:
+    names = {f"{n:04x}" for n in held}
+    found = unwanted(everything, retention, smaller, lambda one: one.uuid in names)
+    sign = 1 if smaller else -1
+    expected = {
+        one.uuid
+        for one in everything
+        if is_deleted(everything, one, retention, sign) and one.uuid not in names
+    }
+    assert {one.uuid for one in found} == expected
+
+
+@given(experiments(), retentions, st.booleans(), st.data())
+def test_a_collection_that_was_cut_short_ends_as_one_that_was_not(
+    everything: list[Candidate], retention: Retention, smaller: bool, data: st.DataObject
+) -> None:
+    going = unwanted(everything, retention, smaller, lambda one: False)
+    gone = set(data.draw(st.sets(st.sampled_from([one.uuid for one in going])))) if going else set()
+    left = [one for one in everything if one.uuid not in gone]
+    again = unwanted(left, retention, smaller, lambda one: False)
+    assert gone | {one.uuid for one in again} == {one.uuid for one in going}
