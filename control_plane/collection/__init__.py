@@ -1,0 +1,1 @@
+"""The collection of checkpoints nobody wants any more, and of deleted experiments' data."""

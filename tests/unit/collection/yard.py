@@ -1,0 +1,237 @@
+"""A cluster without agents: an experiment whose checkpoints lie on a real disk, and a collector."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.messages import (
+    CheckpointRef,
+    CheckpointsUnwanted,
+    DeleteRequested,
+    KillRequested,
+    PoolConfigured,
+    Retention,
+    SettingsChanged,
+)
+from control_plane.actors.trial_checkpoints import (
+    CHECKPOINT_PARTS,
+    CHECKPOINTS,
+    COLLECTIONS,
+    PINS,
+    CheckpointRecord,
+    CheckpointState,
+)
+from control_plane.agents.sessions import INTENTS
+from control_plane.api.signing import Signer
+from control_plane.collection.collector import Collector
+from control_plane.collection.stores import Stores
+from control_plane.config import check
+from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.head import HEAD, PARTS, decode_head, encode_head
+from control_plane.dispatch.kinds import kind_at
+from control_plane.evolve import evolve
+from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.store import Key as ObjectKey
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put, StateTable
+from tests.unit.actors.samples import random_plan, submitted
+
+START_MS = 1_700_000_000_000
+EXPERIMENT = addresses.experiment(1)
+CONFIG = (
+    check("{entrypoint: train.py, searcher: {name: single, metric: loss, max_length: 10}}")
+    .to_json()
+    .decode()
+)
+
+
+@dataclass
+class Yard:
+    """`trials` are the ids of the experiment's trials, which have ended."""
+
+    folder: Path
+    table: StateTable = field(default_factory=lambda: SqliteTable(":memory:"))
+    now_ms: int = START_MS
+    trials: list[int] = field(default_factory=list)
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.root = self.folder / "checkpoints"
+        self.root.mkdir(exist_ok=True)
+        self.engine = Engine(self.table, lambda: self.now_ms)
+        self.objects = DirectoryStore(self.folder / "objects", Signer(b"s" * 32))
+        self.stores = Stores(self.engine, self.objects, self.root)
+        self.collector = Collector(self.stores)
+
+    @staticmethod
+    def searched(folder: Path) -> "Yard":
+        """See `search`."""
+        yard = Yard(folder)
+        yard.search()
+        return yard
+
+    def search(self) -> None:
+        """Two trials that have ended, with three checkpoints each; the last ones have no metric."""
+        self.begin(2)
+        self.end()
+        assert self.trials == [1, 2]
+        for trial_id, metrics in ((1, (0.3, 0.1, None)), (2, (0.4, 0.2, None))):
+            for steps, metric in zip((10, 20, 30), metrics, strict=True):
+                self.add(trial_id, steps, metric)
+
+    @property
+    def experiment(self) -> ExperimentState:
+        state = self.engine.state(EXPERIMENT)
+        assert isinstance(state, ExperimentState)
+        return state
+
+    def begin(self, trials: int = 2) -> None:
+        """An experiment whose trials wait for slots."""
+        self.engine.command(addresses.pool("default"), PoolConfigured("default"))
+        asked = replace(submitted(random_plan(trials)), config=CONFIG)
+        self.engine.command(EXPERIMENT, asked)
+        summaries = self.engine.part(EXPERIMENT, "trials/0").trials
+        self.trials = [summary.trial_id for summary in summaries]
+
+    def end(self) -> None:
+        """It is killed, and the collection that follows is over."""
+        self.engine.command(EXPERIMENT, KillRequested())
+        assert self.experiment.status.final
+        self.work_off()
+
+    def add(
+        self,
+        trial_id: int,
+        steps: int,
+        metric: float | None = None,
+        *,
+        path: str = "",
+        state: CheckpointState = CheckpointState.COMPLETED,
+    ) -> str:
+        """A checkpoint with its files, as its trial would have recorded it; returns its UUID."""
+        uuid = uuid_of(trial_id, steps)
+        place = f"1/{trial_id}/1/{uuid}"
+        reference = CheckpointRef(uuid, trial_id, steps, path or place, "0" * 64)
+        record = CheckpointRecord(reference, 8, 1, metric, START_MS + steps, {}, state)
+        address = addresses.trial(trial_id)
+        name = CHECKPOINT_PARTS + uuid
+        head = self.table.get(Key(address, HEAD))
+        assert head is not None
+        body = kind_at(address).encode_part(name, record)
+        part = Put(Key(address, PARTS + name), head.revision, body, Expect.ANYTHING)
+        index = Put(Key(CHECKPOINTS, uuid), 1, b"%d" % trial_id, Expect.ANYTHING)
+        self.table.commit((part, index))
+        self.write(f"{place}/manifest.json")
+        return uuid
+
+    def write(self, path: str) -> Path:
+        """A file below the root of the checkpoints."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+        return file
+
+    def intend(self, trial_id: int, epoch: int, line: dict[str, object]) -> None:
+        """An upload that the trial says it begins."""
+        self.offset += 10
+        sort = f"{INTENTS}{epoch:08d}#0#{self.offset:014d}"
+        self.put(addresses.trial(trial_id), sort, {"kind": "checkpoint_intent", **line})
+
+    def pin(self, uuid: str, experiment_id: int) -> None:
+        """An experiment starts from a checkpoint."""
+        self.put(PINS, uuid, {"by": [experiment_id], "gone": False})
+
+    def set_latest(self, trial_id: int, steps: int) -> None:
+        """Makes a checkpoint the trial's latest, as a trial that reported it has it."""
+        address, uuid = addresses.trial(trial_id), uuid_of(trial_id, steps)
+        row = self.table.get(Key(address, HEAD))
+        assert row is not None
+        header, body = decode_head(row.body)
+        reference = CheckpointRef(uuid, trial_id, steps, f"1/{trial_id}/1/{uuid}", "0" * 64)
+        state = evolve(kind_at(address).decode_state(body), checkpoint=reference)
+        head = encode_head(header, kind_at(address).encode_state(state))
+        self.table.commit((Put(row.key, row.revision + 1, head, row.revision),))
+
+    def put(self, partition: str, sort: str, fields: object) -> None:
+        """A row as somebody else would write it."""
+        body = json.dumps(fields).encode()
+        self.table.commit((Put(Key(partition, sort), 1, body, Expect.ANYTHING),))
+
+    def fill(self) -> None:
+        """What else an experiment leaves, beside the like of another one."""
+        for trial_id in (*self.trials, 9):
+            address = addresses.trial(trial_id)
+            for sort in ("R#training#1", "E#1", "L#1", "D#1", "T#1"):
+                self.put(address, sort, {})
+            self.objects.put(ObjectKey(f"logs/{trial_id}/{trial_id}.1/0-4"), b"text")
+        self.write("tensorboard/1/1/events")
+        self.write("tensorboard/2/9/events")
+
+    def objects_left(self) -> list[str]:
+        return [str(listed.key) for listed in self.objects.list(ObjectKey("logs"))]
+
+    def keep(self, *kept: int) -> None:
+        """What a user asks for: best of all, best of each trial, latest of each trial."""
+        self.engine.command(EXPERIMENT, SettingsChanged(retention=Retention(*kept)))
+
+    def delete(self, experiment_id: int = 1) -> None:
+        """What a user asks for."""
+        self.engine.command(addresses.experiment(experiment_id), DeleteRequested())
+
+    def condemn(self, trial_id: int, steps: int) -> None:
+        """What a user asks for, of one checkpoint."""
+        unwanted = CheckpointsUnwanted((uuid_of(trial_id, steps),))
+        self.engine.command(addresses.trial(trial_id), unwanted)
+
+    def warm_start(self, experiment_id: int, uuid: str) -> None:
+        """Another experiment that starts from a checkpoint, and ends."""
+        trial_id = int(uuid[:8], 16)
+        reference = CheckpointRef(uuid, trial_id, 0, f"1/{trial_id}/1/{uuid}", "0" * 64)
+        asked = submitted(random_plan(1), experiment_id=experiment_id)
+        address = addresses.experiment(experiment_id)
+        self.engine.command(address, replace(asked, config=CONFIG, warm_start=reference))
+        self.engine.command(address, KillRequested())
+
+    def work_off(self, passes_max: int = 50) -> None:
+        """Lets the collector go on, and time pass, until nothing is left to do."""
+        for _ in range(passes_max):
+            if not self.collector.collect():
+                return
+            self.now_ms += 60_000
+        raise AssertionError(f"never done: {self.rows(COLLECTIONS)}")
+
+    def states(self) -> dict[str, str]:
+        """Of all checkpoints, by the numbers of trial and steps: `4/10`."""
+        found = {}
+        for trial_id in self.trials:
+            address = addresses.trial(trial_id)
+            first = PARTS + CHECKPOINT_PARTS
+            for row in self.table.query(address, first, f"{first}~").rows:
+                record: Any = kind_at(address).decode_part(
+                    row.key.sort.removeprefix(PARTS), row.body
+                )
+                name = f"{trial_id}/{record.checkpoint.steps_completed}"
+                found[name] = record.state.value
+        return found
+
+    def kept(self) -> list[str]:
+        """Those whose files are there, which must be those that are COMPLETED."""
+        there = sorted(
+            f"{path.parts[-4]}/{int(path.parts[-2][-12:], 16)}"
+            for path in self.root.rglob("manifest.json")
+        )
+        completed = [name for name, state in self.states().items() if state == "COMPLETED"]
+        assert sorted(completed) == there
+        return there
+
+    def rows(self, partition: str) -> list[str]:
+        """Sort keys of a partition's rows."""
+        return [row.key.sort for row in self.table.query(partition, " ", "\x7f").rows]
+
+
+def uuid_of(trial_id: int, steps: int) -> str:
+    """The UUID of the checkpoint of a trial at a step."""
+    return f"{trial_id:08x}-0000-4000-8000-{steps:012x}"
