@@ -1,8 +1,8 @@
 """JSON over HTTP on the standard library: keep-alive, timeouts, retries and typed errors.
 
-`http.client` costs some 30 ms to import, so it is loaded at the first request. A client serves one
-thread at a time; only `interrupt` may be called from another one. Tokens go to the client's own
-origin alone and never into a message.
+`http.client` costs some 30 ms to import, so it is loaded at the first request. A transport serves
+one thread at a time; only `interrupt` may be called from another one. Tokens go to the transport's
+own origin alone and never into a message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def backoff_seconds(failures: int) -> float:
     return random.uniform(0.0, ceiling)
 
 
-class Client:
+class Transport:
     """Speaks to the API at `base_url` (scheme, host, optional port and path prefix).
 
     Raises ValueError for an address that is not http or https; its requests raise ApiError and

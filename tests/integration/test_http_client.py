@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from detcloud.http import ApiError, Client, Unreachable, backoff_seconds
+from detcloud.http import ApiError, Transport, Unreachable, backoff_seconds
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 
@@ -68,8 +68,8 @@ def other() -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    made = Client(server.url, "secret-token", timeout_seconds=5, sleep=lambda _: None)
+def client(server: Server) -> Iterator[Transport]:
+    made = Transport(server.url, "secret-token", timeout_seconds=5, sleep=lambda _: None)
     yield made
     made.close()
 
@@ -92,7 +92,7 @@ def hangs_up(handler: BaseHTTPRequestHandler, _: bytes) -> None:
     handler.close_connection = True
 
 
-def test_requests_share_a_connection_and_carry_the_token(server: Server, client: Client) -> None:
+def test_requests_share_a_connection_and_carry_the_token(server: Server, client: Transport) -> None:
     server.script = [answers(200, {"n": 1}), answers(200, b"")]
     assert client.request("POST", "/x?y=1", {"a": "é"}) == {"n": 1}
     assert client.request("GET", "/z") is None
@@ -103,13 +103,13 @@ def test_requests_share_a_connection_and_carry_the_token(server: Server, client:
     assert headers["Content-Type"] == "application/json"
 
 
-def test_bytes_are_sent_as_they_are(server: Server, client: Client) -> None:
+def test_bytes_are_sent_as_they_are(server: Server, client: Transport) -> None:
     server.script = [answers(200, {})]
     client.request("POST", "/", b'{"x": 1.0}')
     assert server.seen[0][3] == b'{"x": 1.0}'
 
 
-def test_an_error_keeps_code_message_and_details(server: Server, client: Client) -> None:
+def test_an_error_keeps_code_message_and_details(server: Server, client: Transport) -> None:
     error = {"code": "invalid", "message": "no such field", "details": [{"path": "a"}]}
     server.script = [answers(422, {"error": error}), answers(200, {"ok": True})]
     with pytest.raises(ApiError) as caught:
@@ -120,19 +120,19 @@ def test_an_error_keeps_code_message_and_details(server: Server, client: Client)
     assert client.request("GET", "/") == {"ok": True}
 
 
-def test_a_proxys_error_page_has_a_message_too(server: Server, client: Client) -> None:
+def test_a_proxys_error_page_has_a_message_too(server: Server, client: Transport) -> None:
     server.script = [answers(502, b"<html>")]
     with pytest.raises(ApiError, match="502"):
         client.request("GET", "/", retry=False)
 
 
-def test_lost_connections_and_overload_are_tried_again(server: Server, client: Client) -> None:
+def test_lost_connections_and_overload_are_tried_again(server: Server, client: Transport) -> None:
     server.script = [hangs_up, answers(429, {}), answers(503, {}), answers(200, {"ok": True})]
     assert client.request("GET", "/") == {"ok": True}
     assert len(server.seen) == 4
 
 
-def test_nothing_is_repeated_without_leave(server: Server, client: Client) -> None:
+def test_nothing_is_repeated_without_leave(server: Server, client: Transport) -> None:
     server.script = [hangs_up, answers(200, {})]
     with pytest.raises(Unreachable) as caught:
         client.request("POST", "/", retry=False)
@@ -140,14 +140,14 @@ def test_nothing_is_repeated_without_leave(server: Server, client: Client) -> No
     assert "secret-token" not in str(caught.value)
 
 
-def test_a_client_error_is_final(server: Server, client: Client) -> None:
+def test_a_client_error_is_final(server: Server, client: Transport) -> None:
     server.script = [answers(404, {})]
     with pytest.raises(ApiError):
         client.request("GET", "/")
     assert len(server.seen) == 1
 
 
-def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Client) -> None:
+def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Transport) -> None:
     def answers_and_closes(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         answers(200, {})(handler, body)
         handler.close_connection = True
@@ -159,7 +159,7 @@ def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Clie
     assert server.connections == 2
 
 
-def test_an_interrupted_request_ends_at_once(server: Server, client: Client) -> None:
+def test_an_interrupted_request_ends_at_once(server: Server, client: Transport) -> None:
     def holds(handler: BaseHTTPRequestHandler, _: bytes) -> None:
         time.sleep(3)
         handler.close_connection = True
@@ -172,7 +172,7 @@ def test_an_interrupted_request_ends_at_once(server: Server, client: Client) -> 
     assert time.monotonic() - began < 2
 
 
-def test_a_download_starts_again_after_a_break(server: Server, client: Client) -> None:
+def test_a_download_starts_again_after_a_break(server: Server, client: Transport) -> None:
     def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "10")
@@ -187,7 +187,7 @@ def test_a_download_starts_again_after_a_break(server: Server, client: Client) -
 
 
 def test_a_redirect_to_another_host_gets_no_token(
-    server: Server, other: Server, client: Client
+    server: Server, other: Server, client: Transport
 ) -> None:
     server.script = [answers(307, b"", Location=f"{other.url}/object?signature=1")]
     other.script = [answers(200, b"content")]
@@ -198,13 +198,13 @@ def test_a_redirect_to_another_host_gets_no_token(
     assert other.seen[0][1] == "/object?signature=1"
 
 
-def test_redirects_end(server: Server, client: Client) -> None:
+def test_redirects_end(server: Server, client: Transport) -> None:
     server.script = [answers(302, b"", Location="/again")]
     with pytest.raises(Unreachable, match="redirected"):
         client.download("/file", io.BytesIO())
 
 
-def test_an_upload_is_repeated_from_its_start(server: Server, client: Client) -> None:
+def test_an_upload_is_repeated_from_its_start(server: Server, client: Transport) -> None:
     server.script = [answers(503, {}), answers(200, b"")]
     file = io.BytesIO(b"skip0123456789")
     file.seek(4)
@@ -215,13 +215,13 @@ def test_an_upload_is_repeated_from_its_start(server: Server, client: Client) ->
 
 def test_nobody_listening_is_named() -> None:
     with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9 could not be reached"):
-        Client("http://127.0.0.1:9", None).request("GET", "/", retry=False)
+        Transport("http://127.0.0.1:9", None).request("GET", "/", retry=False)
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://host", "", "http://"])
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT"):
-        Client(url, None)
+        Transport(url, None)
 
 
 def test_waiting_grows_to_fifteen_seconds() -> None:

@@ -11,13 +11,18 @@ from typing import Any
 
 import detcloud
 from detcloud import DetcloudError
+from detcloud.cli.commands import UNREACHABLE
+from detcloud.cli.options import add_yes_option, confirmed
+from detcloud.cli.output import add_output_options, print_record, print_value
 from detcloud.cli.processes import Process, descendants, pss_bytes, read
 from detcloud.cli.server import server_command, server_environment, start, stop
-from detcloud.cli.table import Item, field, print_json, text_table, time_text
+from detcloud.cli.session import client_of
+from detcloud.cli.table import Column, Item, field, text_table, time_text
 from detcloud.cli.terminal import bytes_text, counted, is_live, width_of
-from detcloud.client import Cluster
+from detcloud.client import Client, NoCluster
 from detcloud.client.endpoint import Endpoint, find_endpoint
 from detcloud.client.home import Home, ServerRecord
+from detcloud.http import Unreachable
 
 # What `down --purge` leaves: the way to other clusters, and the lock it holds.
 PURGE_KEEPS = frozenset({"credentials.json", "lock"})
@@ -71,12 +76,13 @@ def up(arguments: Namespace) -> int:
 
 def down_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--purge", action="store_true", help="delete experiments and checkpoints")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_yes_option(parser)
 
 
 def down(arguments: Namespace) -> int:
     home = Home.from_environment()
-    if arguments.purge and not arguments.yes and not _confirmed(home):
+    question = f"Delete all experiments and checkpoints in {home.folder}?"
+    if arguments.purge and not confirmed(question, arguments):
         print("nothing was stopped or deleted")
         return 1
     print("the local cluster was stopped" if stop(home) else "no local cluster was running")
@@ -86,24 +92,57 @@ def down(arguments: Namespace) -> int:
 
 
 def status_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output_options(parser, csv=False)
 
 
 def status(arguments: Namespace) -> int:
-    """Returns 0 when a cluster answers, 1 when none runs."""
+    """Returns 0 when a cluster answers, as for every command 4 when none does."""
     endpoint = find_endpoint(arguments.url)
     home = Home.from_environment()
     if endpoint is None:
-        if arguments.json:
-            print_json({"running": False, "home": str(home.folder)})
+        if arguments.form != "text":
+            print_value({"running": False, "home": str(home.folder)}, arguments.form)
         else:
             print(f"no cluster runs here (data folder {home.folder}); `detcloud up` starts one")
-        return 1
+        return UNREACHABLE
     facts = _facts(endpoint)
-    if arguments.json:
-        print_json(facts)
+    if arguments.form != "text":
+        print_value(facts, arguments.form)
     else:
         _print_facts(facts)
+    return 0
+
+
+def info_arguments(parser: ArgumentParser) -> None:
+    add_output_options(parser)
+
+
+def info(arguments: Namespace) -> int:
+    client = client_of(arguments)
+    columns = (
+        field("URL", "url"),
+        field("Cluster", "cluster_id"),
+        field("Version", "version"),
+        Column("Pools", lambda item: ", ".join(pool["name"] for pool in item["resource_pools"])),
+    )
+    print_record(columns, {"url": client.url, **client.overview()}, arguments)
+    return 0
+
+
+def version_arguments(parser: ArgumentParser) -> None:
+    add_output_options(parser)
+
+
+def version(arguments: Namespace) -> int:
+    """The cluster's too where one answers; without one this is no failure."""
+    facts = {"client": detcloud.__version__, "url": None, "cluster": None}
+    try:
+        client = client_of(arguments)
+        facts |= {"url": client.url, "cluster": client.overview()["version"]}
+    except (NoCluster, Unreachable):
+        pass
+    columns = (field("Client", "client"), field("Cluster", "cluster"), field("URL", "url"))
+    print_record(columns, facts, arguments)
     return 0
 
 
@@ -141,8 +180,8 @@ def _already(home: Home, running: ServerRecord, arguments: Namespace) -> int:
 
 def _slots_of(home: Home, running: ServerRecord) -> int:
     """0 while no agent has enrolled yet."""
-    with Cluster(running.url, home.token()) as cluster:
-        return sum(len(agent["slots"]) for agent in cluster.agents())
+    with Client(running.url, home.token()) as client:
+        return sum(len(agent.slots) for agent in client.agents())
 
 
 def _become_server(home: Home, arguments: Namespace) -> None:
@@ -159,13 +198,6 @@ def _show_waiting(seconds: float) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-def _confirmed(home: Home) -> bool:
-    if not sys.stdin.isatty():
-        raise DetcloudError("--purge deletes all experiments; without a terminal it needs --yes")
-    answer = input(f"delete all experiments and checkpoints in {home.folder}? [y/N] ")
-    return answer.strip().lower() in ("y", "yes")
 
 
 def _purge(home: Home) -> None:
@@ -186,14 +218,11 @@ def _purge(home: Home) -> None:
 
 
 def _facts(endpoint: Endpoint) -> Item:
-    with Cluster.at(endpoint) as cluster:
-        overview = cluster.overview()
-        active = list(cluster.items("/experiments", state=",".join(RUNNING_STATES)))
+    with Client(endpoint.url, endpoint.token) as client:
+        overview = client.overview()
+        active = [experiment.state for experiment in client.experiments(states=RUNNING_STATES)]
     facts: Item = {"running": True, "url": endpoint.url, **overview}
-    facts["experiments"] = {
-        state: sum(experiment["state"] == state for experiment in active)
-        for state in RUNNING_STATES
-    }
+    facts["experiments"] = {state: active.count(state) for state in RUNNING_STATES}
     record = endpoint.home.server() if endpoint.home else None
     if endpoint.home is not None and record is not None:
         facts["home"] = str(endpoint.home.folder)

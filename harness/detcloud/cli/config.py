@@ -39,25 +39,24 @@ def check(arguments: Namespace) -> int:
     return 0 if code == 0 else 1
 
 
-def checked_config(file: Path, overrides: list[str]) -> dict[str, Any]:
-    """The configuration with every default filled in.
+def checked(file: Path, overrides: list[str], *flags: str) -> dict[str, Any]:
+    """What the checker reports of a configuration that it accepts; `flags` ask it for more.
 
     Raises:
         DetcloudError: it was refused; the message holds a line for each problem.
     """
-    command = _command(file, overrides, ["--json"])
+    command = _command(file, overrides, ["--json", *flags])
     done = subprocess.run(
         command, env=server_environment(), check=False, capture_output=True, text=True
     )
     try:
-        report = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         raise DetcloudError(f"{file} could not be checked: {done.stderr.strip()}") from None
     if not report["ok"]:
         lines = [detail_line(problem, str(file)) for problem in report["problems"]]
         raise DetcloudError("\n".join([f"{file} was refused", *lines]))
-    config: dict[str, Any] = report["config"]
-    return config
+    return report
 
 
 def _command(file: Path, overrides: list[str], flags: list[str]) -> list[str]:

@@ -8,22 +8,45 @@ from pathlib import Path
 from detcloud import DetcloudError
 from detcloud.cli.config import overrides_argument
 from detcloud.cli.failures import ConfigRefused
-from detcloud.cli.follow import follow_experiment
-from detcloud.cli.session import cluster_of
-from detcloud.cli.table import print_json
+from detcloud.cli.lifecycle import follow_arguments, followed_or_printed
+from detcloud.cli.options import foreign_option
+from detcloud.cli.output import add_output_options
+from detcloud.cli.progress import progress
+from detcloud.cli.session import client_of
+from detcloud.cli.terminal import bytes_text
+from detcloud.client import Experiment
 from detcloud.http import ApiError
 
 
 def create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file")
-    parser.add_argument("model_dir", type=Path, metavar="MODEL_DIR", help="the code to train with")
-    parser.add_argument("-f", "--follow", action="store_true", help="watch it until it ends")
+    parser.add_argument(
+        "model_dir",
+        type=Path,
+        nargs="?",
+        metavar="MODEL_DIR",
+        help="the code to train with; may be left out with --include",
+    )
+    parser.add_argument(
+        "-i",
+        "--include",
+        dest="includes",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="send this file or folder beside the code; may be repeated",
+    )
+    follow_arguments(parser)
     parser.add_argument("--paused", action="store_true", help="submit without starting")
     parser.add_argument("-t", "--test-mode", action="store_true", help="one batch, then validate")
     parser.add_argument("--local", action="store_true", help="with --test-mode: in this terminal")
     parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
     overrides_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print the experiment as JSON")
+    foreign_option(parser, "--project_id", "--project-id", instead="labels group experiments")
+    foreign_option(parser, "-p", "--publish", instead="a trial's ports stay on its machine")
+    foreign_option(parser, "--git", instead="the folder is sent as it is")
+    add_output_options(parser, csv=False)
 
 
 def create(arguments: Namespace) -> int:
@@ -31,39 +54,47 @@ def create(arguments: Namespace) -> int:
     if arguments.local:
         from detcloud.cli.local_test import run_local_test
 
-        return run_local_test(arguments.config, arguments.model_dir, arguments.overrides)
-    cluster = cluster_of(arguments, start=True)
-    try:
-        experiment = cluster.create_experiment(
-            arguments.config,
-            arguments.model_dir,
-            overrides=arguments.overrides,
-            template=arguments.template,
-            paused=arguments.paused,
-            test_mode=arguments.test_mode,
+        return run_local_test(
+            arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
-    except ApiError as error:
-        if error.code == "invalid":
-            raise ConfigRefused(str(arguments.config), error) from None
-        raise
-    if arguments.follow or (arguments.test_mode and not arguments.paused):
-        if not arguments.json:
-            print(f"created experiment {experiment.id}", flush=True)
-        return follow_experiment(experiment, quiet=arguments.json)
-    if arguments.json:
-        print_json(experiment.data)
-    else:
-        print(f"created experiment {experiment.id}")
-    return 0
+    experiment = _created(arguments)
+    if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
+        arguments.follow = True
+    return followed_or_printed(experiment, arguments, f"created experiment {experiment.id}")
+
+
+def _created(arguments: Namespace) -> Experiment:
+    """Raises ConfigRefused with the lines of what is wrong."""
+    client = client_of(arguments, start=True)
+    with progress("model code", bytes_text) as shown:
+        try:
+            return client.create_experiment(
+                arguments.config,
+                arguments.model_dir,
+                overrides=arguments.overrides,
+                template=arguments.template,
+                paused=arguments.paused,
+                test_mode=arguments.test_mode,
+                includes=arguments.includes,
+                on_progress=shown.update,
+            )
+        except ApiError as error:
+            if error.code == "invalid":
+                raise ConfigRefused(str(arguments.config), error) from None
+            raise
 
 
 def _check(arguments: Namespace) -> None:
     """Finds what can be found before anything is started or sent."""
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local needs --test-mode; leave it out to train on a cluster")
+    if arguments.local and arguments.template is not None:
+        raise DetcloudError("--template is kept on a cluster; leave it out with --local")
     if not arguments.config.is_file():
         raise DetcloudError(f"{arguments.config} is no file; expected a YAML configuration")
-    if not arguments.model_dir.is_dir():
+    if arguments.model_dir is None and not arguments.includes:
+        raise DetcloudError("there is no code to train with; name MODEL_DIR or --include files")
+    if arguments.model_dir is not None and not arguments.model_dir.is_dir():
         raise DetcloudError(f"{arguments.model_dir} is no folder; expected the model's code")
     for override in arguments.overrides:
         if not override.partition("=")[0] or "=" not in override:

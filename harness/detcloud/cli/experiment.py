@@ -1,33 +1,41 @@
-"""Commands on one experiment or on their list."""
+"""Lists and describes experiments, and waits for one."""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
-from detcloud.cli.session import cluster_of, count, identifier, seconds
-from detcloud.cli.table import (
-    Column,
-    Item,
-    add_output_options,
-    cell_text,
-    field,
-    print_items,
-    print_json,
-    print_record,
-    time_column,
+from detcloud.cli.options import (
+    add_paging_options,
+    fetched_max,
+    foreign_option,
+    identifier,
+    identifiers,
+    paged,
+    seconds,
 )
-from detcloud.cli.terminal import counted
+from detcloud.cli.output import add_output_options, print_items, print_record, print_value
+from detcloud.cli.progress import progress
+from detcloud.cli.session import client_of
+from detcloud.cli.table import Column, Item, cell_text, field, time_column
+from detcloud.cli.terminal import bar, counted
 from detcloud.client import Experiment
 
 LIST_LIMIT = 100
+
+
+def _progress_text(experiment: Item) -> str | None:
+    done = experiment.get("progress")
+    return None if done is None else f"{100 * done:.0f}%"
+
 
 COLUMNS = (
     field("ID", "id"),
     field("User", "user", spare=3),
     field("Name", "name"),
     field("State", "state"),
-    Column("Progress", lambda item: f"{100 * (item.get('progress') or 0):.0f}%"),
+    Column("Progress", _progress_text),
     time_column("Start time", "created_ms", spare=2),
     time_column("End time", "ended_ms", spare=5),
     field("Resource pool", "resource_pool", spare=6),
@@ -42,12 +50,21 @@ def _trials_text(experiment: Item) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
+def _kept_text(experiment: Item) -> str:
+    kept = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    return " ".join(f"{name}={experiment.get(name)}" for name in kept)
+
+
 DETAILS = (
     *COLUMNS,
     field("Best trial", "best_trial_id"),
     Column("Trials", _trials_text),
     field("Description", "description"),
     Column("Labels", lambda item: ", ".join(item.get("labels") or [])),
+    field("Archived", "archived"),
+    field("Seed", "seed"),
+    field("Max slots", "max_slots"),
+    Column("Kept", _kept_text),
     field("Job", "job_id"),
     field("Message", "message"),
 )
@@ -57,41 +74,88 @@ def experiment_argument(parser: ArgumentParser) -> None:
     parser.add_argument("experiment_id", type=identifier, metavar="EXPERIMENT", help="its id")
 
 
+def experiment_of(arguments: Namespace) -> Experiment:
+    """The experiment that `experiment_argument` names."""
+    return client_of(arguments).experiment(arguments.experiment_id)
+
+
 def listing_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--state", metavar="STATES", help="only these states, such as ACTIVE,PAUSED"
     )
     parser.add_argument("--user", help="only this user's")
-    parser.add_argument(
-        "--limit",
-        type=count,
-        default=LIST_LIMIT,
-        metavar="N",
-        help=f"only the newest (default: {LIST_LIMIT})",
-    )
-    parser.add_argument("--all", "-a", action="store_true", help="no limit")
+    parser.add_argument("--label", help="only those with this label")
+    parser.add_argument("--name", metavar="PART", help="only those whose name holds this")
+    parser.add_argument("--archived", action="store_true", help="only archived ones")
+    parser.add_argument("--all", "-a", action="store_true", help="archived ones too, and no limit")
+    add_paging_options(parser, LIST_LIMIT, "newest")
+    foreign_option(parser, "--show_project", "--show-project", instead="labels group experiments")
     add_output_options(parser)
 
 
 def listing(arguments: Namespace) -> int:
-    states = arguments.state.upper().split(",") if arguments.state else ()
-    limit = None if arguments.all else arguments.limit
-    found = cluster_of(arguments).experiments(states=states, user=arguments.user, limit=limit)
-    print_items(COLUMNS, (experiment.data for experiment in found), arguments)
+    found = client_of(arguments).experiments(
+        states=arguments.state.upper().split(",") if arguments.state else (),
+        user=arguments.user,
+        label=arguments.label,
+        name=arguments.name,
+        archived=True if arguments.archived else None if arguments.all else False,
+        limit=None if arguments.all else fetched_max(arguments),
+    )
+    print_items(COLUMNS, (experiment.data for experiment in paged(found, arguments)), arguments)
     return 0
 
 
 def describe_arguments(parser: ArgumentParser) -> None:
-    experiment_argument(parser)
-    add_output_options(parser, csv=False)
+    parser.add_argument(
+        "experiment_ids",
+        type=identifiers,
+        nargs="+",
+        metavar="EXPERIMENT",
+        help="ids, with spaces or commas between them",
+    )
+    parser.add_argument("--metrics", action="store_true", help="every metric of its trials, too")
+    parser.add_argument(
+        "--outdir",
+        type=Path,
+        metavar="DIR",
+        help="write experiments.csv, trials.csv, checkpoints.csv and, with --metrics, metrics.csv",
+    )
+    add_output_options(parser)
 
 
 def describe(arguments: Namespace) -> int:
-    experiment = cluster_of(arguments).experiment(arguments.experiment_id)
-    print_record(DETAILS, experiment.data, arguments)
-    if not arguments.json:
-        print_failed_trial(experiment)
+    from detcloud.cli.tables_folder import metric_items, print_metrics, write_tables
+
+    client = client_of(arguments)
+    ids = [number for part in arguments.experiment_ids for number in part]
+    experiments = [client.experiment(number) for number in ids]
+    if arguments.outdir is not None:
+        write_tables(experiments, arguments.outdir, with_metrics=arguments.metrics)
+        print(arguments.outdir)
+        return 0
+    if arguments.form in ("json", "yaml"):
+        found = [dict(experiment.data) for experiment in experiments]
+        for document, experiment in zip(found, experiments, strict=True):
+            if arguments.metrics:
+                document["metrics"] = metric_items([experiment])
+        print_value(found[0] if len(found) == 1 else found, arguments.form)
+        return 0
+    if arguments.form == "csv":
+        print_items(DETAILS, (experiment.data for experiment in experiments), arguments)
+    else:
+        _print_records(experiments, arguments)
+    if arguments.metrics:
+        print_metrics(experiments, arguments)
     return 0
+
+
+def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
+    for place, experiment in enumerate(experiments):
+        if place:
+            print()
+        print_record(DETAILS, experiment.data, arguments)
+        print_failed_trial(experiment)
 
 
 def print_failed_trial(experiment: Experiment) -> None:
@@ -107,11 +171,13 @@ def print_failed_trial(experiment: Experiment) -> None:
 
 def config_arguments(parser: ArgumentParser) -> None:
     experiment_argument(parser)
+    add_output_options(parser, csv=False)
 
 
 def config(arguments: Namespace) -> int:
-    """Prints JSON, which every YAML reader takes."""
-    print_json(cluster_of(arguments).experiment(arguments.experiment_id).data.get("config"))
+    """Prints YAML unless JSON is asked for."""
+    form = "json" if arguments.form == "json" else "yaml"
+    print_value(experiment_of(arguments).config, form)
     return 0
 
 
@@ -124,14 +190,18 @@ def wait_arguments(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help="between two looks (default: 1)",
     )
-    parser.add_argument("--json", action="store_true", help="print the ended experiment as JSON")
+    add_output_options(parser, csv=False)
 
 
 def wait(arguments: Namespace) -> int:
-    experiment = cluster_of(arguments).experiment(arguments.experiment_id)
-    state = experiment.wait(arguments.polling_interval)
-    if arguments.json:
-        print_json(experiment.data)
+    """Returns 0 when it completed, 1 when it ended otherwise."""
+    experiment = experiment_of(arguments)
+    with progress(f"experiment {experiment.id}") as shown:
+        state = experiment.wait(
+            arguments.polling_interval, on_look=lambda seen: shown.tell(_look_text(seen))
+        )
+    if arguments.form != "text":
+        print_value(experiment.data, arguments.form)
     else:
         # The line's last word is the state, for scripts; the reason is for those who read.
         print(f"experiment {experiment.id} ended: {state}", flush=True)
@@ -141,47 +211,6 @@ def wait(arguments: Namespace) -> int:
     return 0 if state == "COMPLETED" else 1
 
 
-def pause_arguments(parser: ArgumentParser) -> None:
-    _command_arguments(parser)
-
-
-def pause(arguments: Namespace) -> int:
-    return _command(arguments, "pause")
-
-
-def activate_arguments(parser: ArgumentParser) -> None:
-    _command_arguments(parser)
-
-
-def activate(arguments: Namespace) -> int:
-    return _command(arguments, "activate")
-
-
-def cancel_arguments(parser: ArgumentParser) -> None:
-    _command_arguments(parser)
-
-
-def cancel(arguments: Namespace) -> int:
-    return _command(arguments, "cancel")
-
-
-def kill_arguments(parser: ArgumentParser) -> None:
-    _command_arguments(parser)
-
-
-def kill(arguments: Namespace) -> int:
-    return _command(arguments, "kill")
-
-
-def _command_arguments(parser: ArgumentParser) -> None:
-    experiment_argument(parser)
-    add_output_options(parser, csv=False)
-
-
-def _command(arguments: Namespace, name: str) -> int:
-    answer = cluster_of(arguments).post(f"/experiments/{arguments.experiment_id}/{name}")
-    if arguments.json:
-        print_json(answer)
-    else:
-        print(f"experiment {answer['id']} is {answer['state']}")
-    return 0
+def _look_text(experiment: Experiment) -> str:
+    done = experiment.data.get("progress") or 0.0
+    return f"{experiment.state} {100 * done:.0f}% {bar(done)}"

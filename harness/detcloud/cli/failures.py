@@ -1,4 +1,4 @@
-"""Errors as a line and a hint; a refused configuration as `FILE:LINE: path: message`."""
+"""Errors as a line, a hint and an exit code; a refused configuration with its lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import traceback
 from typing import Any
 
 from detcloud import DetcloudError
+from detcloud.cli.commands import FAILED, REFUSED, UNREACHABLE
 from detcloud.cli.terminal import clean
+from detcloud.client import NoCluster
 from detcloud.http import ApiError, Unreachable
 
 HINTS = {
@@ -16,6 +18,7 @@ HINTS = {
     "forbidden": "ask an administrator of the cluster for the role",
     "not_found": "`detcloud list`, `detcloud trial list EXPERIMENT` and "
     "`detcloud checkpoint list EXPERIMENT` show what exists",
+    "method_not_allowed": "the cluster may be older than this command; see `detcloud version`",
     "rate_limited": "wait a moment and try again",
     "unavailable": "wait a moment and try again",
 }
@@ -37,7 +40,7 @@ def report(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         # The reader has enough; Python must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return FAILED
     if os.environ.get("DETCLOUD_DEBUG") == "1":
         traceback.print_exception(error)
     message, hint = _worded(error)
@@ -45,7 +48,17 @@ def report(error: Exception) -> int:
     print(f"error: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
-    return 1
+    return exit_code(error)
+
+
+def exit_code(error: Exception) -> int:
+    """What the process ends with (`commands.EXIT_CODES`)."""
+    if isinstance(error, ConfigRefused):
+        return REFUSED
+    if isinstance(error, ApiError):
+        # What may be well a moment later says nothing about the request.
+        return UNREACHABLE if error.transient else REFUSED
+    return UNREACHABLE if isinstance(error, Unreachable | NoCluster) else FAILED
 
 
 def detail_line(detail: dict[str, Any], file: str) -> str:
@@ -65,7 +78,7 @@ def _worded(error: Exception) -> tuple[str, str | None]:
             for detail in error.details
             if str(detail.get("message")) not in error.message
         ]
-        hint = "; ".join(hints) or HINTS.get(error.code)
+        hint = "; ".join(hints) or _standard_hint(error)
         return "\n".join([error.message, *lines]), hint
     if isinstance(error, Unreachable):
         return str(error), "is the cluster up? see `detcloud status`"
@@ -77,3 +90,9 @@ def _worded(error: Exception) -> tuple[str, str | None]:
     if isinstance(error, ValueError) and "expected http" in str(error):
         return str(error), None
     return f"internal: {type(error).__name__}: {error}", "DETCLOUD_DEBUG=1 shows where"
+
+
+def _standard_hint(error: ApiError) -> str | None:
+    if error.code == "not_found" and "template" in error.message:
+        return "`detcloud template list` shows what exists"
+    return HINTS.get(error.code)

@@ -8,9 +8,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import NamedTuple, TextIO
 
-from detcloud.cli.experiment import experiment_argument, print_failed_trial
-from detcloud.cli.session import cluster_of
-from detcloud.cli.table import Column, Item, cell_text, field, print_json, text_table
+from detcloud.cli.experiment import experiment_argument, experiment_of, print_failed_trial
+from detcloud.cli.output import add_output_options, print_value
+from detcloud.cli.progress import Progress
+from detcloud.cli.table import Column, Item, cell_text, field, text_table
 from detcloud.cli.terminal import bar, counted, cut, has_colour, is_live, width_of
 from detcloud.cli.trial import hparams_text, shown_state
 from detcloud.client import Experiment
@@ -32,20 +33,19 @@ class Snapshot(NamedTuple):
 
 def follow_arguments(parser: ArgumentParser) -> None:
     experiment_argument(parser)
-    parser.add_argument("--json", action="store_true", help="only print the end, as JSON")
+    add_output_options(parser, csv=False)
 
 
 def follow(arguments: Namespace) -> int:
-    experiment = cluster_of(arguments).experiment(arguments.experiment_id)
-    return follow_experiment(experiment, quiet=arguments.json)
+    return follow_experiment(experiment_of(arguments), form=arguments.form)
 
 
-def follow_experiment(experiment: Experiment, *, quiet: bool = False) -> int:
+def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
     """Returns 0 when the experiment completed and 1 when it ended otherwise, 130 on Ctrl-C.
 
-    With `quiet` nothing but the ended experiment is printed, as JSON.
+    As `json` or `yaml` nothing but the ended experiment is printed.
     """
-    view = _Quiet() if quiet else _Screen(sys.stdout) if is_live(sys.stdout) else _Lines()
+    view = _view(form)
     try:
         last = _watch(experiment, view)
     except KeyboardInterrupt:
@@ -55,8 +55,10 @@ def follow_experiment(experiment: Experiment, *, quiet: bool = False) -> int:
             file=sys.stderr,
         )
         return 130
+    finally:
+        view.close()
     view.end(last)
-    if not quiet:
+    if form == "text":
         print_failed_trial(experiment)
     return 0 if last.experiment["state"] == "COMPLETED" else 1
 
@@ -104,11 +106,18 @@ def summary(snapshot: Snapshot) -> list[str]:
 
 
 class _Quiet:
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._progress = Progress("following")
+
     def show(self, snapshot: Snapshot) -> None:
-        return
+        self._progress.tell(_headline(snapshot.experiment))
+
+    def close(self) -> None:
+        self._progress.close()
 
     def end(self, snapshot: Snapshot) -> None:
-        print_json(snapshot.experiment)
+        print_value(snapshot.experiment, self._form)
 
 
 class _Lines:
@@ -119,6 +128,9 @@ class _Lines:
         for line in changes(self._before, snapshot):
             print(line, flush=True)
         self._before = snapshot
+
+    def close(self) -> None:
+        return
 
     def end(self, snapshot: Snapshot) -> None:
         _print_end(snapshot)
@@ -135,6 +147,9 @@ class _Screen:
         text = frame(snapshot, width_of(self._stream), height, colour)
         self._replace(f"{text}\n")
 
+    def close(self) -> None:
+        return
+
     def end(self, snapshot: Snapshot) -> None:
         self._replace("")
         _print_end(snapshot)
@@ -145,6 +160,12 @@ class _Screen:
         self._stream.write(f"{up}\r\x1b[J{text}")
         self._stream.flush()
         self._lines = text.count("\n")
+
+
+def _view(form: str) -> _Quiet | _Lines | _Screen:
+    if form != "text":
+        return _Quiet(form)
+    return _Screen(sys.stdout) if is_live(sys.stdout) else _Lines()
 
 
 def _watch(experiment: Experiment, view: _Quiet | _Lines | _Screen) -> Snapshot:

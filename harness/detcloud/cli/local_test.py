@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import detcloud
-from detcloud.archive import extract, pack
-from detcloud.cli.config import checked_config
+from detcloud.archive import extract
+from detcloud.cli.config import checked
 from detcloud.cli.table import cell_text
 from detcloud.cli.terminal import bytes_text
-from detcloud.client.ignore import kept_names
+from detcloud.client.upload import packed
 
 SEED_MAX = 2**31
 
 
-def run_local_test(config_file: Path, model_dir: Path, overrides: list[str]) -> int:
+def run_local_test(
+    config_file: Path, model_dir: Path | None, overrides: list[str], includes: list[Path]
+) -> int:
     """Returns 0 when the trial completed, else 1.
 
     The trial runs on a copy of what would be uploaded, so a file that `.detignore` leaves out is
@@ -31,15 +33,16 @@ def run_local_test(config_file: Path, model_dir: Path, overrides: list[str]) -> 
     Raises:
         DetcloudError: the configuration or the folder was refused.
     """
-    config = checked_config(config_file, overrides)
+    report = checked(config_file, overrides, "--for-trial")
+    config = report["config"]
     with tempfile.TemporaryDirectory(prefix="detcloud-test-") as name:
         folder = Path(name)
         code = folder / "code"
-        with pack(model_dir, kept_names(model_dir)) as archive:
+        with packed(model_dir, includes) as archive:
             extract(archive.path, code)
         write_trial_directory(folder, config)
         print(f"testing {config_file} with {_hparams_line(config)}", flush=True)
-        exit_code = _run_trial(folder, code, config)
+        exit_code = _run_trial(folder, code, report["environment_variables"]["cpu"])
         return _summarised(folder, exit_code)
 
 
@@ -117,13 +120,12 @@ def _spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_trial(folder: Path, code: Path, config: dict[str, Any]) -> int:
-    asked = ((config.get("environment") or {}).get("environment_variables") or {}).get("cpu") or []
+def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
-        **dict(variable.split("=", 1) for variable in asked),
+        **dict(variable.split("=", 1) for variable in variables),
         "DETCLOUD_TRIAL_DIR": str(folder),
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),
     }

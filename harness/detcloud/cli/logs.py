@@ -7,9 +7,10 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 
-from detcloud.cli.experiment import experiment_argument
-from detcloud.cli.session import cluster_of, count
-from detcloud.cli.trial import trial_argument
+from detcloud.cli.experiment import experiment_argument, experiment_of
+from detcloud.cli.log_lines import add_line_options, follow_lines, print_lines, wants_lines
+from detcloud.cli.options import count
+from detcloud.cli.trial import trial_argument, trial_of
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
@@ -25,7 +26,10 @@ def trial_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def trial_logs(arguments: Namespace) -> int:
-    trial = cluster_of(arguments).trial(arguments.trial_id)
+    trial = trial_of(arguments)
+    if wants_lines(arguments):
+        print_lines([trial], arguments)
+        return 0
     reader = LogReader(trial, prefix="")
     _show([reader], arguments)
     while arguments.follow and not reader.complete:
@@ -40,7 +44,34 @@ def experiment_logs_arguments(parser: ArgumentParser) -> None:
 
 def experiment_logs(arguments: Namespace) -> int:
     """One trial after the other; followed, they take turns and their lines name the trial."""
-    experiment = cluster_of(arguments).experiment(arguments.experiment_id)
+    experiment = experiment_of(arguments)
+    if wants_lines(arguments):
+        if arguments.follow:
+            follow_lines(experiment, arguments)
+        else:
+            print_lines(list(experiment.trials()), arguments)
+        return 0
+    return _experiment_text(experiment, arguments)
+
+
+def follow_first_trial(experiment: Experiment) -> int:
+    """Prints the log of the first trial until its end; 0 when it completed, else 1.
+
+    Ctrl-C leaves the experiment running.
+    """
+    while (first := next(experiment.trials(1), None)) is None:
+        if experiment.ended:
+            return 1
+        _pause(False)
+        experiment.refresh()
+    reader = LogReader(first, prefix="")
+    while not reader.complete:
+        _pause(reader.read())
+    first.refresh()
+    return 0 if first.state == "COMPLETED" else 1
+
+
+def _experiment_text(experiment: Experiment, arguments: Namespace) -> int:
     readers: dict[int, LogReader] = {}
     for turn in itertools.count():
         fresh = _new_readers(experiment, readers)
@@ -119,7 +150,10 @@ class LogReader:
 
 def _options(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the end")
-    parser.add_argument("--tail", type=count, metavar="LINES", help="only the last lines")
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument("--head", type=count, metavar="LINES", help="only the first lines")
+    ends.add_argument("--tail", type=count, metavar="LINES", help="only the last lines")
+    add_line_options(parser)
 
 
 def _new_readers(experiment: Experiment, readers: dict[int, LogReader]) -> list[LogReader]:

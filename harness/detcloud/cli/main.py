@@ -5,15 +5,23 @@ from __future__ import annotations
 import sys
 
 import detcloud
-from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, Command, flat_words, words_of
+from detcloud.cli.commands import (
+    COMMANDS,
+    EXIT_CODES,
+    INTERRUPTED,
+    NOUN_ALIASES,
+    NOUNS,
+    USAGE,
+    Command,
+    flat_words,
+    words_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Sequence
     from typing import NoReturn
-
-USAGE = 2
 
 
 class UsageError(Exception):
@@ -25,7 +33,7 @@ class UsageError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `detcloud ARGV`; returns 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    """Runs `detcloud ARGV` and returns one of `commands.EXIT_CODES`."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
@@ -39,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(error)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return code
 
 
@@ -48,7 +56,7 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0
-    if words[0] in ("-V", "--version", "version"):
+    if words[0] in ("-V", "--version"):
         print(f"detcloud {detcloud.__version__}")
         return 0
     if words[0].startswith("-"):
@@ -63,15 +71,15 @@ def _run(words: list[str]) -> int:
             f"`detcloud {typed}` takes no --url: it concerns this machine only",
             f"see `detcloud {typed} --help`",
         )
-    parser, run = _loaded(command, typed)
+    parser, run = loaded(command, typed)
     arguments = parser.parse_args(rest)
     arguments.url = getattr(arguments, "url", None) or url
-    arguments.cluster = None
+    arguments.client = None
     try:
         return run(arguments)
     finally:
-        if arguments.cluster is not None:
-            arguments.cluster.close()
+        if arguments.client is not None:
+            arguments.client.close()
 
 
 def _leading_url(words: list[str]) -> tuple[str | None, list[str]]:
@@ -88,21 +96,38 @@ def _found(noun: str, words: list[str]) -> tuple[Command, str, list[str]]:
     """The command, how it was typed, and the words after it."""
     known = words_of(noun) if noun in NOUNS else flat_words()
     place = 1 if noun in NOUNS else 0
-    word = words[place]
-    if word in known:
-        return known[word], " ".join(words[: place + 1]), words[place + 1 :]
+    for length in (2, 1):
+        word = " ".join(words[place : place + length])
+        if word in known:
+            end = place + len(word.split(" "))
+            return known[word], " ".join(words[:end]), words[end:]
+    raise _unknown(noun, words, known)
+
+
+def _unknown(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
     from difflib import get_close_matches
 
-    prefix = f"{noun} " if place else ""
-    candidates = [*known, *([] if place else NOUNS)]
-    close = get_close_matches(word, candidates, 1)
+    from detcloud.cli.elsewhere import advice
+
+    if found := advice([noun, *words[1:]]):
+        return UsageError(f"`detcloud {found[0]}` is no command here", found[1])
+    is_verb = noun in NOUNS
+    prefix = f"{noun} " if is_verb else ""
+    typed = words[1] if is_verb else words[0]
+    group = [word for word in known if word.startswith(f"{typed} ")]
+    if group:
+        listed = ", ".join(f"`detcloud {prefix}{word}`" for word in group)
+        return UsageError(f"`detcloud {prefix}{typed}` needs one more word", f"there is {listed}")
+    candidates = [*known, *([] if is_verb else NOUNS)]
+    close = get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
-    raise UsageError(
-        f"`detcloud {prefix}{word}` is no command", hint or f"see `detcloud {prefix}--help`"
+    return UsageError(
+        f"`detcloud {prefix}{typed}` is no command", hint or f"see `detcloud {prefix}--help`"
     )
 
 
-def _loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+def loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+    """A command's parser, named as it was typed, and the function that runs it."""
     from argparse import ArgumentParser
     from importlib import import_module
 
@@ -117,15 +142,18 @@ def _loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Nam
     parser = Parser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
     if not command.is_local:
         parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
-    getattr(module, f"{function}_arguments")(parser)
+    getattr(module, f"{function.rstrip('_')}_arguments")(parser)
     run: Callable[[Namespace], int] = getattr(module, function)
     return parser, run
 
 
 def _overview() -> str:
     flat = [(command.flat[0], command.summary) for command in COMMANDS if command.flat]
-    nouns = [(f"{noun} ...", summary) for noun, summary in NOUNS.items()]
-    aliases = ", ".join(f"{short} = {noun}" for short, noun in NOUN_ALIASES.items())
+    shorts = {noun: short for short, noun in NOUN_ALIASES.items()}
+    nouns = [
+        (f"{noun} ({shorts[noun]})" if noun in shorts else noun, summary)
+        for noun, summary in NOUNS.items()
+    ]
     return "\n".join(
         [
             "usage: detcloud [--url URL] COMMAND ...",
@@ -135,8 +163,11 @@ def _overview() -> str:
             "commands (an experiment's may be written `detcloud experiment COMMAND` too):",
             *_aligned(flat),
             "",
-            f"nouns ({aliases}):",
+            "nouns, each with commands of its own, and their short forms:",
             *_aligned(nouns),
+            "",
+            "exit codes:",
+            *_aligned([(str(code), meaning) for code, meaning in EXIT_CODES.items()]),
             "",
             "See `detcloud COMMAND --help` for options, `detcloud --version` for the version.",
         ]

@@ -16,7 +16,7 @@ import detcloud
 from detcloud import DetcloudError
 from detcloud.cli.processes import Process, alive, descendants, read
 from detcloud.client.home import Home, ServerRecord
-from detcloud.http import ApiError, Client, Unreachable
+from detcloud.http import ApiError, Transport, Unreachable
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
@@ -147,7 +147,7 @@ def _failure(home: Home, what: str, log_start: int) -> DetcloudError:
 
 
 def _is_healthy(url: str) -> bool:
-    client = Client(url, None, timeout_seconds=2.0, attempts_max=1)
+    client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
     try:
         client.request("GET", "/api/v1/health")
     except (ApiError, Unreachable):

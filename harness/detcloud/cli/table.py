@@ -1,13 +1,11 @@
-"""One renderer for every list: aligned text, CSV, or the items as JSON."""
+"""Tables for lists: aligned text, or CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,9 +14,7 @@ from detcloud.cli.terminal import (
     cells_of,
     clean,
     cut,
-    has_colour,
     painted,
-    width_of,
 )
 
 Item = dict[str, Any]
@@ -46,38 +42,6 @@ def field(title: str, name: str, spare: int = 0) -> Column:
 
 def time_column(title: str, name: str, spare: int = 0) -> Column:
     return Column(title, lambda item: time_text(item.get(name)), spare)
-
-
-def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="print JSON, with every field")
-    if csv:
-        group.add_argument("--csv", action="store_true", help="print CSV, with every column")
-
-
-def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
-    """Prints in the form that the options of `add_output_options` ask for."""
-    found = list(items)
-    if arguments.json:
-        print_json(found)
-    elif getattr(arguments, "csv", False):
-        sys.stdout.write(csv_text(columns, found))
-    else:
-        print(text_table(columns, found, width_of(sys.stdout), has_colour(sys.stdout)))
-
-
-def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
-    """Prints one item, in text as a line for each field."""
-    if arguments.json:
-        print_json(item)
-        return
-    width = max(len(column.title) for column in columns)
-    for column in columns:
-        print(f"{column.title:<{width}}  {cell_text(column.value(item))}")
 
 
 def text_table(

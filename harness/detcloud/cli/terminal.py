@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-import time
 import unicodedata
 from typing import TextIO
 
-COLOURS = {"green": 32, "red": 31, "yellow": 33, "cyan": 36, "dim": 2, "bold": 1}
+COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
 STATE_COLOURS = {
     "ACTIVE": "cyan",
     "RUNNING": "cyan",
@@ -19,8 +17,6 @@ STATE_COLOURS = {
     "PAUSED": "yellow",
 }
 BAR_CELLS = 20
-# A download that is over within a second needs no bar.
-BAR_AFTER_SECONDS = 1.0
 
 
 def is_live(stream: TextIO) -> bool:
@@ -83,30 +79,6 @@ def bar(fraction: float, cells: int = BAR_CELLS) -> str:
     """`[#####---------------]` for 0.25."""
     full = round(min(1.0, max(0.0, fraction)) * cells)
     return f"[{'#' * full}{'-' * (cells - full)}]"
-
-
-class ByteBar:
-    """A progress bar on stderr, for transfers that take over a second on a terminal."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._started_seconds = time.monotonic()
-        self._drawn_seconds = 0.0
-
-    def update(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if not is_live(sys.stderr) or now - self._started_seconds < BAR_AFTER_SECONDS:
-            return
-        if now - self._drawn_seconds < 0.1 and done < total:
-            return
-        self._drawn_seconds = now
-        amounts = f"{bytes_text(done)} of {bytes_text(total)}"
-        share = bar(done / total if total else 1.0)
-        print(f"\r\x1b[K{self._label} {share} {amounts}", end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._drawn_seconds:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def bytes_text(size: int) -> str:

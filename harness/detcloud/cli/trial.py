@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from detcloud.cli.experiment import experiment_argument
-from detcloud.cli.session import cluster_of, count, identifier
-from detcloud.cli.table import (
-    Column,
-    Item,
-    add_output_options,
-    field,
-    print_items,
-    print_json,
-    print_record,
-    time_column,
-)
+from detcloud.cli.options import add_paging_options, fetched_max, identifier, paged
+from detcloud.cli.output import add_output_options, print_items, print_record, print_value
+from detcloud.cli.session import client_of
+from detcloud.cli.table import Column, Item, field, time_column
+from detcloud.client import Trial
 
 
 def shown_state(trial: Item) -> str:
@@ -65,23 +60,36 @@ DETAILS = (
     time_column("End time", "ended_ms"),
     field("Message", "message"),
 )
+# Few trials start from another's checkpoint.
+WARM_START = field("Warm start", "warm_start")
 METRIC_COLUMNS = (
     field("Group", "group"),
     field("Steps", "steps_completed"),
     field("Metrics", "metrics"),
     time_column("Time", "time_ms"),
 )
+SUMMARY_COLUMNS = (
+    field("Group", "group"),
+    field("Name", "name"),
+    field("Count", "count"),
+    field("Last steps", "last_steps", spare=1),
+    field("Last", "last"),
+    field("Minimum", "minimum"),
+    field("Maximum", "maximum"),
+    field("Mean", "mean", spare=2),
+)
 
 
 def listing_arguments(parser: ArgumentParser) -> None:
     experiment_argument(parser)
-    parser.add_argument("--limit", type=count, metavar="N", help="only the first (default: all)")
+    add_paging_options(parser, None)
     add_output_options(parser)
 
 
 def listing(arguments: Namespace) -> int:
     path = f"/experiments/{arguments.experiment_id}/trials"
-    print_items(COLUMNS, cluster_of(arguments).items(path, arguments.limit), arguments)
+    found = client_of(arguments).items(path, fetched_max(arguments))
+    print_items(COLUMNS, paged(found, arguments), arguments)
     return 0
 
 
@@ -91,28 +99,59 @@ def trial_argument(parser: ArgumentParser) -> None:
     )
 
 
+def trial_of(arguments: Namespace) -> Trial:
+    """The trial that `trial_argument` names."""
+    return client_of(arguments).trial(arguments.trial_id)
+
+
 def describe_arguments(parser: ArgumentParser) -> None:
     trial_argument(parser)
-    parser.add_argument("--metrics", action="store_true", help="the metrics reported, too")
-    add_output_options(parser, csv=False)
+    parser.add_argument("--metrics", action="store_true", help="every metric it reported, too")
+    parser.add_argument(
+        "--metrics-summary", action="store_true", help="its metrics in short, a line for each"
+    )
+    add_paging_options(parser, None)
+    add_output_options(parser)
 
 
 def describe(arguments: Namespace) -> int:
-    trial = cluster_of(arguments).trial(arguments.trial_id)
-    metrics = list(trial.metrics()) if arguments.metrics else None
-    if arguments.json:
-        print_json(trial.data if metrics is None else {**trial.data, "metrics": metrics})
+    trial = trial_of(arguments)
+    tables: dict[str, list[Item]] = {}
+    if arguments.metrics_summary:
+        tables["metrics_summary"] = [{**summary} for summary in trial.metric_summaries()]
+    if arguments.metrics:
+        limit = fetched_max(arguments)
+        reports = list(trial.metrics())[:limit]
+        tables["metrics"] = [{**report} for report in paged(reports, arguments)]
+    if arguments.form in ("json", "yaml"):
+        print_value({**trial.data, **tables}, arguments.form)
         return 0
-    print_record(DETAILS, trial.data, arguments)
+    started_warm = trial.data.get("warm_start") or arguments.form == "csv"
+    print_record((*DETAILS, *[WARM_START] * bool(started_warm)), trial.data, arguments)
     if trial.state == "ERROR":
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
-    if metrics is not None:
+    for name, items in tables.items():
         print()
-        print_items(METRIC_COLUMNS, metrics, arguments)
+        sys.stdout.flush()
+        print_items(METRIC_COLUMNS if name == "metrics" else SUMMARY_COLUMNS, items, arguments)
     return 0
 
 
-def _flat(hparams: Item, prefix: str = "") -> list[tuple[str, object]]:
+def kill_arguments(parser: ArgumentParser) -> None:
+    trial_argument(parser)
+    add_output_options(parser, csv=False)
+
+
+def kill(arguments: Namespace) -> int:
+    answer = client_of(arguments).post(f"/trials/{arguments.trial_id}/kill")
+    if arguments.form == "text":
+        print(f"trial {answer['id']} is {answer['state']}")
+    else:
+        print_value(answer, arguments.form)
+    return 0
+
+
+def _flat(hparams: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = []
     for name, value in hparams.items():
         if isinstance(value, dict):

@@ -1,14 +1,30 @@
 """The Python SDK: a cluster, its experiments, trials and checkpoints over the HTTP API.
 
-from detcloud.client import Cluster
+from detcloud import Client
 
-experiment = Cluster.from_environment().create_experiment("config.yaml", "model_dir")
+experiment = Client().create_experiment("config.yaml", "model_dir")
 experiment.wait()
-print(experiment.data["best_metric"])
+print(experiment.best_metric)
 """
 
-from detcloud.client.cluster import Cluster
+from detcloud.client.agent import Agent, Slot
+from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.client import Client, NoCluster
 from detcloud.client.experiment import Experiment
-from detcloud.client.trial import Checkpoint, Trial
+from detcloud.client.log import LogFilter
+from detcloud.client.template import Template
+from detcloud.client.token import Token
+from detcloud.client.trial import Trial
 
-__all__ = ["Checkpoint", "Cluster", "Experiment", "Trial"]
+__all__ = [
+    "Agent",
+    "Checkpoint",
+    "Client",
+    "Experiment",
+    "LogFilter",
+    "NoCluster",
+    "Slot",
+    "Template",
+    "Token",
+    "Trial",
+]

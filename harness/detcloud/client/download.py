@@ -1,24 +1,28 @@
-"""Downloads a checkpoint's files: every path checked, every byte verified, then one rename."""
+"""Downloads: every path checked, every byte verified, and only then in its place."""
 
 from __future__ import annotations
 
 import io
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcloud import DetcloudError
-from detcloud.archive import NameLedger, sha256_of
-from detcloud.http import Client
+from detcloud.archive import NameLedger, extract, sha256_of
+from detcloud.client.records import CheckpointFile
+from detcloud.http import Transport
+
+if TYPE_CHECKING:
+    from detcloud.client.client import Client
 
 OnProgress = Callable[[int, int], None]
 
 
 def download_files(
-    client: Client,
-    files: list[dict[str, Any]],
+    transport: Transport,
+    files: Sequence[CheckpointFile],
     destination: Path,
     on_progress: OnProgress | None = None,
 ) -> None:
@@ -36,7 +40,7 @@ def download_files(
     destination.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
     try:
-        _fetch_all(client, files, fresh, on_progress or (lambda done, total: None))
+        _fetch_all(transport, files, fresh, on_progress or (lambda done, total: None))
         fresh.chmod(0o755)
         fresh.rename(destination)
     except BaseException:
@@ -44,8 +48,32 @@ def download_files(
         raise
 
 
+def download_model_code(
+    client: Client, sha256: str, destination: Path, on_progress: OnProgress | None = None
+) -> None:
+    """Fetches the archive with this digest and unpacks it into the new folder `destination`.
+
+    `on_progress` is told the bytes that came and 0, since their number is not known before.
+
+    Raises:
+        DetcloudError: another digest, an archive that is not safe, or an existing destination.
+    """
+    if destination.exists():
+        raise DetcloudError(f"{destination} exists; name another folder with -o")
+    with tempfile.TemporaryDirectory(prefix="detcloud-code-") as name:
+        path = Path(name) / "code.tar.gz"
+        with _Counted(path, 0, 0, on_progress or (lambda done, total: None)) as writer:
+            client.http.download(f"/api/v1/model-code/{sha256}", writer)
+        if sha256_of(path) != sha256:
+            raise DetcloudError("the model code has another SHA-256 than recorded: it was changed")
+        extract(path, destination)
+
+
 def _fetch_all(
-    client: Client, files: list[dict[str, Any]], folder: Path, on_progress: OnProgress
+    transport: Transport,
+    files: Sequence[CheckpointFile],
+    folder: Path,
+    on_progress: OnProgress,
 ) -> None:
     total = sum(file["size"] for file in files)
     done = 0
@@ -53,12 +81,12 @@ def _fetch_all(
         path = folder / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)
         with _Counted(path, done, total, on_progress) as writer:
-            client.download(file["url"], writer)
+            transport.download(file["url"], writer)
         _verify(path, file)
         done += file["size"]
 
 
-def _verify(path: Path, file: dict[str, Any]) -> None:
+def _verify(path: Path, file: CheckpointFile) -> None:
     size = path.stat().st_size
     if size != file["size"]:
         raise DetcloudError(f"{file['path']} has {size} bytes, expected {file['size']}; try again")

@@ -37,13 +37,22 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
     asked = url or os.environ.get(URL_VARIABLE)
     home = Home.from_environment()
     if asked:
-        if not asked.startswith(("http://", "https://")):
-            raise DetcloudError(
-                f"{asked!r} is not an address; expected http://HOST:PORT or https://HOST"
-            )
-        return Endpoint(asked, _token_for(asked, home))
+        return Endpoint(_checked(asked), _token_for(asked, home))
     stored = None if os.environ.get(HOME_VARIABLE) else _stored()
     return stored or _embedded(home)
+
+
+def known_url(url: str | None = None) -> str | None:
+    """The address that `find_endpoint` would use, whether there is a token for it or not.
+
+    Raises:
+        DetcloudError: as `find_endpoint` does.
+    """
+    asked = url or os.environ.get(URL_VARIABLE)
+    if asked:
+        return _checked(asked)
+    endpoint = find_endpoint()
+    return endpoint.url if endpoint else None
 
 
 def is_configured(url: str | None = None) -> bool:
@@ -51,6 +60,44 @@ def is_configured(url: str | None = None) -> bool:
     if url or os.environ.get(URL_VARIABLE):
         return True
     return not os.environ.get(HOME_VARIABLE) and _stored() is not None
+
+
+def remember(url: str, token: str) -> Path:
+    """Stores a token for an address, so that later commands use both; returns the file.
+
+    Raises:
+        DetcloudError: the file cannot be written.
+    """
+    path = _credentials()
+    text = json.dumps({"url": url, "token": token})
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}-{os.getpid()}")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise DetcloudError(f"{path} could not be written: {error.strerror}") from None
+    return path
+
+
+def forget() -> bool:
+    """Removes the stored token; False when there was none."""
+    try:
+        _credentials().unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise DetcloudError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
+    return url
+
+
+def _credentials() -> Path:
+    return Path.home() / ".detcloud" / "credentials.json"
 
 
 def _token_for(url: str, home: Home) -> str:
@@ -63,7 +110,7 @@ def _token_for(url: str, home: Home) -> str:
 
 
 def _stored() -> Endpoint | None:
-    path = Path.home() / ".detcloud" / "credentials.json"
+    path = _credentials()
     try:
         fields = json.loads(path.read_text())
         return Endpoint(str(fields["url"]), str(fields["token"]))

@@ -3,38 +3,76 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from detcloud.client.trial import Checkpoint, Trial
+from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.ranking import ranked
+from detcloud.client.records import (
+    CollectionPreview,
+    ExperimentMetrics,
+    HistoryEntry,
+    ReplayedActor,
+)
+from detcloud.client.resource import Field, Resource
+from detcloud.client.trial import Trial
 
-if TYPE_CHECKING:
-    from detcloud.client.cluster import Cluster
-
-ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR"})
+ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"})
+REPLAY_PAGE = 20
 
 
-class Experiment:
-    """An experiment as the cluster last described it: `data` has the fields of docs/api.md."""
+class Keep:
+    """The type of KEEP, which leaves a setting as it is where None has a meaning of its own."""
 
-    def __init__(self, cluster: Cluster, data: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self.data = data
 
-    @property
-    def id(self) -> int:
-        return int(self.data["id"])
+KEEP: Final = Keep()
 
-    @property
-    def state(self) -> str:
-        return str(self.data["state"])
+
+class Experiment(Resource):
+    """A search over hyperparameters: its trials and what they found."""
+
+    id = Field[int]("The id, unique in the cluster.")
+    name = Field[str]("The name.")
+    description = Field[str]("The description, empty without one.")
+    state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE...")
+    user = Field[str]("Who submitted it.")
+    resource_pool = Field[str]("The pool it runs in.")
+    searcher = Field[str]("The search algorithm.")
+    metric = Field[str]("The validation metric that the search compares.")
+    smaller_is_better = Field[bool]("Whether it minimises the metric.")
+    progress = Field[float | None]("The share of the search that is done, 0 to 1; None: unknown.")
+    best_metric = Field[float | None]("The best validation so far; None before the first.")
+    best_trial_id = Field[int | None]("The trial of that validation.")
+    created_ms = Field[int]("When it was submitted, epoch milliseconds.")
+    ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
+    message = Field[str | None]("Why it is in this state, where that needs saying.")
+    labels = Field[list[str]]("The labels.")
+    job_id = Field[str]("The UUID of its place in the queue.")
+    archived = Field[bool]("Whether lists leave it out.")
+    seed = Field[int]("The seed of the search.")
+    max_slots = Field[int | None]("Slots it may have at once; None for no limit.")
+    save_experiment_best = Field[int]("Best checkpoints of the experiment that are kept.")
+    save_trial_best = Field[int]("Best checkpoints of each trial that are kept.")
+    save_trial_latest = Field[int]("Latest checkpoints of each trial that are kept.")
+    code_sha256 = Field[str]("The digest of its model code.")
 
     @property
     def ended(self) -> bool:
+        """Whether nothing more is trained."""
         return self.state in ENDED_STATES
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration with every default, secrets masked."""
+        if "config" not in self.data:
+            self.refresh()
+        config: dict[str, Any] = self.data["config"]
+        return config
+
     def refresh(self) -> None:
-        self.data = self._cluster.get(f"/experiments/{self.id}")
+        """Asks the cluster for the present state."""
+        self.data = self._client.get(self._path())
 
     def pause(self) -> None:
         """Asks for a checkpoint of each trial and frees its slots."""
@@ -52,22 +90,156 @@ class Experiment:
         """Ends the experiment at once."""
         self._command("kill")
 
+    def archive(self) -> None:
+        """Leaves an ended experiment out of lists."""
+        self._command("archive")
+
+    def unarchive(self) -> None:
+        """Shows it in lists again."""
+        self._command("unarchive")
+
+    def continue_(self, overrides: Sequence[str] = ()) -> None:
+        """Makes an ended experiment ACTIVE again; trials that did not complete go on.
+
+        Args:
+            overrides: `a.b=value`; they may lengthen a `single` search and raise `max_restarts`.
+        """
+        self._command("continue", {"overrides": list(overrides)})
+
+    def delete(self) -> None:
+        """Deletes an ended experiment with its checkpoints, logs and metrics.
+
+        It is DELETING until that is done; then the cluster knows it no more.
+        """
+        self.data = self._client.delete(self._path())
+
+    def delete_tensorboard_files(self) -> None:
+        """Deletes an ended experiment's files for TensorBoard; the rest of it stays."""
+        self.data = self._client.delete(self._path("tensorboard"))
+
+    def set(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        labels: Iterable[str] | None = None,
+        max_slots: int | Keep | None = KEEP,
+        save_experiment_best: int | None = None,
+        save_trial_best: int | None = None,
+        save_trial_latest: int | None = None,
+    ) -> None:
+        """Changes what is given; `max_slots=None` lifts the limit.
+
+        A change of `save_...` deletes the checkpoints that are kept no more at once:
+        `preview_collection` shows which.
+        """
+        asked = {
+            "name": name,
+            "description": description,
+            "labels": None if labels is None else list(labels),
+            "save_experiment_best": save_experiment_best,
+            "save_trial_best": save_trial_best,
+            "save_trial_latest": save_trial_latest,
+        }
+        body: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+        if not isinstance(max_slots, Keep):
+            body["max_slots"] = max_slots
+        self.data = self._client.patch(self._path(), body)
+
+    def preview_collection(
+        self,
+        *,
+        save_experiment_best: int | None = None,
+        save_trial_best: int | None = None,
+        save_trial_latest: int | None = None,
+    ) -> CollectionPreview:
+        """What keeping only so many checkpoints would delete; None is as configured."""
+        preview: CollectionPreview = self._client.get(
+            self._path("checkpoint-gc"),
+            save_experiment_best=save_experiment_best,
+            save_trial_best=save_trial_best,
+            save_trial_latest=save_trial_latest,
+        )
+        return preview
+
     def trials(self, limit: int | None = None) -> Iterator[Trial]:
-        items = self._cluster.items(f"/experiments/{self.id}/trials", limit)
-        return (Trial(self._cluster, item) for item in items)
+        """Its trials by number, all or the first `limit`."""
+        items = self._client.items(self._path("trials"), limit)
+        return (Trial(self._client, item) for item in items)
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        items = self._cluster.items(f"/experiments/{self.id}/checkpoints")
-        return (Checkpoint(self._cluster, item) for item in items)
+        """The checkpoints of all its trials."""
+        items = self._client.items(self._path("checkpoints"))
+        return (Checkpoint(self._client, item) for item in items)
+
+    def best_checkpoints(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> list[Checkpoint]:
+        """Stored checkpoints with a validation, the best first.
+
+        Args:
+            sort_by: a validation metric; the searcher's by default.
+            smaller_is_better: as the searcher has it by default.
+        """
+        return ranked(self, list(self.checkpoints()), sort_by, smaller_is_better)
+
+    def metrics(
+        self,
+        name: str | None = None,
+        *,
+        group: str | None = None,
+        points_max: int | None = None,
+        trials_max: int | None = None,
+    ) -> ExperimentMetrics:
+        """Curves of one number of the best trials.
+
+        Args:
+            name: the searcher's metric by default.
+            group: `validation` by default.
+            points_max: points of a curve after thinning, 3 to 1,000; 200 by default.
+            trials_max: 1 to 50; 10 by default.
+        """
+        metrics: ExperimentMetrics = self._client.get(
+            self._path("metrics"), group=group, name=name, points=points_max, trials=trials_max
+        )
+        return metrics
+
+    def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
+        """What happened, oldest first; `actor` such as `trial#7` for that one alone."""
+        return self._client.records(self._path("history"), HistoryEntry, actor=actor)
+
+    def replay(self) -> Iterator[ReplayedActor]:
+        """Has the cluster decide everything again from its journals; an item per actor."""
+        return self._client.records(self._path("replay"), ReplayedActor, page_items=REPLAY_PAGE)
+
+    def download_model_def(
+        self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
+    ) -> Path:
+        """Unpacks its model code into the new folder `destination`.
+
+        Raises:
+            DetcloudError: the folder exists, or what came is not what was submitted.
+        """
+        from detcloud.client.download import download_model_code
+
+        download_model_code(self._client, self.code_sha256, Path(destination), on_progress)
+        return Path(destination)
 
     def wait(
-        self, polling_seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
+        self,
+        polling_seconds: float = 1.0,
+        sleep: Callable[[float], None] = time.sleep,
+        on_look: Callable[[Experiment], None] = lambda experiment: None,
     ) -> str:
-        """Returns the state in which the experiment ended."""
+        """Returns the state in which the experiment ended; `on_look` is told of every look."""
         while not self.ended:
+            on_look(self)
             sleep(polling_seconds)
             self.refresh()
         return self.state
 
-    def _command(self, name: str) -> None:
-        self.data = self._cluster.post(f"/experiments/{self.id}/{name}")
+    def _path(self, below: str = "") -> str:
+        return f"/experiments/{self.id}{f'/{below}' if below else ''}"
+
+    def _command(self, name: str, body: dict[str, Any] | None = None) -> None:
+        self.data = self._client.post(self._path(name), body)

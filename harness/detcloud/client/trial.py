@@ -1,49 +1,91 @@
-"""Handles on one trial and on one checkpoint."""
+"""A handle on one trial."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from detcloud.client.cluster import Cluster
+from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.log import LogCursor, LogFilter, log_lines
+from detcloud.client.records import Allocation, LogLine, MetricReport, MetricSummary, Series
+from detcloud.client.resource import Field, Resource
 
 LOG_CHUNK_BYTES = 1 << 20
 
 
-class Trial:
-    """A trial as the cluster last described it: `data` has the fields of docs/api.md."""
+class Trial(Resource):
+    """One training with one set of hyperparameters."""
 
-    def __init__(self, cluster: Cluster, data: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self.data = data
+    id = Field[int]("The id, unique in the cluster.")
+    experiment_id = Field[int]("The experiment it belongs to.")
+    number = Field[int]("Its place within the experiment, from 0.")
+    state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED or ERROR.")
+    hparams = Field[dict[str, Any]]("The hyperparameters drawn for it.")
+    seed = Field[int]("The seed of its random numbers.")
+    steps_completed = Field[int]("Batches trained so far; its checkpoint's while it does not run.")
+    target_steps = Field[int]("Batches it was asked to train so far.")
+    metric = Field[float | None]("The searcher's metric at its latest validation.")
+    best_metric = Field[float | None]("The best validation's.")
+    restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")
+    latest_checkpoint = Field[str | None]("The UUID it would go on from.")
+    warm_start = Field[str | None]("The UUID of another trial's checkpoint it started from.")
+    allocation = Field[Allocation | None]("Where it runs or waits to run; None when neither.")
+    created_ms = Field[int]("When it was created, epoch milliseconds.")
+    ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
+    message = Field[str | None]("Why it is in this state, where that needs saying.")
 
     @property
-    def id(self) -> int:
-        return int(self.data["id"])
-
-    @property
-    def state(self) -> str:
-        return str(self.data["state"])
+    def ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("COMPLETED", "CANCELED", "ERROR")
 
     def refresh(self) -> None:
-        self.data = self._cluster.get(f"/trials/{self.id}")
+        """Asks the cluster for the present state."""
+        self.data = self._client.get(f"/trials/{self.id}")
 
-    def metrics(self, group: str | None = None) -> Iterator[dict[str, Any]]:
-        """`{group, steps_completed, metrics, time_ms}` in the order of reporting."""
-        return self._cluster.items(f"/trials/{self.id}/metrics", group=group)
+    def kill(self) -> None:
+        """Ends this trial at once; the search goes on without it."""
+        self.data = self._client.post(f"/trials/{self.id}/kill")
+
+    def metrics(self, group: str | None = None) -> Iterator[MetricReport]:
+        """Every report, by group (`training`, `validation`) and then in the order of reporting."""
+        return self._client.records(f"/trials/{self.id}/metrics", MetricReport, group=group)
+
+    def metric_summaries(self) -> list[MetricSummary]:
+        """Every number it reported, with count, last, minimum, maximum and mean."""
+        answer = self._client.get(f"/trials/{self.id}/metrics/names")
+        items: list[MetricSummary] = answer["items"]
+        return items
+
+    def series(
+        self,
+        names: Sequence[str] = (),
+        *,
+        group: str | None = None,
+        points_max: int | None = None,
+    ) -> list[Series]:
+        """Curves of `names`, of all numbers of the group (20 at most) by default.
+
+        Args:
+            points_max: points of a curve after thinning, 3 to 2,000; 500 by default.
+        """
+        answer = self._client.get(
+            f"/trials/{self.id}/metrics/series", group=group, name=list(names), points=points_max
+        )
+        series: list[Series] = answer["series"]
+        return series
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        items = self._cluster.items(f"/trials/{self.id}/checkpoints")
-        return (Checkpoint(self._cluster, item) for item in items)
+        """Its checkpoints, in the order of storing."""
+        items = self._client.items(f"/trials/{self.id}/checkpoints")
+        return (Checkpoint(self._client, item) for item in items)
 
     def log_chunk(self, after: int = 0, tail_bytes: int | None = None) -> dict[str, Any]:
         """`{text, next, complete}`: the log from byte `after` on, or its last `tail_bytes`."""
         query = {"limit_bytes": LOG_CHUNK_BYTES}
         query |= {"after": after} if tail_bytes is None else {"tail_bytes": tail_bytes}
-        chunk: dict[str, Any] = self._cluster.get(f"/trials/{self.id}/logs", **query)
+        chunk: dict[str, Any] = self._client.get(f"/trials/{self.id}/logs", **query)
         return chunk
 
     def logs(
@@ -53,7 +95,7 @@ class Trial:
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[str]:
-        """Pieces of the log in order; with `follow`, until the trial has ended."""
+        """Pieces of the log's text in order; with `follow`, until the trial has ended."""
         offset = 0
         while True:
             chunk = self.log_chunk(offset)
@@ -67,33 +109,18 @@ class Trial:
                 return
             sleep(polling_seconds)
 
+    def log_lines(
+        self,
+        wanted: LogFilter | None = None,
+        *,
+        follow: bool = False,
+        polling_seconds: float = 1.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Iterator[LogLine]:
+        """Lines of the log with time, rank and level; with `follow`, until the trial has ended."""
+        pause = (lambda: sleep(polling_seconds)) if follow else None
+        return log_lines(self.log_cursor(wanted), pause)
 
-class Checkpoint:
-    """A checkpoint as the cluster last described it: `data` has the fields of docs/api.md."""
-
-    def __init__(self, cluster: Cluster, data: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self.data = data
-
-    @property
-    def uuid(self) -> str:
-        return str(self.data["uuid"])
-
-    def files(self) -> list[dict[str, Any]]:
-        """`{path, size, sha256, url}`; a URL expires after some minutes."""
-        files: list[dict[str, Any]] = self._cluster.get(f"/checkpoints/{self.uuid}/files")["items"]
-        return files
-
-    def download(
-        self, destination: Path, on_progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Fetches and verifies every file, then renames the folder to `destination`.
-
-        `on_progress` is told the bytes that came and the bytes in all.
-
-        Raises:
-            DetcloudError: an unsafe path, a wrong size or digest, or an existing destination.
-        """
-        from detcloud.client.download import download_files
-
-        download_files(self._cluster.http, self.files(), destination, on_progress)
+    def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
+        """Reads the same lines bit by bit, so that several trials can be followed in turns."""
+        return LogCursor(self._client, self.id, wanted or LogFilter())

@@ -36,6 +36,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
         monkeypatch.setattr("detcloud.cli.follow.POLLING_SECONDS_FIRST", 0.01)
         monkeypatch.setattr("detcloud.cli.follow.POLLING_SHARE_MAX", 1.0)
         monkeypatch.setattr("detcloud.cli.logs.POLLING_SECONDS", 0.01)
+        monkeypatch.setattr("detcloud.cli.log_lines.POLLING_SECONDS", 0.01)
+        monkeypatch.setattr("detcloud.cli.lifecycle.DELETE_POLLING_SECONDS", 0.01)
         yield cluster
 
 
@@ -52,6 +54,14 @@ def detcloud(capfd: pytest.CaptureFixture[str]) -> Detcloud:
         return Ended(code, out, err)
 
     return run
+
+
+@pytest.fixture
+def ended(fake: FakeCluster, detcloud: Detcloud) -> FakeCluster:
+    """Experiment 1, COMPLETED, with trials 1 and 2."""
+    fake.add_experiment({"name": "digits"}, {})
+    assert detcloud("wait", "1", "--polling-interval", "0.001").code == 0
+    return fake
 
 
 @pytest.fixture

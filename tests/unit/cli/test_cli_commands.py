@@ -9,6 +9,8 @@ import pytest
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster, Refusal
 
+HOSTILE = "=x\x1b[2J\x1b]0;t\x07\u202e\x9b2J"
+
 
 def test_create_submits_and_names_the_experiment(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
@@ -26,7 +28,7 @@ def test_a_refused_configuration_is_shown_with_its_lines(
 ) -> None:
     config.write_text("name: x\nsearchr: 1\n")
     code, out, err = detcloud("create", str(config), str(model_dir))
-    assert (code, out) == (1, "")
+    assert (code, out) == (3, "")
     assert err == (
         f"error: {config} was refused: the configuration has problems\n"
         f"{config}:2: searchr: unknown field\n"
@@ -128,6 +130,46 @@ def test_names_cannot_steer_the_terminal(fake: FakeCluster, detcloud: Detcloud) 
     assert "\x1b" not in detcloud("describe", "1").out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["list", "--yaml"],
+        ["list", "--csv"],
+        ["describe", "1"],
+        ["history", "1"],
+        ["e", "label", "add", "1", "x"],
+        ["e", "set", "name", "1", HOSTILE],
+        ["trial", "list", "1"],
+        ["trial", "describe", "1", "--json"],
+        ["agent", "list"],
+        ["agent", "disable", "--all"],
+        ["slot", "list"],
+        ["template", "list", "-d"],
+        ["template", "describe", "small"],
+        ["delete", "1"],
+        ["follow", "1", "--yaml"],
+        ["trial", "logs", "1", "--json"],
+    ],
+)
+def test_nothing_from_elsewhere_steers_the_terminal(
+    words: list[str], fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    experiment = fake.add_experiment({"name": HOSTILE}, {"paused": True})
+    fake.experiments[0].update(
+        state="COMPLETED", user=HOSTILE, labels=[HOSTILE], description=HOSTILE, message=HOSTILE
+    )
+    fake.trials[0].update(hparams={HOSTILE: HOSTILE}, message=HOSTILE)
+    fake.machines.agents[0].update(name=HOSTILE, id=HOSTILE, version=HOSTILE)
+    fake.machines.put("/templates/small", {"config": f"name: {HOSTILE}"})
+    fake.lines[1] = [{"offset": 0, "time_ms": 0, "rank": 0, "level": None, "text": HOSTILE}]
+    assert experiment["id"] == 1
+    done = detcloud(*words)
+    assert (done.out + done.err).strip()
+    assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(done.out + done.err)
+
+
 def test_commands_tell_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     assert detcloud("pause", "1").out == "experiment 1 is PAUSED\n"
@@ -140,7 +182,7 @@ def test_commands_tell_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> N
         "",
     )
     code, _, err = detcloud("kill", "1")
-    assert (code, err) == (1, "error: experiment 1 has ended\n")
+    assert (code, err) == (3, "error: experiment 1 has ended\n")
 
 
 def test_wait_succeeds_with_the_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
@@ -152,7 +194,7 @@ def test_an_unknown_experiment_is_an_error_with_a_hint(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
     code, _, err = detcloud("describe", "7")
-    assert code == 1
+    assert code == 3
     assert err.splitlines()[0] == "error: there is no experiment 7"
     assert err.splitlines()[1].startswith("hint: `detcloud list`, `detcloud trial list EXPER")
 
@@ -162,7 +204,7 @@ def test_a_wrong_token_has_a_hint(
 ) -> None:
     monkeypatch.setenv("DETCLOUD_TOKEN", "canary-secret")
     code, out, err = detcloud("list")
-    assert code == 1
+    assert code == 3
     assert "hint: check DETCLOUD_TOKEN" in err
     assert "canary-secret" not in out + err
 
@@ -269,6 +311,7 @@ def test_a_configuration_with_one_problem_says_it_once(
 def test_checkpoints_are_listed_and_downloaded(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
+    fake.add_experiment({}, {"paused": True})
     files = fake.add_checkpoint("12345678-aaaa", {"state.pt": b"x" * 2048})
     assert "2.0 KiB" in detcloud("checkpoint", "list", "1").out
     assert "12345678-aaaa" in detcloud("c", "describe", "1234").out
@@ -287,7 +330,8 @@ def test_checkpoints_are_listed_and_downloaded(
 
 
 def test_agents_and_a_remote_status(fake: FakeCluster, detcloud: Detcloud) -> None:
-    assert " a-1 | laptop | default       | N/A   |     2 | N/A" in detcloud("agent", "list").out
+    listed = detcloud("agent", "list").out
+    assert " a-1 | laptop | default       | ALIVE | enabled |     2 |    0 | 0.1.0 " in listed
     shown = detcloud("status").out
     assert shown.splitlines()[0] == f"url          {fake.url}"
     assert json.loads(detcloud("status", "--json").out)["resource_pools"][0]["slots"] == 2
@@ -295,4 +339,5 @@ def test_agents_and_a_remote_status(fake: FakeCluster, detcloud: Detcloud) -> No
 
 def test_a_configuration_is_printed(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": "x"}, {})
-    assert json.loads(detcloud("e", "config", "1").out) == {"name": "x"}
+    assert detcloud("e", "config", "1").out == "name: x\n"
+    assert json.loads(detcloud("e", "config", "1", "--json").out) == {"name": "x"}

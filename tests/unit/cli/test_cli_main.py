@@ -10,7 +10,7 @@ import pytest
 
 import detcloud as package
 from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, flat_words, words_of
-from detcloud.cli.main import _loaded, main
+from detcloud.cli.main import loaded, main
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -61,7 +61,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["zzz"], "`detcloud zzz` is no command", "see `detcloud --help`"),
         (["--verbos"], "--verbos is no option here", "see `detcloud --help`"),
         (["--url"], "--url needs an address", "such as --url"),
-        (["create"], "arguments are required: CONFIG, MODEL_DIR", "see `detcloud create --help`"),
+        (["create"], "arguments are required: CONFIG", "see `detcloud create --help`"),
         (["pause", "x"], "'x' is no id; expected a whole number", "`detcloud pause --help`"),
         (["pause", "0"], "'0' is no id; expected a whole number", "`detcloud pause --help`"),
         (["describe", "9" * 13], "is no id; expected a whole number", "`detcloud describe --help`"),
@@ -133,7 +133,7 @@ def test_every_command_has_its_two_functions() -> None:
         module_name, function = command.place.split(":")
         module = importlib.import_module(f"detcloud.cli.{module_name}")
         assert callable(getattr(module, function)), command
-        assert callable(getattr(module, f"{function}_arguments")), command
+        assert callable(getattr(module, f"{function.rstrip('_')}_arguments")), command
 
 
 def test_no_word_means_two_things() -> None:
@@ -172,7 +172,7 @@ def test_the_url_may_stand_before_or_after_the_command(
 
 def test_without_a_cluster_the_error_says_what_to_do(detcloud: Detcloud) -> None:
     code, _, err = detcloud("list")
-    assert code == 1
+    assert code == 4
     assert err.startswith("error: no cluster is configured and none runs here; start one with")
 
 
@@ -189,7 +189,7 @@ def test_ctrl_c_is_no_traceback(
 
 def test_every_option_says_what_it_does() -> None:
     for command in COMMANDS:
-        parser, _ = _loaded(command, f"{command.noun} {command.verb}")
+        parser, _ = loaded(command, f"{command.noun} {command.verb}")
         for action in parser._actions:
             assert action.help, (parser.prog, action.dest)
 

@@ -118,7 +118,7 @@ def test_up_status_down(home: Home, detcloud: Detcloud) -> None:
     assert read(record.pid) is None
     assert read(agent_of(home) or 0) is None
     assert detcloud("down") == (0, "no local cluster was running\n", "")
-    assert detcloud("status").code == 1
+    assert detcloud("status").code == 4
     assert json.loads(detcloud("status", "--json").out)["running"] is False
 
 
@@ -257,7 +257,7 @@ def test_nothing_is_started_beside_a_configured_cluster(
     monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("DETCLOUD_TOKEN", "t")
     code, _, err = detcloud("create", str(config), str(model_dir))
-    assert code == 1
+    assert code == 4
     assert "http://127.0.0.1:1 could not be reached" in err
     assert not home.folder.exists()
 

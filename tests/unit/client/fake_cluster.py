@@ -7,22 +7,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-Item = dict[str, Any]
+from tests.unit.client import fake_measures
+from tests.unit.client.fake_machines import FakeMachines
+from tests.unit.client.fake_refusal import Item, Refusal, page
+
+__all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serving"]
 
 TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
-ENDED = ("COMPLETED", "CANCELED", "ERROR")
-
-
-class Refusal(Exception):
-    def __init__(self, status: int, code: str, message: str, details: list[Item] | None = None):
-        self.status = status
-        self.body = {"error": {"code": code, "message": message, "details": details or []}}
+ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
+KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+PATCHED = {"name", "description", "labels", "max_slots", *KEPT}
 
 
 class FakeCluster:
@@ -41,6 +40,10 @@ class FakeCluster:
         self.object_tokens: set[str | None] = set()
         self.ending = "COMPLETED"
         self.losses_left = 0
+        self.lines: dict[int, list[Item]] = {}
+        self.differences: dict[str, Item] = {}
+        self.deletion = "DELETED"
+        self.machines = FakeMachines()
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -56,17 +59,18 @@ class FakeCluster:
             raise Refusal(401, "unauthenticated", "the token is not known")
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if method == "GET":
-            return self._get(path, query)
-        return self._once(headers["idempotency-key"], path, body)
+            return self._get(path, parse_qs(parts.query), query)
+        return self._once(method, headers["idempotency-key"], path, body)
 
-    def _once(self, key: str, path: str, body: bytes) -> Item:
-        digest = hashlib.sha256(path.encode() + body).hexdigest()
+    def _once(self, method: str, key: str, path: str, body: bytes) -> Item:
+        digest = hashlib.sha256(f"{method} {path}".encode() + body).hexdigest()
         if key in self.answers:
             known, answer = self.answers[key]
             if known != digest:
                 raise Refusal(409, "conflict", "the key was used for another body")
             return answer
-        answer = self._post(path, json.loads(body))
+        change = {"POST": self._post, "PATCH": self._patch}.get(method, self.machines.put)
+        answer = self._delete(path) if method == "DELETE" else change(path, json.loads(body))
         self.answers[key] = (digest, answer)
         return answer
 
@@ -78,29 +82,69 @@ class FakeCluster:
             return {"needed": True, "upload": {**upload, "headers": {"X-Signed": "yes"}}}
         if path == "/experiments":
             return self._create(body)
-        if found := re.fullmatch(r"/experiments/(\d+)/(pause|activate|cancel|kill)", path):
-            return self._command(self._experiment(int(found[1])), found[2])
-        raise Refusal(404, "not_found", f"there is no {path}")
+        if found := re.fullmatch(r"/experiments/(\d+)/(\w+)", path):
+            return self._command(self._experiment(int(found[1])), found[2], body)
+        if found := re.fullmatch(r"/trials/(\d+)/kill", path):
+            trial = self._trial(int(found[1]))
+            trial["state"] = "STOPPING_KILLED"
+            return dict(trial)
+        return self.machines.post(path, body)
 
-    def _get(self, path: str, query: Item) -> Item:
-        routes: list[tuple[str, Callable[..., Item]]] = [
-            (r"/cluster", lambda: self._overview()),
-            (r"/agents", lambda: _page([_agent()], query)),
-            (r"/experiments", lambda: _page(self._listed(query), query)),
+    def _patch(self, path: str, body: Item) -> Item:
+        experiment = self._experiment(int(path.rpartition("/")[2]))
+        assert body.keys() <= PATCHED
+        experiment.update(body)
+        return dict(experiment)
+
+    def _delete(self, path: str) -> Item:
+        if found := re.fullmatch(r"/experiments/(\d+)(/tensorboard)?", path):
+            experiment = self._experiment(int(found[1]))
+            if experiment["state"] not in ENDED:
+                raise Refusal(409, "conflict", f"experiment {found[1]} has not ended")
+            if not found[2]:
+                experiment["state"] = "DELETING"
+            return dict(experiment)
+        if found := re.fullmatch(r"/checkpoints/([^/]+)", path):
+            checkpoint = self._checkpoint(found[1])
+            checkpoint["state"] = "DELETING"
+            return dict(checkpoint)
+        return self.machines.delete(path)
+
+    def _get(self, path: str, asked: dict[str, list[str]], query: Item) -> Item | bytes:
+        routes: list[tuple[str, Callable[..., Item | bytes]]] = [
+            (r"/cluster", self._overview),
+            (r"/whoami", lambda: {"user": "ada", "role": "user"}),
+            (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
+            (r"/experiments", lambda: page(self._listed(query), query)),
             (r"/experiments/(\d+)", lambda id: self._look(self._experiment(int(id)))),
-            (r"/experiments/(\d+)/trials", lambda id: _page(self._trials_of(int(id)), query)),
-            (r"/experiments/(\d+)/checkpoints", lambda id: _page(self.checkpoints, query)),
-            (r"/trials/(\d+)/checkpoints", lambda id: _page(self.checkpoints, query)),
+            (r"/experiments/(\d+)/trials", lambda id: page(self._trials_of(int(id)), query)),
+            (r"/experiments/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
+            (r"/experiments/(\d+)/checkpoint-gc", lambda id: self._collection(query)),
+            (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
+            (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),
+            (r"/experiments/(\d+)/metrics", lambda id: fake_measures.best(self, int(id), query)),
+            (r"/trials/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
             (r"/trials/(\d+)", lambda id: self._trial(int(id))),
-            (r"/trials/(\d+)/metrics", lambda id: _page(self._metrics(int(id), query), query)),
+            (r"/trials/(\d+)/metrics", lambda id: page(self._metrics(int(id), query), query)),
+            (r"/trials/(\d+)/metrics/names", lambda id: fake_measures.names(self._trial(int(id)))),
+            (
+                r"/trials/(\d+)/metrics/series",
+                lambda id: fake_measures.series(self._trial(int(id)), asked),
+            ),
             (r"/trials/(\d+)/logs", lambda id: self._log(int(id), query)),
+            (
+                r"/trials/(\d+)/logs/lines",
+                lambda id: fake_measures.lines(
+                    self.lines.get(int(id), []), query, self._trial(int(id))["ended_ms"] is not None
+                ),
+            ),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
             (r"/checkpoints/([^/]+)/files", lambda uuid: {"items": self.files[uuid]}),
         ]
         for pattern, route in routes:
             if found := re.fullmatch(pattern, path):
                 return route(*found.groups())
-        raise Refusal(404, "not_found", f"there is no {path}")
+        return self.machines.get(path, query)
 
     def _object(self, method: str, name: str, headers: Item, body: bytes) -> bytes | None:
         if method == "GET":
@@ -133,6 +177,17 @@ class FakeCluster:
             "resource_pool": "default",
             "searcher": "single",
             "metric": "validation_loss",
+            "smaller_is_better": True,
+            "description": "",
+            "labels": [],
+            "job_id": "j",
+            "archived": False,
+            "seed": 7,
+            "max_slots": None,
+            **dict.fromkeys(KEPT, 1),
+            "code_sha256": body.get("model_code"),
+            "message": None,
+            "trials": {"requested": 2, "running": 2, "completed": 0, "errored": 0},
             "progress": 0.0,
             "best_metric": None,
             "best_trial_id": None,
@@ -158,6 +213,9 @@ class FakeCluster:
             "metric": None,
             "best_metric": None,
             "restarts": 0,
+            "seed": 11,
+            "message": None,
+            "warm_start": None,
             "latest_checkpoint": None,
             "allocation": None,
             "created_ms": 0,
@@ -173,6 +231,8 @@ class FakeCluster:
             self._train(experiment)
         elif experiment["state"].startswith("STOPPING_"):
             experiment.update(state="CANCELED", ended_ms=5000)
+        elif experiment["state"] == "DELETING":
+            experiment.update(state=self.deletion, message="the store is full")
         return before
 
     def _train(self, experiment: Item) -> None:
@@ -190,8 +250,16 @@ class FakeCluster:
             best = {"best_metric": first["metric"], "best_trial_id": first["id"]}
             experiment.update(state=self.ending, ended_ms=4000, **best)
 
-    def _command(self, experiment: Item, name: str) -> Item:
-        if experiment["state"] in ENDED:
+    def _command(self, experiment: Item, name: str, body: Item) -> Item:
+        has_ended = experiment["state"] in ENDED
+        if name in ("archive", "unarchive", "continue"):
+            if not has_ended:
+                raise Refusal(409, "conflict", f"experiment {experiment['id']} has not ended")
+            experiment["archived"] = name == "archive"
+            if name == "continue":
+                experiment.update(state="ACTIVE", asked=body)
+            return dict(experiment)
+        if has_ended:
             raise Refusal(409, "conflict", f"experiment {experiment['id']} has ended")
         experiment["state"] = {
             "pause": "PAUSED",
@@ -204,6 +272,8 @@ class FakeCluster:
     def _experiment(self, number: int) -> Item:
         if not 0 < number <= len(self.experiments):
             raise Refusal(404, "not_found", f"there is no experiment {number}")
+        if self.experiments[number - 1]["state"] == "DELETED":
+            raise Refusal(404, "not_found", f"experiment {number} was deleted")
         return self.experiments[number - 1]
 
     def _trial(self, number: int) -> Item:
@@ -216,8 +286,41 @@ class FakeCluster:
 
     def _listed(self, query: Item) -> list[Item]:
         states = query.get("state", "").split(",") if query.get("state") else None
-        newest_first = reversed(self.experiments)
-        return [item for item in newest_first if states is None or item["state"] in states]
+        archived = {"true": (True,), "all": (True, False)}.get(query.get("archived", ""), (False,))
+        return [
+            item
+            for item in reversed(self.experiments)
+            if (states is None or item["state"] in states)
+            and item["archived"] in archived
+            and query.get("name", "") in item["name"]
+            and query.get("label") in (None, *item["labels"])
+        ]
+
+    def _collection(self, query: Item) -> Item:
+        kept = int(query.get("save_trial_latest", 1))
+        gone = self.checkpoints[kept:]
+        return {
+            "delete": gone[:500],
+            "delete_count": len(gone),
+            "delete_bytes": sum(item["size_bytes"] for item in gone),
+            "keep_count": len(self.checkpoints) - len(gone),
+            "keep_bytes": sum(item["size_bytes"] for item in self.checkpoints[:kept]),
+        }
+
+    def _history(self, number: int, query: Item) -> list[Item]:
+        actors = [f"experiment#{number}", *(f"trial#{it['id']}" for it in self._trials_of(number))]
+        return [
+            {"time_ms": 1000, "actor": actor, "revision": 1, "text": "began", "reasons": ["asked"]}
+            for actor in actors
+            if query.get("actor") in (None, actor)
+        ]
+
+    def _replay(self, number: int) -> list[Item]:
+        actors = [entry["actor"] for entry in self._history(number, {})]
+        return [
+            {"actor": actor, "entries": 4, "difference": self.differences.get(actor)}
+            for actor in actors
+        ]
 
     def _metrics(self, number: int, query: Item) -> list[Item]:
         metrics = {"loss": self._trial(number)["metric"]}
@@ -265,6 +368,7 @@ class FakeCluster:
                 "state": "COMPLETED",
                 "size_bytes": sum(map(len, contents.values())),
                 "files": len(contents),
+                "metadata": {},
                 "metric": 0.5,
                 "created_ms": 1000,
             }
@@ -295,15 +399,13 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
 def _handler_of(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # An answer is one packet: in two, the second waits for the first to be acknowledged.
+        wbufsize = -1
 
         def do_GET(self) -> None:
             self._serve()
 
-        def do_POST(self) -> None:
-            self._serve()
-
-        def do_PUT(self) -> None:
-            self._serve()
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
         def log_message(self, format: str, *values: object) -> None:
             return
@@ -315,7 +417,7 @@ def _handler_of(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
                 status, answer = 200, cluster.answer(self.command, self.path, headers, body)
             except Refusal as refusal:
                 status, answer = refusal.status, refusal.body
-            if self.command == "POST" and cluster.losses_left:
+            if self.command != "GET" and cluster.losses_left:
                 # The mutation happened and its answer is lost.
                 cluster.losses_left -= 1
                 self.close_connection = True
@@ -329,17 +431,6 @@ def _handler_of(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
     return Handler
-
-
-def _page(items: list[Item], query: Item) -> Item:
-    start = int(query.get("cursor", 0))
-    end = start + int(query.get("limit", 100))
-    return {"items": items[start:end], "next_cursor": str(end) if end < len(items) else None}
-
-
-def _agent() -> Item:
-    slots = [{"id": 0, "type": "cpu"}, {"id": 1, "type": "cpu"}]
-    return {"agent_id": "a-1", "name": "laptop", "resource_pool": "default", "slots": slots}
 
 
 def _line_of(text: str, name: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.archive import extract
-from detcloud.client import Cluster
+from detcloud.client import Client
 from detcloud.http import ApiError
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
@@ -16,8 +16,8 @@ CONFIG = {"name": "digits", "searcher": {"name": "single"}}
 
 
 @pytest.fixture
-def cluster(fake: FakeCluster) -> Iterator[Cluster]:
-    cluster = Cluster(fake.url, TOKEN)
+def cluster(fake: FakeCluster) -> Iterator[Client]:
+    cluster = Client(fake.url, TOKEN)
     yield cluster
     cluster.close()
 
@@ -27,7 +27,7 @@ def uploads(fake: FakeCluster) -> int:
 
 
 def test_model_code_is_sent_once(
-    fake: FakeCluster, cluster: Cluster, model_dir: Path, tmp_path: Path
+    fake: FakeCluster, cluster: Client, model_dir: Path, tmp_path: Path
 ) -> None:
     first = cluster.create_experiment(CONFIG, model_dir)
     second = cluster.create_experiment(CONFIG, model_dir, paused=True)
@@ -40,7 +40,7 @@ def test_model_code_is_sent_once(
 
 
 def test_a_file_or_a_mapping_configures(
-    fake: FakeCluster, cluster: Cluster, model_dir: Path, tmp_path: Path
+    fake: FakeCluster, cluster: Client, model_dir: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("name: from-file\n")
@@ -56,7 +56,7 @@ def test_a_file_or_a_mapping_configures(
 
 
 def test_a_mutation_whose_answer_was_lost_happens_once(
-    fake: FakeCluster, cluster: Cluster, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+    fake: FakeCluster, cluster: Client, model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detcloud.http.RETRY_FIRST_SECONDS", 0.001)
     cluster.upload_model_code(model_dir)
@@ -66,7 +66,7 @@ def test_a_mutation_whose_answer_was_lost_happens_once(
     assert len(fake.experiments) == 1
 
 
-def test_lists_go_over_all_pages(fake: FakeCluster, cluster: Cluster) -> None:
+def test_lists_go_over_all_pages(fake: FakeCluster, cluster: Client) -> None:
     for number in range(1201):
         fake.add_experiment({"name": str(number)}, {"paused": number % 2})
     assert [found.id for found in cluster.experiments()] == list(range(1201, 0, -1))
@@ -77,7 +77,7 @@ def test_lists_go_over_all_pages(fake: FakeCluster, cluster: Cluster) -> None:
     assert sum(path == "/api/v1/experiments" for _, path in fake.requests) == 6
 
 
-def test_commands_change_the_experiment(fake: FakeCluster, cluster: Cluster) -> None:
+def test_commands_change_the_experiment(fake: FakeCluster, cluster: Client) -> None:
     fake.add_experiment({}, {})
     experiment = cluster.experiment(1)
     experiment.pause()
@@ -94,7 +94,7 @@ def test_commands_change_the_experiment(fake: FakeCluster, cluster: Cluster) -> 
     assert error.value.code == "conflict"
 
 
-def test_trials_metrics_and_logs(fake: FakeCluster, cluster: Cluster) -> None:
+def test_trials_metrics_and_logs(fake: FakeCluster, cluster: Client) -> None:
     fake.add_experiment({}, {})
     experiment = cluster.experiment(1)
     experiment.wait(0.001)
@@ -106,7 +106,7 @@ def test_trials_metrics_and_logs(fake: FakeCluster, cluster: Cluster) -> None:
     assert "".join(first.logs()) == "step 100 ünder way\nstep 200 ünder way\n"
 
 
-def test_a_followed_log_ends_with_the_trial(fake: FakeCluster, cluster: Cluster) -> None:
+def test_a_followed_log_ends_with_the_trial(fake: FakeCluster, cluster: Client) -> None:
     fake.add_experiment({}, {})
     trial = cluster.trial(1)
 
@@ -118,14 +118,14 @@ def test_a_followed_log_ends_with_the_trial(fake: FakeCluster, cluster: Cluster)
 
 
 def test_a_wrong_token_is_told(fake: FakeCluster) -> None:
-    cluster = Cluster(fake.url, "wrong")
+    cluster = Client(fake.url, "wrong")
     with pytest.raises(ApiError, match="not known"):
         cluster.overview()
     cluster.close()
 
 
 def test_a_download_is_complete_or_absent(
-    fake: FakeCluster, cluster: Cluster, tmp_path: Path
+    fake: FakeCluster, cluster: Client, tmp_path: Path
 ) -> None:
     fake.add_checkpoint("abcd-1", {"state.pt": b"x" * 600_000, "code/a.py": b"1", "empty": b""})
     told: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ def test_a_bad_file_leaves_nothing(
     change: dict[str, object],
     reason: str,
     fake: FakeCluster,
-    cluster: Cluster,
+    cluster: Client,
     tmp_path: Path,
 ) -> None:
     files = fake.add_checkpoint("abcd", {"first": b"1", "second": b"12345"})
@@ -169,7 +169,7 @@ def test_a_bad_file_leaves_nothing(
 
 
 def test_the_token_stays_with_the_cluster(
-    fake: FakeCluster, cluster: Cluster, tmp_path: Path
+    fake: FakeCluster, cluster: Client, tmp_path: Path
 ) -> None:
     files = fake.add_checkpoint("abcd", {"first": b"1"})
     files[0]["url"] = files[0]["url"].replace("127.0.0.1", "localhost")
@@ -180,5 +180,5 @@ def test_the_token_stays_with_the_cluster(
 def test_no_cluster_is_a_clear_error() -> None:
     started = time.monotonic()
     with pytest.raises(DetcloudError, match="detcloud up"):
-        Cluster.from_environment()
+        Client()
     assert time.monotonic() - started < 5

@@ -1,0 +1,83 @@
+"""What the commands of the original are called here, where there is no command of that name."""
+
+from __future__ import annotations
+
+_GROUPS = "there are no workspaces and projects; labels group experiments: `detcloud experiment \
+label add`, `detcloud list --label`"
+_TASKS = "this cluster runs experiments only; an `entrypoint` may be any command"
+_USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
+`detcloud token list`"
+_RIGHTS = "a token is a user's or an admin's: `detcloud token create --role`"
+_QUEUE = "`detcloud list --state ACTIVE` shows what runs and waits, `detcloud status` the pools; \
+resources.priority and resources.weight of a configuration order them"
+_MODELS = "there is no registry; `detcloud checkpoint download` fetches what was trained, and \
+labels name its experiment"
+_KEPT = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
+_CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
+curves here"
+_SERVER = "`detcloud up` starts a cluster here and `detcloud down` ends it"
+
+NOUNS_ELSEWHERE = {
+    "auth": "a token is all it takes: `detcloud token login`",
+    "cmd": _TASKS,
+    "command": _TASKS,
+    "config-policies": "templates hold what configurations share: `detcloud template set`",
+    "cp": "templates hold what configurations share: `detcloud template set`",
+    "d": _SERVER,
+    "deploy": _SERVER,
+    "dev": "the API is described at /api/v1/openapi.json of the cluster",
+    "j": _QUEUE,
+    "job": _QUEUE,
+    "m": f"`master` is spelled out here; of models, {_MODELS}",
+    "model": _MODELS,
+    "notebook": _TASKS,
+    "oauth": "a token is all it takes: `detcloud token create`",
+    "p": _GROUPS,
+    "project": _GROUPS,
+    "rbac": _RIGHTS,
+    "res": _QUEUE,
+    "resource-pool": "`detcloud status` shows the pools",
+    "resources": _QUEUE,
+    "rp": "`detcloud status` shows the pools",
+    "shell": _TASKS,
+    "task": _TASKS,
+    "tensorboard": _CURVES,
+    "user-group": _RIGHTS,
+    "w": _GROUPS,
+    "workspace": _GROUPS,
+}
+VERBS_ELSEWHERE = {
+    "experiment move": _GROUPS,
+    "experiment set log-retention": _KEPT,
+    "experiment set priority": "resources.priority of the configuration says it",
+    "experiment set weight": "resources.weight of the configuration says it",
+    "trial set log-retention": _KEPT,
+    "master cluster-message": "there are no messages to everyone",
+    "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
+    "template set-value": "`detcloud template set NAME FILE` replaces a template",
+    "token edit": "make another with `detcloud token create` and revoke this one",
+    "user activate": _USERS,
+    "user change-password": _USERS,
+    "user create": _USERS,
+    "user deactivate": _USERS,
+    "user edit": _USERS,
+    "user link-with-agent-user": "trials run as the agent's user",
+    "user list": f"{_USERS}; the list of tokens names the users",
+    "user login": "`detcloud token login` keeps a token",
+    "user ls": _USERS,
+    "user rename": _USERS,
+}
+
+
+def advice(words: list[str]) -> tuple[str, str] | None:
+    """The command of the original that `words` begin with, and what to use instead.
+
+    The noun is spelled out; None when the original has no such command either.
+    """
+    for length in (3, 2):
+        typed = " ".join(words[:length])
+        if typed in VERBS_ELSEWHERE:
+            return typed, VERBS_ELSEWHERE[typed]
+    if words[0] in NOUNS_ELSEWHERE:
+        return words[0], NOUNS_ELSEWHERE[words[0]]
+    return None

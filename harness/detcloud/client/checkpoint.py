@@ -1,0 +1,59 @@
+"""A handle on one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from detcloud.client.records import CheckpointFile
+from detcloud.client.resource import Field, Resource
+
+
+class Checkpoint(Resource):
+    """Files that a trial stored together."""
+
+    uuid = Field[str]("The UUID; any unique beginning of it names the checkpoint.")
+    trial_id = Field[int]("The trial that stored it.")
+    experiment_id = Field[int]("The trial's experiment.")
+    steps_completed = Field[int]("Batches trained before it was stored.")
+    state = Field[str]("COMPLETED, DELETING or DELETED.")
+    size_bytes = Field[int]("Bytes of its files.")
+    metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
+    metric = Field[float | None]("The searcher's metric after these steps; None without one.")
+    created_ms = Field[int]("When it was stored, epoch milliseconds.")
+
+    def refresh(self) -> None:
+        """Asks the cluster for the present state."""
+        self.data = self._client.get(f"/checkpoints/{self.uuid}")
+
+    def files(self) -> list[CheckpointFile]:
+        """Its files, each with an address that serves it for 15 minutes."""
+        files: list[CheckpointFile] = self._client.get(f"/checkpoints/{self.uuid}/files")["items"]
+        return files
+
+    def delete(self) -> None:
+        """Deletes the files; the checkpoint is DELETING until they are gone.
+
+        Raises:
+            detcloud.http.ApiError: it is the latest of a trial that has not ended, or another
+                experiment started from it.
+        """
+        self.data = self._client.delete(f"/checkpoints/{self.uuid}")
+
+    def download(
+        self,
+        destination: str | Path,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Fetches and verifies every file, then renames the folder to `destination`.
+
+        `on_progress` is told the bytes that came and the bytes in all.
+
+        Raises:
+            DetcloudError: an unsafe path, a wrong size or digest, or an existing destination.
+        """
+        from detcloud.client.download import download_files
+
+        download_files(self._client.http, self.files(), Path(destination), on_progress)
+        return Path(destination)

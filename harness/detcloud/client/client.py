@@ -1,0 +1,292 @@
+"""A cluster seen through its HTTP API (docs/api.md)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode
+
+from detcloud import DetcloudError
+from detcloud.client.agent import Agent
+from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.endpoint import find_endpoint
+from detcloud.client.experiment import Experiment
+from detcloud.client.records import Identity, Overview
+from detcloud.client.template import Template, template_path
+from detcloud.client.token import Token
+from detcloud.client.trial import Trial
+from detcloud.http import Transport
+
+API = "/api/v1"
+PAGE_ITEMS_MAX = 500
+
+Record = TypeVar("Record")
+OnProgress = Callable[[int, int], None]
+
+
+class Client:
+    """One cluster and a token for it. Serves one thread at a time.
+
+    `Client()` finds both as the commands do: DETCLOUD_URL and DETCLOUD_TOKEN, the stored
+    credentials, or the local cluster (`endpoint.find_endpoint`).
+
+    Every method may raise `detcloud.http.ApiError` (the cluster refused, with the reason) and
+    `detcloud.http.Unreachable` (no answer, after retries).
+
+    Raises:
+        NoCluster: none is configured and the local one does not run.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        if url is None or token is None:
+            endpoint = find_endpoint(url)
+            if endpoint is None:
+                raise NoCluster(
+                    "no cluster is configured and none runs here; start one with `detcloud up`, "
+                    "or set DETCLOUD_URL and DETCLOUD_TOKEN"
+                )
+            url, token = endpoint.url, token or endpoint.token
+        self.url = url.rstrip("/")
+        self.http = Transport(self.url, token)
+
+    def create_experiment(
+        self,
+        config: str | Path | Mapping[str, Any],
+        model_dir: str | Path | None = None,
+        *,
+        overrides: Sequence[str] = (),
+        template: str | None = None,
+        paused: bool = False,
+        test_mode: bool = False,
+        includes: Sequence[str | Path] = (),
+        on_progress: OnProgress | None = None,
+    ) -> Experiment:
+        """Uploads the model code unless the cluster has it, and submits an experiment.
+
+        Args:
+            config: the path of a YAML file, or the configuration as a mapping.
+            model_dir: the folder with the code; `.detignore` in it names what stays here.
+            overrides: `a.b=value`, the values being YAML.
+            template: the name of a template to complete the configuration with.
+            includes: more files and folders, which lie beside the code under their last names.
+            on_progress: is told the bytes of code that were sent and the bytes in all.
+
+        Raises:
+            DetcloudError: the files cannot be read or packed.
+        """
+        text = config_text(config)
+        body = {
+            "config": text,
+            "template": template,
+            "overrides": list(overrides),
+            "model_code": self.upload_model_code(
+                model_dir, includes=includes, on_progress=on_progress
+            ),
+            "paused": paused,
+            "test_mode": test_mode,
+            "validate_only": False,
+        }
+        return Experiment(self, self.post("/experiments", body))
+
+    def upload_model_code(
+        self,
+        model_dir: str | Path | None,
+        *,
+        includes: Sequence[str | Path] = (),
+        on_progress: OnProgress | None = None,
+    ) -> str:
+        """Packs a folder, sends it if the cluster lacks it, and returns its SHA-256.
+
+        Raises:
+            detcloud.archive.ArchiveInvalid: the folder is too large or holds what cannot be sent.
+        """
+        from detcloud.client.upload import packed, upload_archive
+
+        with packed(model_dir, includes) as archive:
+            asked = {"sha256": archive.sha256, "size": archive.size}
+            answer = self.post("/model-code", asked)
+            if answer["needed"]:
+                upload_archive(self.http, archive, answer["upload"], on_progress)
+            return archive.sha256
+
+    def experiments(
+        self,
+        *,
+        states: Sequence[str] = (),
+        user: str | None = None,
+        label: str | None = None,
+        name: str | None = None,
+        archived: bool | None = False,
+        limit: int | None = None,
+    ) -> Iterator[Experiment]:
+        """Newest first; pages are fetched as they are needed.
+
+        Args:
+            name: a part of the name.
+            archived: None for archived ones too, True for those only.
+        """
+        items = self.items(
+            "/experiments",
+            limit,
+            state=",".join(states) or None,
+            user=user,
+            label=label,
+            name=name,
+            archived={None: "all", True: "true", False: None}[archived],
+        )
+        return (Experiment(self, item) for item in items)
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """The experiment with this id."""
+        return Experiment(self, self.get(f"/experiments/{experiment_id}"))
+
+    def trial(self, trial_id: int) -> Trial:
+        """The trial with this id."""
+        return Trial(self, self.get(f"/trials/{trial_id}"))
+
+    def checkpoint(self, uuid_prefix: str) -> Checkpoint:
+        """The checkpoint whose UUID begins with `uuid_prefix`, which must fit one only."""
+        return Checkpoint(self, self.get(f"/checkpoints/{quote(uuid_prefix, safe='')}"))
+
+    def agents(self) -> list[Agent]:
+        """The machines, lost ones included."""
+        return [Agent(self, item) for item in self.items("/agents")]
+
+    def agent(self, agent_id: str) -> Agent:
+        """The agent with this id or, where that is unique, this name."""
+        agents = self.agents()
+        for key in ("id", "name"):
+            found = [agent for agent in agents if agent.data[key] == agent_id]
+            if len(found) == 1:
+                return found[0]
+        known = ", ".join(sorted(agent.id for agent in agents)) or "none"
+        raise DetcloudError(f"there is no agent {agent_id}; there is {known}")
+
+    def templates(self) -> list[Template]:
+        """Every template."""
+        return [Template(self, item) for item in self.items("/templates")]
+
+    def template(self, name: str) -> Template:
+        """The template of this name."""
+        return Template(self, self.get(template_path(name)))
+
+    def set_template(self, name: str, config: str) -> Template:
+        """Creates or replaces a template with a YAML text."""
+        return Template(self, self.put(template_path(name), {"config": config}))
+
+    def tokens(self) -> list[Token]:
+        """Everyone's tokens for an admin, one's own for others."""
+        return [Token(self, item) for item in self.items("/tokens")]
+
+    def create_token(
+        self,
+        user: str | None = None,
+        *,
+        role: str | None = None,
+        description: str | None = None,
+        expires_days: int | None = None,
+    ) -> Token:
+        """Makes a token, one's own by default; its `token` is told this once."""
+        asked = {
+            "user": user,
+            "role": role,
+            "description": description,
+            "expires_days": expires_days,
+        }
+        body = {name: value for name, value in asked.items() if value is not None}
+        return Token(self, self.post("/tokens", body))
+
+    def whoami(self) -> Identity:
+        """Whose token this is."""
+        identity: Identity = self.get("/whoami")
+        return identity
+
+    def overview(self) -> Overview:
+        """The cluster's version and its resource pools."""
+        overview: Overview = self.get("/cluster")
+        return overview
+
+    def get(self, path: str, **query: object) -> Any:
+        """GET below the API's base path; queries that are None are left out, lists repeat."""
+        given = {name: value for name, value in query.items() if value is not None}
+        suffix = f"?{urlencode(given, doseq=True)}" if given else ""
+        return self.http.request("GET", f"{API}{path}{suffix}")
+
+    def items(
+        self,
+        path: str,
+        limit: int | None = None,
+        *,
+        page_items: int = PAGE_ITEMS_MAX,
+        **query: object,
+    ) -> Iterator[dict[str, Any]]:
+        """Every item of a list, or the first `limit`, over as many pages as that takes."""
+        cursor: str | None = None
+        while limit is None or limit > 0:
+            size = page_items if limit is None else min(limit, page_items)
+            page = self.get(path, **query, limit=size, cursor=cursor)
+            yield from page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+            limit = None if limit is None else limit - len(page["items"])
+
+    def records(
+        self, path: str, kind: type[Record], *, page_items: int = PAGE_ITEMS_MAX, **query: object
+    ) -> Iterator[Record]:
+        """Every item of a list as the typed dictionary `kind`, which the API promises."""
+        items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
+        return items
+
+    def post(self, path: str, body: object = None) -> Any:
+        """A mutation under a fresh idempotency key, so that its retries happen once."""
+        return self._mutate("POST", path, {} if body is None else body)
+
+    def patch(self, path: str, body: object) -> Any:
+        """As `post`."""
+        return self._mutate("PATCH", path, body)
+
+    def put(self, path: str, body: object) -> Any:
+        """As `post`."""
+        return self._mutate("PUT", path, body)
+
+    def delete(self, path: str) -> Any:
+        """As `post`."""
+        return self._mutate("DELETE", path, None)
+
+    def close(self) -> None:
+        """Closes the kept connection; the next request opens one again."""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _mutate(self, method: str, path: str, body: object) -> Any:
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return self.http.request(method, f"{API}{path}", body, headers)
+
+
+class NoCluster(DetcloudError):
+    """No cluster is configured and none runs here."""
+
+
+def config_text(config: str | Path | Mapping[str, Any]) -> str:
+    """The YAML text of a file, or of a mapping: JSON is YAML, so that needs no YAML writer.
+
+    Raises:
+        DetcloudError: the file cannot be read.
+    """
+    if isinstance(config, Mapping):
+        return json.dumps(config)
+    try:
+        return Path(config).read_text(encoding="utf-8")
+    except OSError as error:
+        raise DetcloudError(f"{config} could not be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DetcloudError(f"{config} is not UTF-8 text; expected a YAML file") from None

@@ -1,0 +1,149 @@
+"""What the cluster answers besides resources, as typed dictionaries with the fields of the API.
+
+Times are epoch milliseconds, sizes bytes, steps batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class Pool(TypedDict):
+    """A resource pool's slots and the trials on them or waiting for them."""
+
+    name: str
+    slots: int
+    free_slots: int
+    queued: int
+    running: int
+    agents: int
+
+
+class Overview(TypedDict):
+    """The cluster as a whole."""
+
+    cluster_id: str
+    version: str
+    resource_pools: list[Pool]
+
+
+class Identity(TypedDict):
+    """Whose token this is, and its role: `user` or `admin`."""
+
+    user: str
+    role: str
+
+
+class TrialCounts(TypedDict):
+    """Trials of an experiment: asked for so far, not ended yet, ended well, ended in an error."""
+
+    requested: int
+    running: int
+    completed: int
+    errored: int
+
+
+class Allocation(TypedDict):
+    """Where a trial is: the slots of an agent that it has or waits for."""
+
+    id: str
+    state: str
+    agent_id: str | None
+    slots: list[int]
+
+
+class MetricReport(TypedDict):
+    """One report of a trial: what it measured after `steps_completed` batches."""
+
+    group: str
+    steps_completed: int
+    metrics: dict[str, Any]
+    time_ms: int
+
+
+class MetricSummary(TypedDict):
+    """All reports of one number of a trial in short."""
+
+    group: str
+    name: str
+    count: int
+    last_steps: int
+    last: float
+    minimum: float
+    maximum: float
+    mean: float
+
+
+class Series(TypedDict):
+    """A curve of one number of a trial: [steps_completed, value], `total` of them before thinning.
+
+    The cluster thins by Largest-Triangle-Three-Buckets (Steinarsson, 2013), which keeps the shape.
+    """
+
+    group: str
+    name: str
+    points: list[tuple[int, float]]
+    total: int
+
+
+class TrialSeries(TypedDict):
+    """A curve of one trial among those of its experiment."""
+
+    trial_id: int
+    points: list[tuple[int, float]]
+    total: int
+
+
+class ExperimentMetrics(TypedDict):
+    """One number of an experiment's best trials, the best first."""
+
+    group: str
+    name: str
+    series: list[TrialSeries]
+
+
+class LogLine(TypedDict):
+    """A line of a trial's log; `offset` counts bytes; None is what nobody noted or said."""
+
+    offset: int
+    time_ms: int | None
+    rank: int
+    level: str | None
+    text: str
+
+
+class HistoryEntry(TypedDict):
+    """A step of the experiment or of one of its trials, and why it was taken."""
+
+    time_ms: int
+    actor: str
+    revision: int
+    text: str
+    reasons: list[str]
+
+
+class ReplayedActor(TypedDict):
+    """An actor whose journal was folded again; `difference` is None where all came out the same."""
+
+    actor: str
+    entries: int
+    difference: dict[str, Any] | None
+
+
+class CheckpointFile(TypedDict):
+    """A file of a checkpoint; `url` may be fetched without a token for 15 minutes."""
+
+    path: str
+    size: int
+    sha256: str
+    url: str
+
+
+class CollectionPreview(TypedDict):
+    """What a collection would delete and keep; `delete` lists the first 500 checkpoints."""
+
+    delete: list[dict[str, Any]]
+    delete_count: int
+    delete_bytes: int
+    keep_count: int
+    keep_bytes: int

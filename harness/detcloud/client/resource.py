@@ -1,0 +1,56 @@
+"""What all handles share: the fields that the cluster told last, under their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+
+from detcloud import DetcloudError
+
+if TYPE_CHECKING:
+    from detcloud.client.client import Client
+
+T = TypeVar("T")
+
+
+class Field(Generic[T]):
+    """One field of a resource, read-only; its docstring is shown by `help`."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, resource: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, resource: Resource, owner: type) -> T: ...
+
+    def __get__(self, resource: Resource | None, owner: type) -> Self | T:
+        if resource is None:
+            return self
+        try:
+            value: T = resource.data[self._name]
+        except KeyError:
+            raise DetcloudError(
+                f"the cluster did not tell {self._name!r} of this {type(resource).__name__.lower()}"
+                "; its version may be older than this client's"
+            ) from None
+        return value
+
+    def __set__(self, resource: Resource, value: object) -> NoReturn:
+        raise AttributeError(f"{self._name} is told by the cluster; a method changes it there")
+
+
+class Resource:
+    """A handle: `data` holds every field of docs/api.md as the cluster last told it."""
+
+    def __init__(self, client: Client, data: dict[str, Any]) -> None:
+        self._client = client
+        self.data = data
+
+    def __repr__(self) -> str:
+        key = next(name for name in ("id", "uuid", "name") if name in self.data)
+        return f"{type(self).__name__}({self.data[key]!r})"

@@ -1,0 +1,63 @@
+"""Metrics and log lines of the fake cluster: every trial's loss is 1 / steps, of 100 and 200."""
+
+from typing import TYPE_CHECKING
+
+from tests.unit.client.fake_refusal import Item
+
+if TYPE_CHECKING:
+    from tests.unit.client.fake_cluster import FakeCluster
+
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+POINTS = [[100, 0.01], [200, 0.005]]
+
+
+def names(trial: Item) -> Item:
+    summary = {"count": 2, "last_steps": 200, "last": 0.005, "minimum": 0.005, "maximum": 0.01}
+    pairs = [("training", "loss"), ("training", "accuracy"), ("validation", "loss")]
+    # (0.01 + 0.005) / 2 = 0.0075
+    items = [{"group": group, "name": name, **summary, "mean": 0.0075} for group, name in pairs]
+    return {"items": items}
+
+
+def series(trial: Item, asked: dict[str, list[str]]) -> Item:
+    [group] = asked["group"]
+    wanted = asked.get("name")
+    points_max = int(asked.get("points", ["500"])[0])
+    known = {item["name"] for item in names(trial)["items"] if item["group"] == group}
+    found = [name for name in sorted(known) if wanted is None or name in wanted]
+    return {
+        "series": [
+            {"group": group, "name": name, "points": POINTS[:points_max], "total": 2}
+            for name in found
+        ]
+    }
+
+
+def best(cluster: "FakeCluster", number: int, query: Item) -> Item:
+    trials = [trial for trial in cluster.trials if trial["experiment_id"] == number]
+    return {
+        "group": query.get("group", "validation"),
+        "name": query.get("name", "validation_loss"),
+        "series": [
+            {"trial_id": trial["id"], "points": POINTS, "total": 2}
+            for trial in trials[: int(query.get("trials", 10))]
+        ],
+    }
+
+
+def lines(known: list[Item], query: Item, has_ended: bool) -> Item:
+    """Two lines a page, so that cursors are used."""
+    after = int(query.get("after", -1))
+    least = LEVELS.index(query["level"]) if "level" in query else 0
+    found = [
+        line
+        for line in known
+        if line["offset"] > after
+        and line["time_ms"] >= int(query.get("since_ms", 0))
+        and line["time_ms"] < int(query.get("until_ms", 1 << 60))
+        and query.get("rank") in (None, str(line["rank"]))
+        and ("level" not in query or LEVELS.index(line["level"] or "TRACE") >= least)
+        and query.get("search", "").lower() in line["text"].lower()
+    ]
+    cursor = str(found[1]["offset"]) if len(found) > 2 else None
+    return {"items": found[:2], "next_cursor": cursor, "complete": has_ended and cursor is None}
