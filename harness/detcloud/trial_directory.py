@@ -56,10 +56,12 @@ class TrialSpec:
     latest_checkpoint: CheckpointReference | None = None
     storage: dict[str, Any] | None = None
     steps_completed: int = 0
+    validated_steps: int | None = None
     slots: list[int] = field(default_factory=list)
     threads: int | None = None
     rank: int = 0
     size: int = 1
+    era: str = "length"
     scheduling_unit: int = 100
     min_validation_batches: int = 0
     min_checkpoint_batches: int = 0
@@ -122,12 +124,13 @@ class ReportFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o644)
         self._offset = os.fstat(self._descriptor).st_size
 
     def append(self, kind: str, **fields: object) -> None:
-        """Raises DetcloudError for a value that JSON cannot hold or a line over 256 KiB."""
+        """Raises DetcloudError for a value that JSON cannot hold, a line over 256 KiB and a line
+        that cannot be written."""
         time_ms = time.time_ns() // 1_000_000
         entry = {"kind": kind, "time_ms": time_ms, **_legal_object(fields, kind)}
         line = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -136,11 +139,26 @@ class ReportFile:
                 f"a {kind!r} report of {len(line)} bytes was refused, the limit is "
                 f"{LINE_BYTES_MAX}: report fewer or smaller values, keep large ones in a checkpoint"
             )
-        written = os.write(self._descriptor, line)
+        try:
+            line = self._after_half_a_line() + line
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise DetcloudError(
+                f"a {kind!r} report could not be written to {self.path}: {error.strerror}; free "
+                "space there, then the trial can go on from its latest checkpoint"
+            ) from error
         if written != len(line):
             raise DetcloudError(
-                f"{written} of {len(line)} bytes were written to {self.path}: is the disk full?"
+                f"{written} of the {len(line)} bytes of a {kind!r} report were written to "
+                f"{self.path}: is the disk full?"
             )
+
+    def _after_half_a_line(self) -> bytes:
+        """What keeps the next line apart from one that a full disk cut, here or in a process of
+        the same rank before: the reader skips half a line, but not what is glued to it."""
+        size = os.fstat(self._descriptor).st_size
+        torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+        return b"\n" if torn else b""
 
     def has_exit(self) -> bool:
         """Whether an `exit` line was appended, by any process, since this object was made."""
@@ -250,6 +268,8 @@ def _spec(document: object, place: str) -> TrialSpec:
         raise DetcloudError(
             f"{place}: checkpoint_policy is {spec.checkpoint_policy!r}, not best, all or none"
         )
+    if spec.era not in ("steps", "length"):
+        raise DetcloudError(f"{place}: era is {spec.era!r}, not steps or length")
     return spec
 
 

@@ -7,13 +7,13 @@ import json
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from detcloud import DetcloudError
-from detcloud.storage import CheckpointStore, NotStored, checked_key
+from detcloud.storage import CheckpointStore, NotStored, StorageError, checked_key
 from detcloud.trial_directory import (
     LINE_BYTES_MAX,
     CheckpointReference,
@@ -26,6 +26,9 @@ MANIFEST = "manifest.json"
 METADATA = "metadata.json"
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
+
+Selector = Callable[[str], bool]
+"""Takes a file's path within the checkpoint and says whether it is wanted."""
 
 
 class CheckpointContext:
@@ -48,11 +51,15 @@ class CheckpointContext:
             self._known[spec.latest_checkpoint.uuid] = spec.latest_checkpoint
 
     @contextmanager
-    def store_path(self, metadata: dict[str, Any] | None = None) -> Iterator[tuple[Path, str]]:
+    def store_path(
+        self, metadata: dict[str, Any] | None = None, *, shard: bool = False
+    ) -> Iterator[tuple[Path, str]]:
         """Yields an empty folder to fill and the new checkpoint's UUID; stores it afterwards.
 
         `metadata` is plain JSON data; on a cluster it must have `steps_completed`, a count of
-        batches. Nothing is stored or reported where the block raises.
+        batches. `shard` makes no difference to a trial of one process. Nothing is stored or
+        reported where the block raises; what fails afterwards, a full disk for one, raises
+        DetcloudError and leaves the checkpoints before it as they are.
         """
         checked = self._checked_metadata(metadata)
         identity = str(uuid.uuid4())
@@ -60,24 +67,42 @@ class CheckpointContext:
             yield Path(folder), identity
             self._store_folder(Path(folder), identity, checked)
 
-    def upload(self, directory: str | Path, metadata: dict[str, Any] | None = None) -> str:
-        """Stores the files of `directory` as a checkpoint and returns its UUID."""
+    def upload(
+        self,
+        directory: str | Path,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Stores the files of `directory`, all or those that `selector` takes, as a checkpoint.
+
+        Returns its UUID; `metadata`, `shard` and errors as for `store_path`.
+        """
         checked = self._checked_metadata(metadata)
         identity = str(uuid.uuid4())
         if not Path(directory).is_dir():
             raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
-        self._store_folder(Path(directory), identity, checked)
+        self._store_folder(Path(directory), identity, checked, selector)
         return identity
 
     @contextmanager
-    def restore_path(self, checkpoint: str | CheckpointReference) -> Iterator[Path]:
+    def restore_path(
+        self, checkpoint: str | CheckpointReference, *, selector: Selector | None = None
+    ) -> Iterator[Path]:
         """Yields a folder with the verified files of a checkpoint; it is removed afterwards."""
         with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
-            self.download(checkpoint, folder)
+            self.download(checkpoint, folder, selector=selector)
             yield Path(folder)
 
-    def download(self, checkpoint: str | CheckpointReference, directory: str | Path) -> None:
-        """Copies a checkpoint's files into `directory`.
+    def download(
+        self,
+        checkpoint: str | CheckpointReference,
+        directory: str | Path,
+        *,
+        selector: Selector | None = None,
+    ) -> None:
+        """Copies a checkpoint's files, all or those that `selector` takes, into `directory`.
 
         Raises DetcloudError where it is unknown or a digest differs from the manifest's.
         """
@@ -85,15 +110,44 @@ class CheckpointContext:
         manifest = self._manifest(reference)
         root = Path(directory)
         for name, entry in manifest["files"].items():
-            # The store's own rule for keys also keeps a file within `directory`.
-            destination = root / checked_key(name)
-            destination.parent.mkdir(parents=True, exist_ok=True)
+            if selector is None or selector(name):
+                # The store's own rule for keys also keeps a file within `directory`.
+                self._fetch(reference, name, entry, root / checked_key(name))
+
+    def delete(self, checkpoint: str | CheckpointReference) -> None:
+        """Deletes a checkpoint's files, without a cluster.
+
+        On a cluster it raises DetcloudError: there `checkpoint_storage.save_*` and `detcloud
+        checkpoint delete` say what is kept, so that no record outlives its files.
+        """
+        reference = self._reference(checkpoint)
+        if self._on_cluster:
+            raise DetcloudError(
+                f"checkpoint {reference.uuid} cannot be deleted by its trial: use `detcloud "
+                "checkpoint delete`, or save_trial_latest and its like in the configuration"
+            )
+        store = self._open_store()
+        # Without its manifest it does not exist, whatever becomes of the rest.
+        store.delete(f"{reference.path}/{MANIFEST}")
+        for key in store.list(reference.path):
+            store.delete(key)
+        self._known.pop(reference.uuid, None)
+
+    def _fetch(
+        self, reference: CheckpointReference, name: str, entry: dict[str, Any], destination: Path
+    ) -> None:
+        promised = f"{MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        try:
             self._open_store().get(f"{reference.path}/{name}", destination)
-            if _digest(destination) != (entry["size"], entry["sha256"]):
-                raise DetcloudError(
-                    f"checkpoint {reference.uuid}: {name} is not the file that was stored; "
-                    f"{MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
-                )
+        except StorageError as error:
+            raise DetcloudError(
+                f"checkpoint {reference.uuid}: {name} cannot be read: {error}; {promised}"
+            ) from error
+        if _digest(destination) != (entry["size"], entry["sha256"]):
+            raise DetcloudError(
+                f"checkpoint {reference.uuid}: {name} is not the file that was stored; {promised}"
+            )
 
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
         """The metadata a checkpoint was stored with."""
@@ -116,14 +170,20 @@ class CheckpointContext:
             )
         return checked
 
-    def _store_folder(self, folder: Path, identity: str, metadata: dict[str, Any]) -> None:
+    def _store_folder(
+        self,
+        folder: Path,
+        identity: str,
+        metadata: dict[str, Any],
+        selector: Selector | None = None,
+    ) -> None:
         if self._store is None:
             print(
                 "[detcloud] checkpoint storage is off: this checkpoint is thrown away",
                 file=sys.stderr,
             )
             return
-        spec, files = self._spec, _files(folder)
+        spec, files = self._spec, _files(folder, selector)
         path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{identity}"
         common = {
             "uuid": identity,
@@ -131,43 +191,56 @@ class CheckpointContext:
             "path": path,
         }
         self._report("checkpoint_intent", **common)
-        manifest = {
-            "version": 1,
-            "uuid": identity,
-            "trial_id": spec.trial_id,
-            "steps_completed": common["steps_completed"],
-            "files": self._put_files(path, files, metadata),
-            "metadata": metadata,
-        }
-        digest = self._put_document(f"{path}/{MANIFEST}", manifest)[1]
-        size_bytes = sum(entry["size"] for entry in manifest["files"].values())
+        entries, digest = self._put(common, files, metadata)
         self._report(
             "checkpoint",
             **common,
             manifest_sha256=digest,
-            size_bytes=size_bytes,
-            files=len(manifest["files"]),
+            size_bytes=sum(entry["size"] for entry in entries.values()),
+            files=len(entries),
             metadata=metadata,
         )
         self._known[identity] = CheckpointReference(
             identity, spec.trial_id, path, common["steps_completed"], digest
         )
 
-    def _put_files(
-        self, path: str, files: dict[str, Path], metadata: dict[str, Any]
-    ) -> dict[str, dict[str, Any]]:
-        digests = {METADATA: self._put_document(f"{path}/{METADATA}", metadata)}
-        for name, source in files.items():
-            digests[name] = _digest(source)
-            self._open_store().put(f"{path}/{name}", source)
-        return {name: {"size": size, "sha256": hexa} for name, (size, hexa) in digests.items()}
+    def _put(
+        self, common: dict[str, Any], files: dict[str, Path], metadata: dict[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], str]:
+        """Stores the files and last the manifest; its entries and its SHA-256.
 
-    def _put_document(self, key: str, document: dict[str, Any]) -> tuple[int, str]:
-        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
-            source = Path(folder) / "document.json"
-            source.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
+        What was stored before a failure is deleted, since the disk may be full of it.
+        """
+        stored: list[str] = []
+
+        def put(name: str, source: Path) -> tuple[int, str]:
+            key = f"{common['path']}/{name}"
             self._open_store().put(key, source)
+            stored.append(key)
             return _digest(source)
+
+        try:
+            with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+                digests = {METADATA: put(METADATA, _document(folder, METADATA, metadata))}
+                digests |= {name: put(name, source) for name, source in files.items()}
+                entries = {name: {"size": size, "sha256": h} for name, (size, h) in digests.items()}
+                manifest = {
+                    "version": 1,
+                    "uuid": common["uuid"],
+                    "trial_id": self._spec.trial_id,
+                    "steps_completed": common["steps_completed"],
+                    "files": entries,
+                    "metadata": metadata,
+                }
+                return entries, put(MANIFEST, _document(folder, MANIFEST, manifest))[1]
+        except (StorageError, OSError) as error:
+            for key in stored:
+                with suppress(StorageError):
+                    self._open_store().delete(key)
+            raise DetcloudError(
+                f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not "
+                f"stored: {error}; the one before it is still the latest"
+            ) from error
 
     def _open_store(self) -> CheckpointStore:
         if self._store is None:
@@ -222,18 +295,28 @@ def _checked_manifest(place: Path, reference: CheckpointReference) -> dict[str, 
     return manifest
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """The regular files of a folder by their relative path; a link could lead anywhere."""
+def _document(folder: str, name: str, content: dict[str, Any]) -> Path:
+    path = Path(folder) / name
+    path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+    return path
+
+
+def _files(folder: Path, selector: Selector | None) -> dict[str, Path]:
+    """The wanted regular files of a folder by their relative path; a link could lead anywhere."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if selector is not None and not selector(name):
+            continue
+        if path.is_symlink() or not path.is_file():
             raise DetcloudError(
                 f"{path} is a link or a special file: a checkpoint holds only files"
             )
         if name == MANIFEST:
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
-        if path.is_file() and name != METADATA:
+        if name != METADATA:
             found[checked_key(name)] = path
     return found
 

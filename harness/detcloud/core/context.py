@@ -14,12 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from detcloud import InvalidHP
+from detcloud import DetcloudError, InvalidHP
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.distributed import DistributedContext
 from detcloud.core.environment import environment
 from detcloud.core.preempt import PreemptContext
 from detcloud.core.searcher import SearcherContext
+from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TrainContext
 from detcloud.storage import CheckpointStore, build_store
 from detcloud.storage.directory import DirectoryStore
@@ -67,7 +68,11 @@ def init(
     directory = TrialDirectory.from_environment()
     if directory is None:
         spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
-        yield _local(spec, checkpoint_dir)
+        local = _local(spec, checkpoint_dir)
+        try:
+            yield local
+        finally:
+            local.train.close()
         return
     context = _on_cluster(directory)
     described = threading.Thread(target=_describe, args=(directory, Path.cwd()), daemon=True)
@@ -77,7 +82,7 @@ def init(
         yield context
     except BaseException as error:
         described.join(DESCRIBE_SECONDS_MAX)
-        _end(directory, context, error)
+        _end_with(error, directory, context)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
         raise
@@ -86,6 +91,7 @@ def init(
         _end(directory, context, None)
     finally:
         restore_signal()
+        context.train.close()
         directory.report.close()
 
 
@@ -97,13 +103,21 @@ def _on_cluster(directory: TrialDirectory) -> Context:
         directory.report.append(kind, **fields)
         _announce(kind, **fields)
 
-    return _context(spec, directory.directives.read, report, store, on_cluster=True)
+    kept = store.root if isinstance(store, DirectoryStore) else directory.path / "out"
+    events = _events(spec, kept)
+    return _context(spec, directory.directives.read, report, store, events, on_cluster=True)
 
 
 def _local(spec: TrialSpec, checkpoint_dir: str | Path | None) -> Context:
     root = Path(checkpoint_dir) if checkpoint_dir is not None else _data_folder() / "checkpoints"
     store = DirectoryStore(root.absolute())
-    return _context(spec, Directives, _announce, store, on_cluster=False)
+    events = _events(spec, store.root)
+    return _context(spec, Directives, _announce, store, events, on_cluster=False)
+
+
+def _events(spec: TrialSpec, root: Path) -> EventWriter:
+    folder = root / "tensorboard" / str(spec.experiment_id) / str(spec.trial_id)
+    return EventWriter(folder, f"{spec.allocation_id}.{spec.rank}")
 
 
 def _context(
@@ -111,12 +125,13 @@ def _context(
     read: Callable[[], Directives],
     report: Reporter,
     store: CheckpointStore | None,
+    events: EventWriter,
     *,
     on_cluster: bool,
 ) -> Context:
     preempt = PreemptContext(read)
     return Context(
-        train=TrainContext(report),
+        train=TrainContext(report, read, events),
         checkpoint=CheckpointContext(spec, store, report, on_cluster=on_cluster),
         preempt=preempt,
         searcher=SearcherContext(read, report, preempt, on_cluster=on_cluster),
@@ -172,6 +187,14 @@ def _stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
         signal.signal(signal.SIGTERM, previous)
 
     return restore
+
+
+def _end_with(error: BaseException, directory: TrialDirectory, context: Context) -> None:
+    """A full disk, which refuses the exit line too, must not hide what ended the trial."""
+    try:
+        _end(directory, context, error)
+    except DetcloudError as unwritten:
+        print(f"[detcloud] the end was not reported: {unwritten}", file=sys.stderr, flush=True)
 
 
 def _end(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ _CPU_FILE = Path("/proc/cpuinfo")
 
 def environment(code: Path, threads: int | None) -> dict[str, Any]:
     """The fields of an `environment` report; neither imports torch nor touches a device."""
-    packages = _packages()
-    versions = dict(line.split("==", 1) for line in packages)
+    versions = dict(line.split("==", 1) for line in packages())
     return {
         "python": platform.python_version(),
         "torch": versions.get("torch"),
-        "packages": packages,
+        "packages": list(packages()),
         "devices": _devices(),
         "threads": threads or os.cpu_count(),
         "code_sha256": code_digest(code),
@@ -51,7 +51,9 @@ def _is_ignored(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 
-def _packages() -> list[str]:
+@cache
+def packages() -> tuple[str, ...]:
+    """`name==version` of what is installed. Reading it takes a while, so it is read once."""
     from importlib import metadata
 
     found = {
@@ -59,7 +61,7 @@ def _packages() -> list[str]:
         for one in metadata.distributions()
         if one.metadata["Name"]
     }
-    return sorted(found, key=str.lower)
+    return tuple(sorted(found, key=str.lower))
 
 
 def _devices() -> list[str]:

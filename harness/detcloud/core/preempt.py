@@ -20,10 +20,11 @@ class PreemptContext:
         self._requested: Preempt | None = None
         self.noticed = False
 
-    def should_preempt(self) -> bool:
+    def should_preempt(self, auto_ack: bool = True) -> bool:
         """True once the cluster wants this trial to checkpoint and exit, with a deadline or not.
 
-        Ask it where stopping is convenient: the cluster waits for the end of a workload.
+        Ask it where stopping is convenient: the cluster waits for the end of a workload. The exit
+        is the acknowledgement, so `auto_ack`, which Determined's scripts may give, changes nothing.
         """
         self._look()
         self.noticed = self.noticed or self._pending() is not None

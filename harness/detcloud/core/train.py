@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from detcloud import DetcloudError
-from detcloud.trial_directory import Reporter
+from detcloud.core.tensorboard import EventWriter
+from detcloud.trial_directory import Directives, Reporter
 
 
 class EarlyExitReason(Enum):
@@ -20,8 +23,13 @@ class EarlyExitReason(Enum):
 class TrainContext:
     """Reports are written at once and never wait for the cluster."""
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(
+        self, report: Reporter, read: Callable[[], Directives], events: EventWriter
+    ) -> None:
         self._report = report
+        self._read = read
+        self._events = events
+        self._last: dict[str, tuple[int, set[str]]] = {}
         self.early_exit: EarlyExitReason | None = None
 
     def report_training_metrics(
@@ -41,7 +49,8 @@ class TrainContext:
         """Metrics of any group whose name has no dot.
 
         `steps_completed` counts batches since the trial's start; values are numbers, strings,
-        lists or tensors of them. Raises DetcloudError for anything else.
+        lists or tensors of them. Several reports of one group may share a `steps_completed` if
+        their names differ. Raises DetcloudError for anything else.
         """
         if not group or "." in group:
             raise DetcloudError(f"metric group {group!r}: a name without '.' was expected")
@@ -54,6 +63,13 @@ class TrainContext:
             raise DetcloudError(f"progress is {progress!r}: a number in [0, 1] was expected")
         self._report("progress", value=float(value))
 
+    def get_experiment_best_validation(self) -> float | None:
+        """The best value of the searcher's metric in the experiment so far, as reported.
+
+        None before the first, and without a cluster.
+        """
+        return self._read().best_validation
+
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Says that this trial ends by the code's own wish; the code still has to return."""
         try:
@@ -63,6 +79,22 @@ class TrainContext:
             raise DetcloudError(f"early exit reason {reason!r} is none of {known}") from None
         self._report("early_exit", reason=self.early_exit.value)
 
+    def get_tensorboard_path(self) -> Path:
+        """The folder that TensorBoard shows for this trial; code may write event files there too.
+
+        Every reported number is in it already, under the tag GROUP/NAME.
+        """
+        self._events.folder.mkdir(parents=True, exist_ok=True)
+        return self._events.folder
+
+    def close(self) -> None:
+        """Called at the end of `init`."""
+        self._events.close()
+
+    def allow_repeats(self) -> None:
+        """Training starts anew in this process: what was reported before may be again."""
+        self._last.clear()
+
     def set_status(self, status: str) -> None:
         """Writes what the trial is doing to its log."""
         print(f"[detcloud] status: {status}", file=sys.stderr, flush=True)
@@ -70,21 +102,47 @@ class TrainContext:
     def _report_group(
         self, group: str, steps_completed: int, metrics: dict[str, Any], **extra: int
     ) -> None:
-        if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-            raise DetcloudError(f"steps_completed is {steps_completed!r}: an int was expected")
-        if steps_completed < 0:
-            raise DetcloudError(f"steps_completed is {steps_completed}: at least 0 was expected")
-        if not isinstance(metrics, dict):
-            raise DetcloudError(
-                f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: an object with "
-                "the metrics' names was expected"
-            )
-        for name, value in metrics.items():
-            if value is None:
-                raise DetcloudError(
-                    f"{group} metric {name!r} at batch {steps_completed} is None: leave it out "
-                    "or give it a value"
-                )
+        _check_steps(steps_completed)
+        plain = _plain(group, steps_completed, metrics)
+        self._check_new(group, steps_completed, plain)
         self._report(
-            "metrics", group=group, steps_completed=steps_completed, metrics=metrics, **extra
+            "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )
+        self._events.add_scalars(group, steps_completed, plain)
+
+    def _check_new(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        steps, names = self._last.get(group, (-1, set[str]()))
+        if steps != steps_completed:
+            names = set()
+        if twice := ", ".join(sorted(names & metrics.keys())):
+            raise DetcloudError(
+                f"{group} metrics at batch {steps_completed} were reported twice: {twice}. Use "
+                "another group, other names or the number of batches completed by now"
+            )
+        self._last[group] = steps_completed, names | metrics.keys()
+
+
+def _check_steps(steps_completed: object) -> None:
+    if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
+        raise DetcloudError(f"steps_completed is {steps_completed!r}: an int was expected")
+    if steps_completed < 0:
+        raise DetcloudError(f"steps_completed is {steps_completed}: at least 0 was expected")
+
+
+def _plain(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics with tensors and arrays as numbers and lists."""
+    if not isinstance(metrics, dict):
+        raise DetcloudError(
+            f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: an object with "
+            "the metrics' names was expected"
+        )
+    for name, value in metrics.items():
+        if value is None:
+            raise DetcloudError(
+                f"{group} metric {name!r} at batch {steps_completed} is None: leave it out "
+                "or give it a value"
+            )
+    return {
+        name: value.tolist() if hasattr(value, "tolist") else value
+        for name, value in metrics.items()
+    }

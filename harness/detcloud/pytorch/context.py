@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud import DetcloudError, core
@@ -106,6 +107,10 @@ class PyTorchTrialContext:
     def get_trial_seed(self) -> int:
         return self.core.info.trial_seed
 
+    def get_tensorboard_path(self) -> Path:
+        """The folder of the trial's event files, which has every reported number already."""
+        return self.core.train.get_tensorboard_path()
+
     # What the trial hands over.
 
     def wrap_model(self, model: Model) -> Model:
@@ -124,16 +129,29 @@ class PyTorchTrialContext:
         self.optimization.add_scheduler(lr_scheduler, step_mode, frequency)
         return lr_scheduler
 
+    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
+        """Keeps the scale of mixed-precision gradients in checkpoints; there is one for a trial.
+
+        Give it to `step_optimizer` and call its `update` after that.
+        """
+        if self.optimization.scaler is not None:
+            raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
+        self.optimization.scaler = scaler
+        return scaler
+
     def to_device(self, data: Any) -> Any:
         """`data` with every tensor inside its dicts, lists and tuples on the trial's device."""
         if isinstance(data, torch.Tensor):
-            return data.to(self.device, non_blocking=True)
+            is_there = data.device == self.device
+            return data if is_there else data.to(self.device, non_blocking=True)
+        if type(data) is list:
+            return [self.to_device(value) for value in data]
         if isinstance(data, dict):
             return {key: self.to_device(value) for key, value in data.items()}
         if isinstance(data, tuple) and hasattr(data, "_fields"):
             return type(data)(*(self.to_device(value) for value in data))
         if isinstance(data, list | tuple):
-            return type(data)(self.to_device(value) for value in data)
+            return type(data)([self.to_device(value) for value in data])
         return data
 
     def backward(
@@ -150,9 +168,10 @@ class PyTorchTrialContext:
         optimizer: torch.optim.Optimizer,
         clip_grads: ClipGrads | None = None,
         auto_zero_grads: bool = True,
+        scaler: GradScaler | None = None,
     ) -> None:
         """One optimizer step for every `optimizations.aggregation_frequency` batches."""
-        self.optimization.step(optimizer, self._batch_idx, clip_grads, auto_zero_grads)
+        self.optimization.step(optimizer, self._batch_idx, clip_grads, auto_zero_grads, scaler)
 
     def set_stop_requested(self, stop_requested: bool) -> None:
         """True ends the trial after the current workload, with a checkpoint."""

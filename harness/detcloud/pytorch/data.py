@@ -76,12 +76,11 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one epoch, always in the same order."""
-        return self._iterate(_BatchOrder(self._sampler, self._batches, seed=0, epochs=1), 0)
+        return self._iterate(0, epochs=1)
 
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
         """Batches without end, starting with number `first` since the trial's start."""
-        order = _BatchOrder(self._sampler, self._batches, seed=seed, first=first)
-        return self._iterate(order, seed)
+        return self._iterate(seed, first=first)
 
     def cut(self, batches: int) -> DataLoader:
         """This loader with its first batches alone."""
@@ -89,8 +88,16 @@ class DataLoader:
         part._batches = list(islice(iter(self._batches), batches))
         return part
 
-    def _iterate(self, order: _BatchOrder, seed: int) -> Iterator[Any]:
+    def _iterate(self, seed: int, first: int = 0, epochs: int | None = None) -> Iterator[Any]:
         workers = self._num_workers
+        order = _BatchOrder(
+            self._sampler,
+            self._batches,
+            seed=seed,
+            first=first,
+            epochs=epochs,
+            numbers=workers > 0,
+        )
         loader: TorchDataLoader[Any] = TorchDataLoader(
             _SeededInWorkers(self.dataset) if workers else self.dataset,
             batch_sampler=order,
@@ -119,8 +126,10 @@ class _BatchOrder(Sampler[list[int]]):
         seed: int,
         first: int = 0,
         epochs: int | None = None,
+        numbers: bool,
     ) -> None:
-        self._sampler, self._batches = sampler, batches
+        """`numbers` gives each batch the seed that worker processes need."""
+        self._sampler, self._batches, self._numbers = sampler, batches, numbers
         self._seed, self._first, self._epochs = seed, first, epochs
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -130,11 +139,14 @@ class _BatchOrder(Sampler[list[int]]):
             number = -1
             for number, indices in enumerate(self._indices(epoch)):
                 if number >= skipped:
-                    batch = _Batch(indices)
-                    batch.seed = derived_seed(self._seed, "batch", epoch, number)
-                    yield batch
+                    yield self._numbered(indices, epoch, number) if self._numbers else indices
             self._check_length(epoch, number + 1)
             epoch, skipped = epoch + 1, 0
+
+    def _numbered(self, indices: list[int], epoch: int, number: int) -> _Batch:
+        batch = _Batch(indices)
+        batch.seed = derived_seed(self._seed, "batch", epoch, number)
+        return batch
 
     def _check_length(self, epoch: int, given: int) -> None:
         if given != len(self._batches):

@@ -13,10 +13,14 @@ from detcloud.pytorch.trial import PyTorchTrial, Reducer
 
 
 class MetricAverage:
-    """Running sums in double precision, on the device: no batch waits for its metrics."""
+    """Running sums in double precision, on the device: no batch waits for its metrics.
+
+    A number of the CPU is added up as a Python float, whose sums have the same bits as torch's,
+    and a tensor elsewhere with one operation.
+    """
 
     def __init__(self) -> None:
-        self._sums: dict[str, torch.Tensor] = {}
+        self._sums: dict[str, torch.Tensor | float] = {}
         self._counts: dict[str, int] = {}
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
@@ -28,21 +32,25 @@ class MetricAverage:
                 "was expected"
             )
         for name, value in named.items():
-            place = f"training metric {name!r}"
-            number = _double(value, place)
-            _check_shape(number, self._sums.get(name), place)
-            self._sums[name] = self._sums[name] + number if name in self._sums else number
+            self._sums[name] = _summed(self._sums.get(name), value, name)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def average(self) -> dict[str, Any]:
         """The mean of each metric over the batches that had it."""
-        return {name: (total / self._counts[name]).tolist() for name, total in self._sums.items()}
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        return {
+            name: mean.tolist() if isinstance(mean, torch.Tensor) else mean
+            for name, mean in means.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        self._sums = {name: total.to(device) for name, total in state["sums"].items()}
+        self._sums = {
+            name: total.to(device) if isinstance(total, torch.Tensor) else total
+            for name, total in state["sums"].items()
+        }
         self._counts = dict(state["counts"])
 
 
@@ -121,6 +129,35 @@ class BatchMetrics:
                 "detcloud.pytorch.Reducer was expected"
             )
         return found
+
+
+def _summed(total: torch.Tensor | float | None, value: object, name: str) -> torch.Tensor | float:
+    """`total` with one more value; a tensor takes it in place."""
+    if isinstance(value, torch.Tensor) and _is_here(value):
+        value = value.item()
+    if type(value) is float and (total is None or type(total) is float):
+        return value if total is None else total + value
+    if (
+        isinstance(total, torch.Tensor)
+        and isinstance(value, torch.Tensor)
+        and value.shape == total.shape
+        and not value.is_complex()
+    ):
+        return total.add_(value.detach())
+    place = f"training metric {name!r}"
+    number = _double(value, place)
+    if total is None:
+        # What is in double precision already is the trial's own.
+        return number.clone()
+    if not isinstance(total, torch.Tensor):
+        total = torch.tensor(total, dtype=torch.float64, device=number.device)
+    _check_shape(number, total, place)
+    return total + number
+
+
+def _is_here(value: torch.Tensor) -> bool:
+    """Whether it is one number that can be had without waiting for a device."""
+    return value.is_cpu and value.dim() == 0 and value.is_floating_point()
 
 
 def _check_shape(value: torch.Tensor, former: torch.Tensor | None, place: str) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud import DetcloudError
@@ -42,6 +43,7 @@ class Optimization:
     models: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
+    scaler: GradScaler | None = None
 
     def __post_init__(self) -> None:
         frequency = self.aggregation_frequency
@@ -64,8 +66,10 @@ class Optimization:
         batch_idx: int,
         clip_grads: ClipGrads | None,
         auto_zero_grads: bool,
+        scaler: GradScaler | None = None,
     ) -> None:
-        """Steps where `batch_idx` is the last batch of an aggregation.
+        """Steps where `batch_idx` is the last batch of an aggregation; gradients that `scaler`
+        scaled are clipped as they are without it.
 
         Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
         """
@@ -77,19 +81,25 @@ class Optimization:
             )
         if not self._is_step(batch_idx):
             return
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
         if self.aggregation_frequency > 1 and self.average_aggregated_gradients:
-            for parameter in parameters:
+            for parameter in _parameters(optimizer):
                 if parameter.grad is not None:
                     parameter.grad.div_(self.aggregation_frequency)
         if clip_grads is not None:
-            clip_grads(parameters)
-        optimizer.step()
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            clip_grads(_parameters(optimizer))
+        if scaler is not None:
+            scaler.step(optimizer)
+        else:
+            optimizer.step()
         if auto_zero_grads:
             optimizer.zero_grad(set_to_none=True)
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
         """Steps every scheduler that is due after the batch with this number."""
+        if not self.schedulers:
+            return
         batches = {
             StepMode.STEP_EVERY_BATCH: 1,
             StepMode.STEP_EVERY_EPOCH: epoch_length,
@@ -113,13 +123,20 @@ class Optimization:
                 {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
                 for model in self.models
             ],
+            "scaler": self.scaler.state_dict() if self.scaler is not None else {},
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
         """The weights alone. Raises DetcloudError where the models do not match."""
         _check_counts("models", state["models"], self.models)
         for model, one in zip(self.models, state["models"], strict=True):
-            model.load_state_dict(one)
+            try:
+                model.load_state_dict(one)
+            except RuntimeError as error:
+                reason = " ".join(str(error).split())
+                raise DetcloudError(
+                    f"the checkpoint does not fit the trial's {type(model).__name__}: {reason}"
+                ) from error
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.load_models(state)
@@ -129,6 +146,8 @@ class Optimization:
             optimizer.load_state_dict(one)
         for (scheduler, _, _), one in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.load_state_dict(one)
+        if self.scaler is not None and state.get("scaler"):
+            self.scaler.load_state_dict(state["scaler"])
         for model, gradients in zip(self.models, state["gradients"], strict=True):
             for name, parameter in model.named_parameters():
                 grad = gradients.get(name)
@@ -136,6 +155,10 @@ class Optimization:
 
     def _is_step(self, batch_idx: int) -> bool:
         return (batch_idx + 1) % self.aggregation_frequency == 0
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def _check_counts(name: str, stored: list[Any], wrapped: list[Any]) -> None:

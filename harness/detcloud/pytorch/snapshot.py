@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,28 @@ import torch
 from detcloud import DetcloudError
 
 STATE_FILE = "state_dict.pth"
-
 _PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
 
 
 def save(state: dict[str, Any], folder: Path) -> None:
-    """Raises DetcloudError, naming the place, for what `load` would refuse."""
+    """Raises DetcloudError, naming the place, for what `load` would refuse, and for a full disk."""
     _check(state, "checkpoint")
-    torch.save(state, folder / STATE_FILE)
+    try:
+        # Through Python's own file: torch's says of a failed write only that it failed.
+        with (folder / STATE_FILE).open("wb") as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise DetcloudError(
+            f"{STATE_FILE} could not be written to {folder}: {cause}; free space there or set "
+            "TMPDIR to a larger disk"
+        ) from error
 
 
-def load(folder: Path) -> dict[str, Any]:
+def load(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
     """The state with its tensors on the CPU; nothing in the file can run code.
 
-    Raises DetcloudError where the file is missing or holds anything else.
+    Raises DetcloudError where the file is missing, cannot be read or lacks one of `parts`.
     """
     path = folder / STATE_FILE
     if not path.exists():
@@ -33,6 +42,9 @@ def load(folder: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DetcloudError(f"{STATE_FILE} cannot be read: {error}") from error
+    missing = [one for one in parts if not isinstance(state, dict) or one not in state]
+    if missing:
+        raise DetcloudError(f"{STATE_FILE} lacks {', '.join(missing)}: no PyTorchTrial wrote it")
     return state
 
 

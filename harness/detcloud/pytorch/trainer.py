@@ -15,7 +15,7 @@ from detcloud.pytorch.metrics import evaluates_batches
 from detcloud.pytorch.periods import Period, batches
 from detcloud.pytorch.training import Loaders, Plan, Training
 from detcloud.pytorch.trial import PyTorchTrial
-from detcloud.pytorch.workloads import Schedule
+from detcloud.pytorch.workloads import ERAS, Schedule
 
 CheckpointPolicy = Literal["best", "all", "none"]
 
@@ -135,6 +135,7 @@ class Trainer:
             checkpoint_period=checkpoint_period,
             policy=policy,
             smaller_is_better=self._smaller_is_better(),
+            rules=ERAS[self._context.core.info.era],
         )
 
     def _metric(self) -> str | None:

@@ -24,13 +24,26 @@ from detcloud.pytorch.metrics import (
 )
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import (
+    Checkpoint,
+    Complete,
     Position,
     Schedule,
-    checkpoint_is_due,
-    is_better,
+    Train,
+    Validate,
+    is_measured,
+    next_workload,
     policy_wants_checkpoint,
-    validation_is_due,
-    workload_end,
+)
+
+STATE_PARTS = (
+    "models",
+    "optimizers",
+    "schedulers",
+    "gradients",
+    "callbacks",
+    "average",
+    "position",
+    "generators",
 )
 
 
@@ -93,82 +106,74 @@ class Training:
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     def _start(self) -> None:
+        self._core.train.allow_repeats()
         state = self._restore() if self._plan.checkpoint is not None else None
         seed = self._context.get_trial_seed()
         self._batches = self._loaders.training.batches_from(self.position.steps, seed)
         # The last batch that was trained, as a validation in an unbroken run would see it.
         self._context.set_position(max(0, self.position.steps - 1), len(self._loaders.training))
         self._call(PyTorchCallback.on_training_start)
-        if self._plan.initial_validation and self.position.steps == 0:
+        known = self._core.info.validated_steps
+        if self._plan.initial_validation and self.position.steps == 0 and known is None:
             self._validate()
         if state is not None:
             # Last, so that nothing above moves the generators on.
             generators.restore(state["generators"])
 
     def _perform(self, operation: SearcherOperation) -> None:
-        """Trains to the operation's length, then checkpoints, then validates: the searcher never
-        learns a metric that cannot be restored."""
-        length = 1 if self._plan.test_mode else operation.length
-        while self.position.steps < length:
-            if not self._catch_up():
-                return
-            self._train(workload_end(self._plan.schedule, self.position, length), operation)
-            if self._must_stop():
-                return
-        self._save_if_stale()
-        if self._must_stop():
-            return
-        validated = self._validate()
-        if validated is not None:
-            operation.complete(validated.metric)
+        """Workload after workload until the operation is done or this process has to stop.
 
-    def _catch_up(self) -> bool:
-        """The validation and the checkpoint that are due mid-way; False where training must stop.
-
-        At the top of the loop rather than its end, so that a trial that was stopped between a
-        training workload and its validation validates at the same batch when it resumes.
+        What is due is looked at before a workload rather than after one, so that a trial stopped
+        between its training and its validation validates at the same batch when it resumes.
         """
-        schedule, wanted = self._plan.schedule, False
-        if validation_is_due(schedule, self.position):
-            validated = self._validate()
-            if validated is None:
-                return False
-            wanted = validated.wants_checkpoint
-        if wanted or checkpoint_is_due(schedule, self.position):
-            self._save_if_stale()
-        return not self._must_stop()
+        length = 1 if self._plan.test_mode else operation.length
+        while True:
+            match next_workload(self._plan.schedule, self.position, length):
+                case Train(end):
+                    self._train(end, operation)
+                case Validate():
+                    self._validate()
+                case Checkpoint():
+                    self.position = self.position.checkpointed()
+                    self._save_if_stale()
+                case Complete(metric):
+                    operation.complete(metric)
+                    return
+            if self._must_stop() and not is_measured(self.position, length):
+                return
 
     def _train(self, end: int, operation: SearcherOperation) -> None:
         """Trains to batch `end`; with a deadline it stops before and the workload stays open."""
         self._optimization.set_training(True)
-        while self.position.steps < end:
-            self._train_batch()
-            at_end = self.position.steps == end
-            if not at_end and self._core.preempt.must_stop_at_next_batch():
-                return
-        metrics, steps = self._average.average(), self.position.steps
+        steps, epoch_length = self.position.steps, len(self._loaders.training)
+        while steps < end:
+            self._train_batch(steps, epoch_length)
+            steps += 1
+            if steps < end and self._core.preempt.must_stop_at_next_batch():
+                break
         batches = steps - self.position.workload_start
+        self.position = self.position.trained(steps, end)
+        if steps < end:
+            return
+        metrics = self._average.average()
         self._core.train.report_training_metrics(steps, metrics, batches)
         operation.report_progress(steps)
         self._average = MetricAverage()
-        self.position = replace(self.position, workload_start=steps)
         self._call(PyTorchCallback.on_training_workload_end, metrics)
 
-    def _train_batch(self) -> None:
-        context, batch_idx = self._context, self.position.steps
-        context.set_position(batch_idx, len(self._loaders.training))
-        epoch_idx = context.current_train_epoch()
-        if context.is_epoch_start():
+    def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
+        context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
+        context.set_position(batch_idx, epoch_length)
+        if number == 0:
             self._call(PyTorchCallback.on_training_epoch_start, epoch_idx)
         batch = context.to_device(next(self._batches))
         self._average.add(self._trial.train_batch(batch, epoch_idx, batch_idx))
-        self._optimization.step_schedulers(batch_idx, len(self._loaders.training))
-        self.position = replace(self.position, steps=batch_idx + 1)
-        if context.is_epoch_end():
+        self._optimization.step_schedulers(batch_idx, epoch_length)
+        if number + 1 == epoch_length:
             self._call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
-    def _validate(self) -> Validated | None:
-        """One validation; None where a deadline cut it short."""
+    def _validate(self) -> None:
+        """One validation; where a deadline cuts it short, nothing but its hook has happened."""
         before = generators.capture()
         self._call(PyTorchCallback.on_validation_start)
         self._optimization.set_training(False)
@@ -177,17 +182,21 @@ class Training:
         if metrics is None:
             # It begins anew when the trial resumes, with the hook above.
             generators.restore(before)
-            return None
-        steps, experiment_best = self.position.steps, self._core.read_directives().best_validation
+            return
+        steps, known = self.position.steps, self._core.info.validated_steps
+        experiment_best = self._core.train.get_experiment_best_validation()
         metric = self._searcher_metric(metrics)
         self._core.train.report_validation_metrics(steps, metrics)
         wanted = policy_wants_checkpoint(
-            self._plan.schedule, metric, experiment_best, self.position.best
+            self._plan.schedule,
+            metric,
+            experiment_best,
+            self.position.best,
+            repeats=known is not None and steps <= known,
         )
-        self.position = replace(self.position, last_validation=steps, best=self._best(metric))
+        self.position = self.position.validated(self._plan.schedule, metric, wanted)
         self._call(PyTorchCallback.on_validation_end, metrics)
         self._observed_validation = any(map(_observes_validations, self._callbacks.values()))
-        return Validated(metric, wanted)
 
     def _evaluate(self) -> dict[str, Any] | None:
         loader = self._loaders.validation
@@ -224,24 +233,17 @@ class Training:
             )
         return value
 
-    def _best(self, metric: float) -> float | None:
-        best = self.position.best
-        if math.isnan(metric) or (
-            best is not None and not is_better(self._plan.schedule, metric, best)
-        ):
-            return best
-        return metric
-
     def _must_stop(self) -> bool:
         return self._context.get_stop_requested() or self._core.preempt.should_preempt()
 
     def _save_if_stale(self) -> None:
-        stale = self.position.steps != self.position.last_checkpoint
-        if stale or (self._observed_validation and self.position.steps > 0):
+        observed = self._observed_validation and self.position.steps > 0
+        if observed or not self.position.is_saved:
             self._save()
 
     def _save(self) -> None:
         steps = self.position.steps
+        self.position = replace(self.position, saved=steps)
         state = {
             **self._optimization.state_dict(),
             "callbacks": {name: one.state_dict() for name, one in self._callbacks.items()},
@@ -254,7 +256,6 @@ class Training:
         with self._core.checkpoint.store_path(metadata) as (folder, uuid):
             snapshot.save(state, folder)
             self._call(PyTorchCallback.on_checkpoint_write_end, folder)
-        self.position = replace(self.position, last_checkpoint=steps)
         self._observed_validation = False
         self._call(PyTorchCallback.on_checkpoint_upload_end, uuid)
 
@@ -262,7 +263,7 @@ class Training:
         """Loads the plan's checkpoint; None after a warm start, which has no state to go on."""
         assert self._plan.checkpoint is not None
         with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
-            state = snapshot.load(folder)
+            state = snapshot.load(folder, ("models",) if self._plan.warm_start else STATE_PARTS)
         self._call(PyTorchCallback.on_checkpoint_load_start, state)
         if self._plan.warm_start:
             self._optimization.load_models(state)
@@ -273,20 +274,14 @@ class Training:
             if name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][name])
         answered = self._core.read_directives().answered
-        self.position = Position(**state["position"]).resumed(answered)
+        known = self._core.info.validated_steps
+        position = Position(**state["position"])
+        self.position = position.resumed(self._plan.schedule, answered, known)
         return state
 
     def _call(self, hook: Callable[..., None], *arguments: Any) -> None:
         for callback in self._callbacks.values():
             getattr(callback, hook.__name__)(*arguments)
-
-
-@dataclass(frozen=True)
-class Validated:
-    """The searcher's metric and whether the checkpoint policy wants a checkpoint for it."""
-
-    metric: float
-    wants_checkpoint: bool
 
 
 def _observes_validations(callback: PyTorchCallback) -> bool:

@@ -1,8 +1,31 @@
-"""Which workload comes next: a pure function of the schedule and of what was done."""
+"""Which workload comes next: a pure function of the schedule and of what was done.
+
+The orders of workloads are those of Determined 0.12 (steps) and 0.19 (lengths), restated.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class EraRules:
+    """How the eras of configurations differ inside a trial.
+
+    `cuts_at_periods`: a training workload ends where a period does; else periods, which count in
+    whole steps, are looked at where a step ends. `validates_first`: at an operation's end the
+    validation goes before the checkpoint. Either way the searcher hears of the validation after
+    both, so that it never learns a metric that cannot be restored.
+    """
+
+    cuts_at_periods: bool
+    validates_first: bool
+
+
+ERAS = {
+    "steps": EraRules(cuts_at_periods=False, validates_first=True),
+    "length": EraRules(cuts_at_periods=True, validates_first=False),
+}
 
 
 @dataclass(frozen=True)
@@ -14,6 +37,7 @@ class Schedule:
     checkpoint_period: int
     policy: str
     smaller_is_better: bool
+    rules: EraRules = ERAS["length"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +45,10 @@ class Position:
     """What was done, in batches since the trial's start; `best` is this trial's best metric.
 
     `workload_start` lies before `steps` where a deadline cut a workload: it goes on later.
+    `last_checkpoint` is the last one that the schedule asked for and `saved` the last one that
+    there is, so that periods count as if nothing had been interrupted. `metric` is of the
+    validation at `last_validation`, None where another process did it; `is_wanted` is the policy's
+    wish for a checkpoint of it.
     """
 
     steps: int = 0
@@ -28,48 +56,140 @@ class Position:
     last_validation: int = 0
     last_checkpoint: int = 0
     best: float | None = None
+    metric: float | None = None
+    is_wanted: bool = False
+    saved: int = 0
 
-    def resumed(self, answered: int) -> Position:
+    @property
+    def is_saved(self) -> bool:
+        return self.saved == self.steps
+
+    def trained(self, steps: int, end: int) -> Position:
+        """After training to `steps`, of a workload that ends at `end`."""
+        start = steps if steps == end else self.workload_start
+        return replace(self, steps=steps, workload_start=start)
+
+    def validated(self, schedule: Schedule, metric: float, wants_checkpoint: bool) -> Position:
+        """After a validation at `steps`; a NaN is no best."""
+        best = self.best
+        if metric == metric and (best is None or is_better(schedule, metric, best)):
+            best = metric
+        return replace(
+            self,
+            last_validation=self.steps,
+            metric=metric,
+            best=best,
+            is_wanted=wants_checkpoint,
+        )
+
+    def checkpointed(self) -> Position:
+        """With the checkpoint that `next_workload` asked for, written here or there already."""
+        return replace(self, last_checkpoint=self.steps, is_wanted=False)
+
+    def resumed(self, schedule: Schedule, *validated: int | None) -> Position:
         """As it stands after a restart from the checkpoint of `steps`.
 
-        An operation's checkpoint is written before its validation; where the cluster decided on
-        the validation of `answered` batches, it was done.
+        `validated` are batches whose validations the cluster knows: one at `steps` may have come
+        after the checkpoint.
         """
-        validated = max(self.last_validation, min(answered, self.steps))
-        return replace(self, last_checkpoint=self.steps, last_validation=validated)
+        position = replace(self, saved=self.steps)
+        if self.steps not in validated or self.last_validation == self.steps:
+            return position
+        wanted = schedule.policy == "all"
+        return replace(position, last_validation=self.steps, metric=None, is_wanted=wanted)
 
 
-def workload_end(schedule: Schedule, position: Position, length: int) -> int:
-    """The batch at which the current training workload ends, at least one after `steps`."""
-    ends = [length, position.workload_start + schedule.scheduling_unit]
-    if schedule.validation_period:
-        ends.append(position.last_validation + schedule.validation_period)
-    if schedule.checkpoint_period:
-        ends.append(position.last_checkpoint + schedule.checkpoint_period)
-    return max(position.steps + 1, min(ends))
+@dataclass(frozen=True)
+class Train:
+    """Train to batch `end`."""
+
+    end: int
 
 
-def validation_is_due(schedule: Schedule, position: Position) -> bool:
-    period = schedule.validation_period
-    return period > 0 and position.steps - position.last_validation >= period
+@dataclass(frozen=True)
+class Validate:
+    """Validate at this batch."""
 
 
-def checkpoint_is_due(schedule: Schedule, position: Position) -> bool:
-    period = schedule.checkpoint_period
-    return period > 0 and position.steps - position.last_checkpoint >= period
+@dataclass(frozen=True)
+class Checkpoint:
+    """The schedule asks for a checkpoint of this batch; where there is one, it is not repeated."""
 
 
-def policy_wants_checkpoint(schedule: Schedule, metric: float, *bests: float | None) -> bool:
+@dataclass(frozen=True)
+class Complete:
+    """The operation is done with this metric."""
+
+    metric: float
+
+
+Workload = Train | Validate | Checkpoint | Complete
+
+
+def next_workload(schedule: Schedule, position: Position, length: int) -> Workload:
+    """What to do at `position` for an operation of `length` batches."""
+    if position.steps >= length:
+        return _at_end(schedule.rules, position)
+    # A step or workload that a deadline cut goes on first.
+    if position.steps == position.workload_start:
+        if _is_due(schedule.validation_period, position.steps, position.last_validation):
+            return Validate()
+        if position.is_wanted or _is_due(
+            schedule.checkpoint_period, position.steps, position.last_checkpoint
+        ):
+            return Checkpoint()
+    return Train(_workload_end(schedule, position, length))
+
+
+def is_measured(position: Position, length: int) -> bool:
+    """Whether the operation's metric is known here, so that it is completed before any stop."""
+    return position.steps >= length and _metric_here(position) is not None
+
+
+def policy_wants_checkpoint(
+    schedule: Schedule, metric: float, *bests: float | None, repeats: bool = False
+) -> bool:
     """Whether a validation's metric calls for a checkpoint, given the bests before it.
 
-    `best` asks for strictly better than all of them: the first is best, ties and NaN are not.
+    `best` asks for strictly better than all of them: the first is best, ties and NaN are not. A
+    validation that `repeats` one from before a failure ties with its own first report.
     """
     if schedule.policy != "best":
         return schedule.policy == "all"
     return metric == metric and all(
-        best is None or is_better(schedule, metric, best) for best in bests
+        best is None or is_better(schedule, metric, best) or (repeats and metric == best)
+        for best in bests
     )
 
 
 def is_better(schedule: Schedule, metric: float, other: float) -> bool:
     return metric < other if schedule.smaller_is_better else metric > other
+
+
+def _at_end(rules: EraRules, position: Position) -> Workload:
+    metric = _metric_here(position)
+    is_checkpointed = position.last_checkpoint == position.steps
+    if metric is None and (rules.validates_first or is_checkpointed):
+        return Validate()
+    if not is_checkpointed or metric is None:
+        return Checkpoint()
+    return Complete(metric)
+
+
+def _metric_here(position: Position) -> float | None:
+    return position.metric if position.last_validation == position.steps else None
+
+
+def _is_due(period: int, steps: int, last: int) -> bool:
+    return period > 0 and steps - last >= period
+
+
+def _workload_end(schedule: Schedule, position: Position, length: int) -> int:
+    """The batch at which the current training workload ends, at least one after `steps`."""
+    ends = [length, position.workload_start + schedule.scheduling_unit]
+    if schedule.rules.cuts_at_periods:
+        if schedule.validation_period:
+            ends.append(position.last_validation + schedule.validation_period)
+        if schedule.checkpoint_period:
+            ends.append(position.last_checkpoint + schedule.checkpoint_period)
+    return max(position.steps + 1, min(ends))

@@ -22,13 +22,13 @@ class DirectoryStore:
     """Keys are paths below `root`, which is made when the first file is stored."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def put(self, key: str, source: Path) -> None:
-        with _translated(f"storing {key!r} in {self._root}"):
+        with _translated(f"storing {key!r} in {self.root}"):
             destination = self._path(key)
             _make_folder_durably(destination.parent)
-            staged = self._root / _STAGING / uuid.uuid4().hex
+            staged = self.root / _STAGING / uuid.uuid4().hex
             staged.parent.mkdir(exist_ok=True)
             _remove_abandoned(staged.parent)
             try:
@@ -39,25 +39,25 @@ class DirectoryStore:
             _sync_folder(destination.parent)
 
     def get(self, key: str, destination: Path) -> None:
-        with _translated(f"reading {key!r} from {self._root}"):
+        with _translated(f"reading {key!r} from {self.root}"):
             source = self._path(key)
             if not source.is_file():
                 raise NotStored(f"{source} does not exist")
             shutil.copyfile(source, destination)
 
     def list(self, prefix: str) -> dict[str, int]:
-        with _translated(f"listing {prefix!r} in {self._root}"):
+        with _translated(f"listing {prefix!r} in {self.root}"):
             start = self._path(prefix)
             if start.is_file():
                 return {prefix: start.stat().st_size}
             return {
-                path.relative_to(self._root).as_posix(): path.stat().st_size
+                path.relative_to(self.root).as_posix(): path.stat().st_size
                 for path in sorted(start.rglob("*"))
                 if path.is_file() and not path.is_symlink()
             }
 
     def delete(self, key: str) -> None:
-        with _translated(f"deleting {key!r} from {self._root}"):
+        with _translated(f"deleting {key!r} from {self.root}"):
             path = self._path(key)
             path.unlink(missing_ok=True)
             self._remove_empty_folders(path.parent)
@@ -65,14 +65,14 @@ class DirectoryStore:
     def _path(self, key: str) -> Path:
         if _STAGING in checked_key(key).split("/"):
             raise StorageError(f"{key!r} cannot name a stored file: {_STAGING} is taken")
-        path = self._root / key
+        path = self.root / key
         # A link that someone planted in the store must not lead out of it.
-        if not path.resolve().is_relative_to(self._root.resolve()):
-            raise StorageError(f"{path} leads out of the store {self._root}")
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            raise StorageError(f"{path} leads out of the store {self.root}")
         return path
 
     def _remove_empty_folders(self, folder: Path) -> None:
-        while folder != self._root and folder.is_relative_to(self._root):
+        while folder != self.root and folder.is_relative_to(self.root):
             try:
                 folder.rmdir()
             except OSError:

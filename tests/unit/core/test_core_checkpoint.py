@@ -1,5 +1,8 @@
+import errno
 import hashlib
 import json
+import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +10,10 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, CheckpointReference
+from detcloud.storage import directory
 from detcloud.storage.directory import DirectoryStore
 from detcloud.trial_directory import TrialSpec
+from tests.unit.core.full_disk import files_of_at_most
 
 
 class Trial:
@@ -212,3 +217,107 @@ def test_storage_that_is_off_keeps_nothing(
         (folder / "weights").write_text("abc")
     assert trial.reports == []
     assert "thrown away" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    before = trial.store(weights="abc")
+    kept = trial.reference
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "small").write_text("abc")
+    (tmp_path / "mine" / "weights").write_text("x" * 2000)
+    with (
+        pytest.raises(DetcloudError, match=r"at batch 9 was not stored: .*File too large.*latest"),
+        files_of_at_most(1000),
+    ):
+        trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
+    assert trial.reports[-1]["kind"] == "checkpoint_intent"
+    left = {path.parent.name for path in trial.root.rglob("*") if path.is_file()}
+    assert left == {before}
+    later = Trial(tmp_path, latest_checkpoint=kept)
+    with later.checkpoint.restore_path(before) as folder:
+        assert (folder / "weights").read_text() == "abc"
+    trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "metadata.json", "weights"])
+def test_a_device_without_space_is_named_whichever_file_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    trial = Trial(tmp_path)
+    publish = directory._publish
+
+    def full(staged: Path, destination: Path) -> None:
+        if destination.name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
+        publish(staged, destination)
+
+    monkeypatch.setattr(directory, "_publish", full)
+    with pytest.raises(DetcloudError, match=r"was not stored: .*No space left on device"):
+        trial.store(weights="abc")
+    assert trial.reports[-1]["kind"] == "checkpoint_intent"
+    assert [path for path in trial.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_folder_that_exists_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path)
+    taken = uuid.UUID(int=5)
+    monkeypatch.setattr(uuid, "uuid4", lambda: taken)
+    folder = trial.root / f"3/4/2/{taken}"
+    folder.mkdir(parents=True)
+    (folder / "stray").write_text("theirs")
+    assert trial.store(weights="abc") == str(taken)
+    with trial.checkpoint.restore_path(str(taken)) as restored:
+        assert sorted(path.name for path in restored.iterdir()) == ["metadata.json", "weights"]
+    with pytest.raises(DetcloudError, match=r"was not stored: .*metadata.json exists already"):
+        trial.store(weights="def")
+    assert trial.checkpoint.get_metadata(str(taken))["note"] == "x"
+    assert (folder / "weights").read_text() == "abc"
+
+
+@pytest.mark.parametrize("name", ["two words", "größe/каталог", "100%s {x} 'q'"])
+def test_a_store_may_lie_anywhere(tmp_path: Path, name: str) -> None:
+    trial = Trial(tmp_path / name)
+    uuid = trial.store(**{"the weights ü.pth": "abc"})
+    with trial.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "the weights ü.pth").read_text() == "abc"
+
+
+def test_a_file_that_is_gone_is_named_with_what_it_was(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    uuid = trial.store(weights="abc")
+    (trial.root / trial.reference.path / "weights").unlink()
+    with pytest.raises(DetcloudError, match=r"weights cannot be read: .* promises 3 bytes"):
+        trial.checkpoint.download(uuid, tmp_path / "copy")
+
+
+def test_a_selector_picks_files(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    mine = tmp_path / "mine"
+    (mine / "deep").mkdir(parents=True)
+    (mine / "deep" / "weights").write_text("abc")
+    (mine / "log").write_text("x")
+    (mine / "link").symlink_to("/etc/passwd")
+    uuid = trial.checkpoint.upload(
+        mine, {"steps_completed": 1}, selector=lambda name: name.startswith("deep/")
+    )
+    manifest = json.loads((trial.root / trial.reference.path / "manifest.json").read_text())
+    assert set(manifest["files"]) == {"deep/weights", "metadata.json"}
+    with trial.checkpoint.restore_path(uuid, selector=lambda name: "weights" in name) as folder:
+        assert [path.name for path in folder.rglob("*") if path.is_file()] == ["weights"]
+
+
+def test_a_checkpoint_is_deleted_where_no_cluster_keeps_a_record(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, on_cluster=False)
+    uuid = trial.store(weights="abc")
+    trial.checkpoint.delete(uuid)
+    assert not (trial.root / "3").exists()
+    with pytest.raises(DetcloudError, match="does not exist"):
+        trial.checkpoint.get_metadata(uuid)
+    on_cluster = Trial(tmp_path)
+    uuid = on_cluster.store(weights="abc")
+    with pytest.raises(DetcloudError, match="use `detcloud checkpoint delete`"):
+        on_cluster.checkpoint.delete(uuid)
+    assert on_cluster.checkpoint.get_metadata(uuid)["note"] == "x"

@@ -1,16 +1,25 @@
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detcloud import DetcloudError
 from detcloud.core import TrainContext
+from detcloud.core.tensorboard import EventWriter
+from detcloud.trial_directory import Directives
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 class Train(TrainContext):
-    def __init__(self) -> None:
+    def __init__(self, best: float | None = None) -> None:
         self.reports: list[dict[str, object]] = []
-        super().__init__(self._record)
+        directives = Directives(best_validation=best)
+        super().__init__(self._record, lambda: directives, EventWriter(Path("events"), "x"))
 
     def _record(self, kind: str, **fields: object) -> None:
         self.reports.append({"kind": kind, **fields})
@@ -73,3 +82,26 @@ def test_an_early_exit_has_a_known_reason() -> None:
     assert train.reports == [{"kind": "early_exit", "reason": "USER_REQUESTED_STOP"}]
     with pytest.raises(DetcloudError, match="'TIRED' is none of INVALID_HP, USER_REQUESTED_STOP"):
         train.report_early_exit("TIRED")
+
+
+def test_a_metric_has_one_value_at_a_batch() -> None:
+    train = Train()
+    train.report_metrics("system", 3, {"load": 1})
+    train.report_metrics("system", 3, {"memory": 1})
+    train.report_metrics("other", 3, {"load": 1})
+    with pytest.raises(DetcloudError, match="system metrics at batch 3 were reported twice: load"):
+        train.report_metrics("system", 3, {"load": 2, "more": 3})
+    train.report_metrics("system", 4, {"load": 2})
+    train.allow_repeats()
+    train.report_metrics("system", 4, {"load": 2})
+
+
+def test_the_experiments_best_is_what_the_cluster_says() -> None:
+    assert Train().get_experiment_best_validation() is None
+    assert Train(best=0.25).get_experiment_best_validation() == 0.25
+
+
+def test_the_folder_for_tensorboard_is_there_to_write_to() -> None:
+    path = Train().get_tensorboard_path()
+    assert path.is_dir()
+    assert list(path.iterdir()) == []

@@ -15,6 +15,7 @@ from detcloud.trial_directory import (
     ReportFile,
     TrialDirectory,
 )
+from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import direct, make_trial
 
 
@@ -168,3 +169,30 @@ def test_a_report_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="report-0"):
         ReportFile(tmp_path / "report-0.jsonl")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_line_that_a_full_disk_cut_does_not_run_into_the_next(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("progress", value=0.5)
+    size = report.path.stat().st_size
+    other = ReportFile(report.path)
+    with files_of_at_most(size + 5):
+        with pytest.raises(DetcloudError, match=r"5 of the .* bytes of a 'exit' report"):
+            report.append("exit", reason="completed")
+        with pytest.raises(DetcloudError, match=r"could not be written to .*File too large; free"):
+            report.append("exit", reason="completed")
+    # Another process of the same rank, such as the launcher, had the file open before.
+    other.append("progress", value=0.75)
+    report.append("progress", value=1.0)
+    first, half, *rest = report.path.read_text().splitlines()
+    assert [json.loads(line)["value"] for line in (first, *rest)] == [0.5, 0.75, 1.0]
+    assert half == '{"kin'
+    report.close()
+    other.close()
+
+
+def test_the_era_is_one_of_two(tmp_path: Path) -> None:
+    assert TrialDirectory(make_trial(tmp_path / "a")).spec.era == "length"
+    assert TrialDirectory(make_trial(tmp_path / "b", era="steps")).spec.era == "steps"
+    with pytest.raises(DetcloudError, match="era is 'epochs', not steps or length"):
+        TrialDirectory(make_trial(tmp_path / "c", era="epochs"))

@@ -147,3 +147,36 @@ def test_a_checkpoint_of_other_code_is_told_apart() -> None:
     optimization.models.append(torch.nn.Linear(1, 1))
     with pytest.raises(DetcloudError, match="holds 0 models, the trial wrapped 1"):
         optimization.load_models({"models": []})
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_scaled_gradients_step_and_clip_as_they_are_without_a_scale(clips: bool) -> None:
+    weight, optimizer = _weight()
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimization = Optimization(scaler=scaler)
+    scaler.scale((weight * 3.0).sum()).backward()  # type: ignore[no-untyped-call]
+    norms: list[float] = []
+
+    def clip(parameters: Any) -> None:
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
+
+    optimization.step(optimizer, 0, clip if clips else None, True, scaler)
+    # A step of rate 1 against 3, or against 3 cut to 1.
+    assert weight.item() == pytest.approx(-1.0 if clips else -3.0, abs=1e-5)
+    assert norms == ([3.0] if clips else [])
+
+
+def test_the_scale_is_part_of_a_checkpoint(context: pytorch.PyTorchTrialContext) -> None:
+    context.wrap_scaler(torch.amp.GradScaler("cpu", init_scale=8.0))
+    state = context.optimization.state_dict()
+    later = Optimization(scaler=torch.amp.GradScaler("cpu", init_scale=2.0))
+    later.load_state_dict(state)
+    assert later.scaler is not None
+    assert later.scaler.get_scale() == 8.0
+    with pytest.raises(DetcloudError, match="wrap_scaler was called twice"):
+        context.wrap_scaler(torch.amp.GradScaler("cpu"))
+
+
+def test_event_files_have_a_folder(context: pytorch.PyTorchTrialContext, tmp_path: Path) -> None:
+    assert context.get_tensorboard_path() == tmp_path / "tensorboard" / "0" / "0"
+    assert context.get_tensorboard_path().is_dir()

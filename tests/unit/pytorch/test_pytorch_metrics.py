@@ -114,3 +114,41 @@ def test_an_average_goes_on_after_a_restart() -> None:
 def test_what_cannot_be_averaged_is_refused(metrics: Any) -> None:
     with pytest.raises(DetcloudError, match="was expected"):
         MetricAverage().add(metrics)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            [torch.tensor(0.1), torch.tensor(0.2)],
+            (float(torch.tensor(0.1)) + float(torch.tensor(0.2))) / 2,
+        ),
+        ([0.5, 1, torch.tensor(3.0)], 1.5),
+        ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])], [2.0, 4.0]),
+        ([torch.tensor(2), 1.0], 1.5),
+        ([torch.ones(1), torch.full((1,), 3.0)], [2.0]),
+    ],
+)
+def test_a_training_metric_is_averaged_in_double_precision(
+    values: list[Any], expected: Any
+) -> None:
+    average = MetricAverage()
+    for value in values:
+        average.add({"loss": value})
+    assert average.average() == {"loss": expected}
+
+
+def test_a_tensor_that_the_trial_fills_again_is_taken_as_it_was() -> None:
+    average, buffer = MetricAverage(), torch.zeros(2, dtype=torch.float64)
+    for value in (1.0, 3.0):
+        average.add({"loss": buffer.fill_(value)})
+    assert average.average() == {"loss": [2.0, 2.0]}
+    assert buffer.tolist() == [3.0, 3.0]
+
+
+def test_sums_that_were_saved_go_on() -> None:
+    average, later = MetricAverage(), MetricAverage()
+    average.add({"loss": torch.tensor(1.0), "rates": torch.tensor([1.0, 2.0])})
+    later.load_state_dict(average.state_dict(), torch.device("cpu"))
+    later.add({"loss": torch.tensor(2.0), "rates": torch.tensor([3.0, 4.0])})
+    assert later.average() == {"loss": 1.5, "rates": [2.0, 3.0]}

@@ -47,6 +47,22 @@ def test_an_interrupted_trial_ends_like_an_unbroken_one(
     assert unbroken[1] == broken[1]
 
 
+# Steps end at 5, 10, 15 and 20, and validations are at 10, 20 and 23.
+@pytest.mark.parametrize("stops", [[1], [5], [9], [10], [12], [20], [23], [3, 10, 11]], ids=str)
+def test_so_does_one_that_counts_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
+) -> None:
+    spec: dict[str, Any] = {
+        "era": "steps",
+        "min_checkpoint_batches": 10,
+        "checkpoint_policy": "best",
+    }
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [], **spec)
+    broken = _train(tmp_path / "broken", monkeypatch, stops, **spec)
+    _assert_equal(unbroken[0]["models"], broken[0]["models"])
+    assert unbroken[1] == broken[1]
+
+
 @pytest.mark.parametrize(
     ("mode", "aggregation"),
     [("step_every_batch", 1), ("step_every_optimizer_step", 3), ("step_every_epoch", 3)],

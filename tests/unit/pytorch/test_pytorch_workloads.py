@@ -1,71 +1,232 @@
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from detcloud.pytorch.workloads import (
+    ERAS,
     Position,
     Schedule,
-    checkpoint_is_due,
     policy_wants_checkpoint,
-    validation_is_due,
-    workload_end,
 )
+from tests.unit.pytorch.schedule_run import ScheduleRun
 
 SCHEDULE = Schedule(
-    scheduling_unit=10,
+    scheduling_unit=4,
     validation_period=0,
     checkpoint_period=0,
-    policy="best",
+    policy="none",
     smaller_is_better=True,
 )
 
 
+def schedule(era: str, unit: int, periods: tuple[int, int], policy: str = "none") -> Schedule:
+    """`periods` are of validations and checkpoints."""
+    return replace(
+        SCHEDULE,
+        rules=ERAS[era],
+        scheduling_unit=unit,
+        validation_period=periods[0],
+        checkpoint_period=periods[1],
+        policy=policy,
+    )
+
+
+# Steps of 4 batches.
 @pytest.mark.parametrize(
-    ("position", "validation", "checkpoint", "length", "expected"),
+    ("periods", "lengths", "expected"),
     [
-        (Position(0, 0), 0, 0, 100, 10),  # 0 + unit 10
-        (Position(0, 0), 0, 0, 7, 7),  # the operation's end
-        (Position(20, 20), 4, 0, 100, 24 - 3),  # 0 + 4 has passed: at least one batch
-        (Position(20, 20, last_validation=18), 4, 0, 100, 22),  # 18 + 4
-        (Position(20, 20, last_checkpoint=15), 0, 9, 100, 24),  # 15 + 9
-        (Position(23, 20), 0, 0, 100, 30),  # a cut workload ends where it would have: 20 + 10
-        (Position(30, 20), 0, 0, 100, 31),
+        ((0, 0), [12], "T4 T8 T12 V12 C12 D12"),
+        ((8, 0), [12], "T4 T8 V8 T12 V12 C12 D12"),
+        ((0, 8), [12], "T4 T8 C8 T12 V12 C12 D12"),
+        ((4, 8), [12], "T4 V4 T8 V8 C8 T12 V12 C12 D12"),
+        ((4, 4), [8], "T4 V4 C4 T8 V8 C8 D8"),
+        # The searcher's validation at 8 counts: the next one is due at 8 + 12.
+        ((12, 0), [8, 20], "T4 T8 V8 C8 D8 T12 T16 T20 V20 C20 D20"),
+        # So does its checkpoint at 4: 8 - 4 < 8, 12 - 4 = 8.
+        ((0, 8), [4, 16], "T4 V4 C4 D4 T8 T12 C12 T16 V16 C16 D16"),
+        # A period of one and a half steps: 4 < 6 and 8 - 0 >= 6, then 12 - 8 < 6 and 16 - 8 >= 6.
+        ((6, 0), [20], "T4 T8 V8 T12 T16 V16 T20 V20 C20 D20"),
+        # A length that ends within a step.
+        ((0, 0), [6], "T4 T6 V6 C6 D6"),
     ],
 )
-def test_a_workload_ends_at_the_nearest_boundary(
-    position: Position, validation: int, checkpoint: int, length: int, expected: int
+def test_a_step_is_trained_then_validated_then_checkpointed(
+    periods: tuple[int, int], lengths: list[int], expected: str
 ) -> None:
-    schedule = replace(SCHEDULE, validation_period=validation, checkpoint_period=checkpoint)
-    assert workload_end(schedule, position, length) == expected
-
-
-def test_a_period_counts_from_the_last_time() -> None:
-    schedule = replace(SCHEDULE, validation_period=4, checkpoint_period=5)
-    position = Position(10, 10, last_validation=7, last_checkpoint=5)
-    # 10 - 7 = 3 < 4, and 10 - 5 = 5.
-    assert not validation_is_due(schedule, position)
-    assert checkpoint_is_due(schedule, position)
-    assert validation_is_due(schedule, replace(position, last_validation=6))
-
-
-def test_a_period_of_nought_is_off() -> None:
-    position = Position(1000)
-    assert not validation_is_due(SCHEDULE, position)
-    assert not checkpoint_is_due(SCHEDULE, position)
+    run = ScheduleRun(schedule("steps", 4, periods), lengths, float)
+    assert str(run) == expected
 
 
 @pytest.mark.parametrize(
-    ("answered", "validated"),
+    ("unit", "periods", "lengths", "expected"),
     [
-        (0, 3),  # nothing was answered: as saved
-        (8, 8),  # the checkpoint of 8 was followed by the validation of 8
-        (2, 3),
-        (50, 8),  # never later than where training is
+        (4, (0, 0), [12], "T4 T8 T12 C12 V12 D12"),
+        (100, (0, 0), [7], "T7 C7 V7 D7"),
+        # 4, then 6 - 4 to the validation, then 4 again, 12 - 10 and the rest.
+        (4, (6, 0), [16], "T4 T6 V6 T10 T12 V12 T16 C16 V16 D16"),
+        (5, (6, 8), [12], "T5 T6 V6 T8 C8 T12 C12 V12 D12"),
+        (10, (4, 4), [8], "T4 V4 C4 T8 C8 V8 D8"),
+        (5, (0, 3), [10], "T3 C3 T6 C6 T9 C9 T10 C10 V10 D10"),
+        (2, (0, 3), [6], "T2 T3 C3 T5 T6 C6 V6 D6"),
+        # What is done at 4 counts: 4 + 3 = 7, 7 + 3 = 10.
+        (100, (3, 0), [4, 10], "T3 V3 T4 C4 V4 D4 T7 V7 T10 C10 V10 D10"),
+        (100, (0, 3), [4, 10], "T3 C3 T4 C4 V4 D4 T7 C7 T10 C10 V10 D10"),
+        (1, (0, 0), [2], "T1 T2 C2 V2 D2"),
     ],
 )
-def test_a_restart_knows_what_the_cluster_answered(answered: int, validated: int) -> None:
-    resumed = Position(8, 5, last_validation=3, last_checkpoint=2).resumed(answered)
-    assert resumed == Position(8, 5, last_validation=validated, last_checkpoint=8)
+def test_a_length_is_trained_in_chunks_and_checkpointed_before_its_validation(
+    unit: int, periods: tuple[int, int], lengths: list[int], expected: str
+) -> None:
+    assert str(ScheduleRun(schedule("length", unit, periods), lengths, float)) == expected
+
+
+# Validations at 4, 8 and 12 with these metrics, smaller is better.
+@pytest.mark.parametrize(
+    ("policy", "best", "metrics", "steps", "length"),
+    [
+        ("all", None, [3, 3, 3], "V4 C4 V8 C8 V12 C12", "V4 C4 V8 C8 C12 V12"),
+        ("none", None, [3, 2, 1], "V4 V8 V12 C12", "V4 V8 C12 V12"),
+        # The first is best and a tie is not.
+        ("best", None, [3, 3, 1], "V4 C4 V8 V12 C12", "V4 C4 V8 C12 V12"),
+        ("best", None, [3, 2, 1], "V4 C4 V8 C8 V12 C12", "V4 C4 V8 C8 C12 V12"),
+        # Another trial reached 2: 3 and 2 are not better, 1 is.
+        ("best", 2.0, [3, 2, 1], "V4 V8 V12 C12", "V4 V8 C12 V12"),
+        ("best", 2.0, [1, 1, 1], "V4 C4 V8 V12 C12", "V4 C4 V8 C12 V12"),
+    ],
+)
+def test_the_policy_looks_at_every_validation_of_the_experiment(
+    policy: str, best: float | None, metrics: list[float], steps: str, length: str
+) -> None:
+    for era, expected in (("steps", steps), ("length", length)):
+        run = ScheduleRun(
+            schedule(era, 4, (4, 0), policy), [12], lambda at: metrics[at // 4 - 1], best=best
+        )
+        assert " ".join(one for one in run.log if one[0] in "VC") == expected
+
+
+def test_a_checkpoint_by_policy_moves_the_next_periodic_one() -> None:
+    # Best at 8 only. In both eras the period of 12 then ends at 8 + 12 = 20.
+    metrics = {8: 5.0, 16: 6.0, 24: 7.0}
+    steps = ScheduleRun(schedule("steps", 4, (8, 12), "best"), [24], metrics.__getitem__)
+    assert str(steps) == "T4 T8 V8 C8 T12 T16 V16 T20 C20 T24 V24 C24 D24"
+    length = ScheduleRun(schedule("length", 100, (8, 12), "best"), [24], metrics.__getitem__)
+    assert str(length) == "T8 V8 C8 T16 V16 T20 C20 T24 C24 V24 D24"
+
+
+# Unbroken: T4 V4 T8 V8 C8 T12 V12 C12 D12.
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        (1, "T4 c4 | V4 T8 V8 C8 T12 V12 C12 D12"),
+        (2, "T4 V4 c4 | T8 V8 C8 T12 V12 C12 D12"),
+        (3, "T4 V4 T8 c8 | V8 T12 V12 C12 D12"),
+        (4, "T4 V4 T8 V8 c8 | T12 V12 C12 D12"),
+        (5, "T4 V4 T8 V8 C8 | T12 V12 C12 D12"),
+        (6, "T4 V4 T8 V8 C8 T12 c12 | V12 D12"),
+        # Its metric is known: it says so first.
+        (7, "T4 V4 T8 V8 C8 T12 V12 C12 D12"),
+    ],
+)
+def test_a_stopped_trial_in_steps_goes_on_where_it_was(stop: int, expected: str) -> None:
+    run = ScheduleRun(schedule("steps", 4, (4, 8)), [12], float, stops=[stop])
+    assert str(run) == expected
+
+
+# Unbroken: T5 T6 V6 T8 C8 T12 C12 V12 D12.
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        (1, "T5 c5 | T6 V6 T8 C8 T12 C12 V12 D12"),
+        (2, "T5 T6 c6 | V6 T8 C8 T12 C12 V12 D12"),
+        (3, "T5 T6 V6 c6 | T8 C8 T12 C12 V12 D12"),
+        (4, "T5 T6 V6 T8 c8 | T12 C12 V12 D12"),
+        (5, "T5 T6 V6 T8 C8 | T12 C12 V12 D12"),
+        (6, "T5 T6 V6 T8 C8 T12 c12 | V12 D12"),
+        (7, "T5 T6 V6 T8 C8 T12 C12 | V12 D12"),
+        (8, "T5 T6 V6 T8 C8 T12 C12 V12 D12"),
+    ],
+)
+def test_a_stopped_trial_in_lengths_goes_on_where_it_was(stop: int, expected: str) -> None:
+    run = ScheduleRun(schedule("length", 5, (6, 8)), [12], float, stops=[stop])
+    assert str(run) == expected
+
+
+@pytest.mark.parametrize(
+    ("era", "cuts", "expected"),
+    [
+        ("steps", [3], "c3 | T4 T8 V8 C8 D8"),
+        ("steps", [1, 2, 7], "c1 | c2 | T4 c7 | T8 V8 C8 D8"),
+        ("length", [3], "c3 | T4 T8 C8 V8 D8"),
+    ],
+)
+def test_a_workload_that_a_deadline_cut_is_finished_first(
+    era: str, cuts: list[int], expected: str
+) -> None:
+    assert str(ScheduleRun(schedule(era, 4, (0, 0)), [8], float, cuts=cuts)) == expected
+
+
+SCHEDULES = [
+    (schedule(era, unit, periods, policy), lengths)
+    for era, unit, periods, policy, lengths in product(
+        ERAS,
+        (4,),
+        ((0, 0), (4, 0), (0, 4), (4, 8), (8, 4), (5, 7)),
+        ("none", "all", "best"),
+        ([12], [4, 12], [8, 9, 20]),
+    )
+]
+
+
+@pytest.mark.parametrize(("schedule", "lengths"), SCHEDULES)
+def test_any_interruption_leaves_the_same_workloads(schedule: Schedule, lengths: list[int]) -> None:
+    # 6, 1, 7, 2, 8 at 4, 8, ..., 20: some are best, some are not.
+    def metric(steps: int) -> float:
+        return float((7 * steps) % 11)
+
+    whole = ScheduleRun(schedule, lengths, metric)
+    for first in range(1, len(whole.log) + 1):
+        _assert_same(whole, ScheduleRun(schedule, lengths, metric, stops={first}))
+        # Two stops around one validation leave open whether it was the best of the experiment, on
+        # which the next periodic checkpoint depends.
+        if schedule.policy != "best" or schedule.checkpoint_period == 0:
+            stops = {first, first + 1, first + 4}
+            _assert_same(whole, ScheduleRun(schedule, lengths, metric, stops=stops))
+    for cut in range(1, lengths[-1]):
+        _assert_same(whole, ScheduleRun(schedule, lengths, metric, cuts=[cut]))
+
+
+def _assert_same(whole: ScheduleRun, broken: ScheduleRun) -> None:
+    """The same training, validations and operations in the same order, the same checkpoints and
+    besides them only those of the stops, and nothing twice."""
+    done = [one for one in broken.log if one != "|"]
+    assert [one for one in done if one[0] in "TVD"] == [
+        one for one in whole.log if one[0] in "TVD"
+    ], broken
+    checkpoints = [one[1:] for one in done if one[0] in "Cc"]
+    assert len(set(checkpoints)) == len(checkpoints), broken
+    asked = {one[1:] for one in whole.log if one[0] == "C"}
+    kept_for_stops = {one[1:] for one in done if one[0] == "c"}
+    assert asked <= set(checkpoints) <= asked | kept_for_stops, broken
+
+
+@pytest.mark.parametrize(
+    ("answered", "validated", "expected"),
+    [
+        (0, None, 3),  # nothing is known: as saved
+        (8, None, 8),  # the checkpoint of 8 was followed by the validation of 8
+        (0, 8, 8),
+        (2, 3, 3),
+        (50, 50, 3),  # trained anew from an older checkpoint, and validated anew
+    ],
+)
+def test_a_restart_knows_what_the_cluster_knows(
+    answered: int, validated: int | None, expected: int
+) -> None:
+    position = Position(8, 5, last_validation=3, last_checkpoint=2, metric=1.0)
+    resumed = position.resumed(SCHEDULE, answered, validated)
+    assert (resumed.last_validation, resumed.saved) == (expected, 8)
+    assert resumed.last_checkpoint == 2
 
 
 @pytest.mark.parametrize(
@@ -86,3 +247,9 @@ def test_only_what_beats_every_best_is_best(
 ) -> None:
     schedule = replace(SCHEDULE, policy=policy, smaller_is_better=smaller)
     assert policy_wants_checkpoint(schedule, metric, *bests) is expected
+
+
+def test_a_validation_repeated_after_a_failure_is_as_good_as_its_first_report() -> None:
+    best = replace(SCHEDULE, policy="best")
+    assert policy_wants_checkpoint(best, 0.5, 0.5, None, repeats=True)
+    assert not policy_wants_checkpoint(best, 0.6, 0.5, None, repeats=True)

@@ -1,0 +1,175 @@
+"""TensorBoard event files, written without TensorBoard.
+
+The format is TensorFlow's: a file of TFRecords (tensorflow/core/lib/io/record_writer.h), each an
+`Event` message (event.proto) whose `Summary` holds scalars. A record is the length of its data as
+8 little-endian bytes, the masked CRC-32C of those, the data, and the masked CRC-32C of the data.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_VERSION = b"brain.Event:2"
+# The Castagnoli polynomial, its bits reversed.
+_POLYNOMIAL = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+# Wire types of protobuf: what follows a field's number.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class EventWriter:
+    """Appends the scalars of reports to an event file in `folder`, made by the first of them.
+
+    `name` tells the writers of a folder apart. Nothing here raises: a failure costs the report its
+    place in the file, is warned of once and never stops training.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self._name = name
+        self._descriptor: int | None = None
+        self._has_warned = False
+
+    def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes every number of `metrics` under the tag GROUP/NAME; other values are left out."""
+        scalars = {f"{group}/{name}": one for name, one in metrics.items() if _is_number(one)}
+        if not scalars:
+            return
+        wall_time = time.time()
+        try:
+            if self._descriptor is None:
+                self._descriptor = self._open(wall_time)
+            self._append(scalar_event(wall_time, step, scalars))
+        except (OSError, OverflowError) as error:
+            self._warn(error)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self, wall_time: float) -> int:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads the files of a folder in the order of their names.
+        path = self.folder / f"events.out.tfevents.{int(wall_time):010d}.{self._name}"
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            if os.fstat(descriptor).st_size == 0:
+                _write_whole(descriptor, record(version_event(wall_time)))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _append(self, event: bytes) -> None:
+        assert self._descriptor is not None
+        _write_whole(self._descriptor, record(event))
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            print(
+                f"[detcloud] metrics could not be written for TensorBoard: {error}; training goes "
+                "on, and this is said once",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def record(data: bytes) -> bytes:
+    """`data` framed as a TFRecord."""
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
+
+
+def version_event(wall_time: float) -> bytes:
+    """The event that a file begins with; `wall_time` in seconds since the epoch."""
+    return _field(1, struct.pack("<d", wall_time), _FIXED64) + _field(3, _VERSION, _BYTES)
+
+
+def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
+    """One event with all scalars by their tags, in single precision."""
+    summary = b"".join(
+        _field(
+            1,
+            _field(1, tag.encode("utf-8", "replace"), _BYTES) + _field(2, _single(value), _FIXED32),
+            _BYTES,
+        )
+        for tag, value in scalars.items()
+    )
+    return (
+        _field(1, struct.pack("<d", wall_time), _FIXED64)
+        + _field(2, _varint(step), _VARINT)
+        + _field(5, summary, _BYTES)
+    )
+
+
+def crc32c(data: bytes) -> int:
+    """The CRC-32 with Castagnoli's polynomial, which zlib does not have."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    """Appends all or nothing: behind half a record nothing could be read."""
+    size = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, data)
+        if written != len(data):
+            raise OSError(f"{written} of {len(data)} bytes were written")
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _field(number: int, content: bytes, wire_type: int) -> bytes:
+    key = _varint(number << 3 | wire_type)
+    return key + (_varint(len(content)) if wire_type == _BYTES else b"") + content
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first, all but the last byte marked."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _single(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
+
+
+def _checksum(data: bytes) -> bytes:
+    crc = crc32c(data)
+    masked = ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+    return struct.pack("<I", masked)
+
+
+def _table() -> Iterator[int]:
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+        yield crc
+
+
+_TABLE = tuple(_table())

@@ -1,0 +1,232 @@
+"""The Trainer performs the workloads that the schedule names, in both eras and across failures."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError, pytorch
+from detcloud.storage import directory
+from tests.unit.core.full_disk import files_of_at_most
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
+
+
+def steps(root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> Cluster:
+    """A trial of the step era with steps of 5 batches."""
+    return Cluster(root, monkeypatch, era="steps", **spec)
+
+
+def forget(cluster: Cluster) -> dict[str, Any]:
+    """The latest checkpoint; the next run's reports begin anew."""
+    latest = cluster.latest_checkpoint()
+    (cluster.trial / "out" / "report-0.jsonl").unlink()
+    return latest
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, "T5 T10 T15 V15 C15 D15"),
+        (
+            {"min_validation_batches": 5, "min_checkpoint_batches": 10},
+            "T5 V5 T10 V10 C10 T15 V15 C15 D15",
+        ),
+        (
+            {"min_validation_batches": 10, "checkpoint_policy": "all"},
+            "T5 T10 V10 C10 T15 V15 C15 D15",
+        ),
+        ({"test_mode": True}, "T1 V1 C1 D15"),
+    ],
+)
+def test_a_step_is_trained_validated_and_checkpointed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], expected: str
+) -> None:
+    cluster = steps(tmp_path, monkeypatch, **spec)
+    cluster.direct(revision=1, length=15, closed=True)
+    cluster.run()
+    assert cluster.workloads == expected
+    assert cluster.exit_reason == "completed"
+
+
+def test_a_waiting_trial_has_saved_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = steps(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=5)
+
+    def answer() -> None:
+        cluster.direct(revision=2, length=5, answered=5)
+
+    cluster.run(lambda trial: setattr(trial, "after_validation_batch", answer))
+    assert cluster.workloads == "T5 V5 C5 D5"
+    assert cluster.exit_reason == "idle"
+
+
+@pytest.mark.parametrize(
+    ("pause_at", "first", "second"),
+    [
+        # Paused while the second step is in training: it ends, is saved, and validates later.
+        (8, "T5 V5 T10 C10", "V10 T15 V15 C15 D15"),
+        (13, "T5 V5 T10 V10 T15 C15", "V15 D15"),
+    ],
+)
+def test_a_paused_step_ends_and_validates_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_at: int, first: str, second: str
+) -> None:
+    wishes = {"length": 15, "closed": True}
+    cluster = steps(tmp_path, monkeypatch, min_validation_batches=5)
+    cluster.direct(revision=1, **wishes)
+
+    def pause(batches: int) -> None:
+        if batches == pause_at:
+            cluster.direct(revision=2, preempt={"deadline_ms": None}, **wishes)
+
+    cluster.run(lambda trial: setattr(trial, "after_batch", pause))
+    assert cluster.workloads == first
+    later = steps(
+        tmp_path, monkeypatch, min_validation_batches=5, epoch=2, latest_checkpoint=forget(cluster)
+    )
+    later.direct(revision=3, **wishes)
+    later.run()
+    assert later.workloads == second
+
+
+@pytest.mark.parametrize("era", ["steps", "length"])
+def test_a_validation_that_the_cluster_knows_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    spec = {"era": era, "min_validation_batches": 5}
+    first = Cluster(tmp_path, monkeypatch, **spec)
+    first.direct(revision=1, length=10, closed=True)
+
+    def stop(trial: LineTrial) -> None:
+        trial.after_batch = lambda done: trial.context.set_stop_requested(done == 5)
+
+    first.run(stop)
+    assert first.workloads == "T5 C5"
+    latest = forget(first)
+    # A second run validated and was stopped at once: the checkpoint of 5 was there already.
+    second = Cluster(tmp_path, monkeypatch, **spec, epoch=2, latest_checkpoint=latest)
+
+    def interrupt(trial: LineTrial) -> None:
+        trial.after_validation_batch = lambda: trial.context.set_stop_requested(True)
+
+    second.run(interrupt)
+    assert second.workloads == "V5"
+    third = Cluster(
+        tmp_path, monkeypatch, **spec, epoch=3, latest_checkpoint=latest, validated_steps=5
+    )
+    (third.trial / "out" / "report-0.jsonl").unlink()
+    third.run()
+    end = "V10 C10 D10" if era == "steps" else "C10 V10 D10"
+    assert third.workloads == f"T10 {end}"
+
+
+@pytest.mark.parametrize(("known", "expected"), [(None, "V0 T2 C2 V2 D2"), (0, "T2 C2 V2 D2")])
+def test_an_initial_validation_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int | None, expected: str
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, perform_initial_validation=True, validated_steps=known)
+    cluster.direct(revision=1, length=2, closed=True)
+    cluster.run()
+    assert cluster.workloads == expected
+
+
+def test_a_best_validation_that_a_failure_undid_is_best_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The experiment's best, 3, is this trial's own at batch 5, whose checkpoint was never made.
+    cluster = steps(
+        tmp_path,
+        monkeypatch,
+        min_validation_batches=5,
+        checkpoint_policy="best",
+        validated_steps=5,
+    )
+    cluster.direct(revision=1, length=15, closed=True, best_validation=3.0)
+    cluster.run(lambda trial: trial.losses.extend([3.0, 3.0, 4.0]))
+    # At 10 it is a tie with the first and no repetition.
+    assert cluster.workloads == "T5 V5 C5 T10 V10 T15 V15 C15 D15"
+
+
+@pytest.mark.parametrize("place", ["writing", "storing"])
+def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    spec = {"min_checkpoint_batches": 5}
+    cluster = Cluster(tmp_path, monkeypatch, **spec)
+    cluster.direct(revision=1, length=15, closed=True)
+    publish = directory._publish
+
+    class FullDisk(pytorch.PyTorchCallback):
+        def __init__(self, trial: LineTrial) -> None:
+            self.trial = trial
+
+        def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+            if self.trial.context.current_train_batch() == 9:
+                checkpoint["filler"] = "x" * 100_000
+
+    def full(staged: Path, destination: Path) -> None:
+        if staged.stat().st_size > 100_000:
+            raise OSError(28, "No space left on device")
+        publish(staged, destination)
+
+    if place == "storing":
+        monkeypatch.setattr(directory, "_publish", full)
+    message = "was not stored" if place == "storing" else "state_dict.pth could not be written to"
+    with (
+        pytest.raises(DetcloudError, match=message),
+        files_of_at_most(60_000 if place == "writing" else 10_000_000),
+    ):
+        cluster.run(lambda trial: trial.callbacks.update(full=FullDisk(trial)))
+    assert cluster.workloads == "T5 C5 T10"
+    assert cluster.exit_reason == "errored"
+    assert message in str(reports(cluster.trial)[-1]["message"])
+    stored = {path.parent.name for path in (tmp_path / "store" / "3").rglob("*") if path.is_file()}
+    assert stored == {cluster.latest_checkpoint()["uuid"]}
+    later = Cluster(tmp_path, monkeypatch, **spec, epoch=2, latest_checkpoint=forget(cluster))
+    later.run()
+    assert later.workloads == "T10 C10 T15 C15 V15 D15"
+
+
+def test_a_checkpoint_of_another_model_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=10, closed=True)
+    cluster.run(
+        lambda trial: setattr(
+            trial, "after_batch", lambda _steps: signal.raise_signal(signal.SIGTERM)
+        )
+    )
+    later = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=forget(cluster))
+
+    def other(trial: LineTrial) -> None:
+        trial.context.optimization.models[0] = torch.nn.Linear(2, 1)
+
+    with pytest.raises(DetcloudError, match=r"does not fit the trial's Linear: .*size mismatch"):
+        later.run(other)
+
+
+def test_a_tampered_checkpoint_is_named_with_what_was_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=10, closed=True)
+    cluster.run(
+        lambda trial: setattr(
+            trial, "after_batch", lambda _steps: signal.raise_signal(signal.SIGTERM)
+        )
+    )
+    latest = forget(cluster)
+    path = tmp_path / "store" / latest["path"] / "state_dict.pth"
+    path.write_bytes(path.read_bytes()[:-1])
+    later = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=latest)
+    with pytest.raises(
+        DetcloudError, match=r"state_dict\.pth is not the file that was stored; man"
+    ):
+        later.run()
+    assert later.exit_reason == "errored"
