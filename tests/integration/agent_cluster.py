@@ -107,6 +107,10 @@ class FakeCluster:
         files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": program}
         if hook is not None:
             files["startup-hook.sh"] = hook
+        self.assign_files(allocation, files, **spec)
+
+    def assign_files(self, allocation: str, files: dict[str, str], **spec: Any) -> None:
+        """Desire an allocation with this model code."""
         archive = tar(files)
         digest = hashlib.sha256(archive).hexdigest()
         self.archives[digest] = archive

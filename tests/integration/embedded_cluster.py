@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detcloud.cli.processes import descendants
-from detcloud.client import Cluster
+from detcloud.client import Client
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,9 +60,9 @@ class EmbeddedCluster:
         self.home = home
         self.process: subprocess.Popen[bytes] | None = None
         self._started: set[int] = set()
-        self._clients: list[Cluster] = []
+        self._clients: list[Client] = []
 
-    def start(self, slots: int = 2) -> Cluster:
+    def start(self, slots: int = 2) -> Client:
         """Starts the server and returns a client once it listens."""
         self.process = subprocess.Popen(
             [*self.command(), "--slots", str(slots)], env=environment(), stderr=subprocess.DEVNULL
@@ -75,8 +75,8 @@ class EmbeddedCluster:
     def command(self) -> list[str]:
         return [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(self.home)]
 
-    def client(self) -> Cluster:
-        client = Cluster(self.record()["url"], (self.home / "token").read_text().strip())
+    def client(self) -> Client:
+        client = Client(self.record()["url"], (self.home / "token").read_text().strip())
         self._clients.append(client)
         return client
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from detcloud import __version__
 from detcloud.agent.agent import Agent
+from detcloud.agent.environment import shared_environment
 from detcloud.agent.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.notices import FileNotices
 from detcloud.agent.pace import Pace
-from detcloud.agent.runtime import ProcessRuntime
+from detcloud.agent.runtime import LOG_BYTES_MAX, ProcessRuntime
 from detcloud.agent.session import Identity, Session
-from detcloud.agent.slots import SlotsUnknown, discover_slots
-from detcloud.http import Client
+from detcloud.agent.slots import Slot, SlotsUnknown, discover_slots, threads_per_slot
+from detcloud.agent.template import Template
+from detcloud.http import Transport
 
 STOP_SECONDS = 20.0
+PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
 
 
 class Misconfigured(Exception):
@@ -47,13 +52,16 @@ def run(options: argparse.Namespace) -> int:
         pace = Pace()
 
         def download(path: str, file: BinaryIO) -> int:
-            client = Client(options.url, session.token)
+            client = Transport(options.url, session.token)
             try:
                 return client.download(path, file)
             finally:
                 client.close()
 
-        node = Node(work, slots, ProcessRuntime(), CodeCache(work / "cache/code", download), say)
+        code = CodeCache(work / "cache/code", download)
+        runtime = ProcessRuntime(None if options.plain_starts else _template(work, slots))
+        log_bytes_max = options.log_mib << 20
+        node = Node(work, slots, runtime, code, say, log_bytes_max=log_bytes_max)
         identity = Identity(options.name, options.pool, slots, __version__)
         session = Session(options.url, token, identity, node, pace, say)
         notices = FileNotices(work / "preemption-notice.json")
@@ -72,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
 
 def say(message: str) -> None:
     """One line of the agent's own log."""
-    print(f"detcloud agent: {message}", file=sys.stderr, flush=True)
+    # Where the log is full or gone, the agent goes on without it.
+    with contextlib.suppress(OSError, ValueError):
+        print(f"detcloud agent: {message}", file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:
@@ -91,7 +101,33 @@ def _options() -> argparse.Namespace:
         default=STOP_SECONDS,
         help="time for trials to checkpoint when the agent is told to stop",
     )
+    parser.add_argument(
+        "--log-mib",
+        type=_mebibytes,
+        default=LOG_BYTES_MAX >> 20,
+        help="limit on each trial's log, whose end is kept beyond it (default %(default)s)",
+    )
+    parser.add_argument(
+        "--plain-starts",
+        action="store_true",
+        default=os.environ.get(PLAIN_STARTS, "") not in ("", "0"),
+        help=f"never fork trials from a process with torch imported; also {PLAIN_STARTS}=1",
+    )
     return parser.parse_args()
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of MiB from 1, not {text!r}")
+    return int(text)
+
+
+def _template(work: Path, slots: Sequence[Slot]) -> Template | None:
+    if sys.platform != "linux":
+        # Elsewhere a process that has loaded as much as torch does must not fork.
+        return None
+    environment = shared_environment(os.environ, threads_per_slot(slots))
+    return Template(work / "template", environment, say)
 
 
 def _token(path: Path) -> str:

@@ -44,6 +44,7 @@ class Agent:
         self._stop_seconds = stop_seconds
         self._say = say
         self._notices_at = 0.0
+        self._troubles: dict[str, str] = {}
         # Times asked to stop: the second time trials are killed without waiting.
         self.stop_requests = 0
 
@@ -61,11 +62,13 @@ class Agent:
         self._pace.stop()
         self._pace.cut_if_due()
         thread.join(timeout=LEAVE_SECONDS)
+        self._node.close()
         return self._session.refused
 
     def _look(self) -> None:
         if time.monotonic() >= self._notices_at:
             self._notices_at = time.monotonic() + NOTICE_SECONDS
+            self._node.tend()
             notice = self._notices.poll()
             if notice is not None:
                 self._node.notify(notice)
@@ -81,11 +84,18 @@ class Agent:
             news = allocation.look()
         except OSError as error:
             # A full disk or too many files: the next look may fare better.
-            self._say(f"{allocation.allocation} could not be looked after: {error}")
+            self._tell_trouble(allocation.allocation, str(error))
             self._node.stirred.wait(TROUBLE_SECONDS)
             return
+        if self._troubles.pop(allocation.allocation, None):
+            self._say(f"{allocation.allocation} is looked after again")
         if news.urgent or news.patient:
             self._pace.news(urgent=news.urgent)
+
+    def _tell_trouble(self, allocation: str, trouble: str) -> None:
+        if self._troubles.get(allocation) != trouble:
+            self._troubles[allocation] = trouble
+            self._say(f"{allocation} could not be looked after, trying again: {trouble}")
 
     def _pause(self) -> None:
         active = sum(allocation.active for allocation in self._node.allocations())

@@ -7,13 +7,14 @@ they share, and nothing slow happens under it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.exits import LOG_LINES_SHOWN, exited_record
-from detcloud.agent.logs import log_size, log_tail, read_log
+from detcloud.agent.logs import LogMarks, log_size, log_tail, read_log
 from detcloud.agent.notices import Notice, with_notice
 from detcloud.agent.own_report import OwnReport
 from detcloud.agent.reports import FIRST_KINDS, Line, ReportReader, warning_line
@@ -57,10 +58,15 @@ class Allocation:
         # Set until the launch is over, so that nobody takes an allocation in the making for lost.
         self._launching = True
         self._kill_grace_ms: int | None = None
+        # What could not be written, for want of room, and is written as soon as it can be.
+        self._kill_untold = False
+        self._directives_unwritten = False
+        self._failure: tuple[str, str] | None = None
         self._directives: dict[str, Any] = {"revision": -1}
         self._notice: Notice | None = None
         self._scanned: dict[str, int] = {}
         self._log_scanned = 0
+        self._log_marks = LogMarks()
         self._own_scanned = 0
         self._allowance = LINES_BURST
         self._allowance_at = time.monotonic()
@@ -102,25 +108,26 @@ class Allocation:
                 # Under the lock: a kill comes either before this and is seen above, or after it.
                 self._launching = False
         except Exception as error:
-            self.fail("start_failed", f"the trial could not be started: {error}")
+            reason = "start_failed" if self._kill_grace_ms is None else "killed"
+            # Without room for the record, `poll` repeats it.
+            with contextlib.suppress(OSError):
+                self.fail(reason, f"the trial could not be started: {error}")
 
     def fail(self, reason: str, message: str) -> None:
-        """Record an exit of something that never ran here."""
+        """Record an exit of something that never ran here.
+
+        Raises OSError where there is no room for the record; `poll` writes it when there is.
+        """
         with self._lock:
-            if not self._exited:
-                self._own.append(
-                    "exited",
-                    code=None,
-                    signal=None,
-                    reason=reason,
-                    directive_revision=self._revision(),
-                    message=message,
-                )
-                self._exited = True
-                self._launching = False
+            self._failure = self._failure or (reason, message)
+            self._launching = False
+            self._record_failure()
 
     def direct(self, directives: dict[str, Any]) -> None:
-        """Apply the cluster's directives unless newer ones were; the machine's notice stays in."""
+        """Apply the cluster's directives unless newer ones were; the machine's notice stays in.
+
+        Like `notify` and `kill` it raises OSError where there is no room; `poll` repeats it.
+        """
         with self._lock:
             if int(directives.get("revision", 0)) < int(self._directives.get("revision", -1)):
                 return
@@ -143,21 +150,27 @@ class Allocation:
             if self._kill_grace_ms is None or grace_ms < self._kill_grace_ms:
                 self._kill_grace_ms = grace_ms
                 if not self._launching:
-                    self._runtime.kill(self.directory.agent, grace_ms)
+                    self._tell_kill(grace_ms)
 
     def poll(self) -> None:
-        """See how the process is and record what changed."""
+        """See how the process is and record what changed, and what could not be recorded before.
+
+        Raises OSError where there is no room to; nothing of it is lost.
+        """
+        if self._launching:
+            # Its lock may be held until it has started.
+            return
         with self._lock:
-            if self._exited or self._launching:
+            if self._exited:
                 return
-            status = self._runtime.poll(self.directory.agent)
-            if status.phase is Phase.RUNNING:
-                self._enter("RUNNING")
-            elif status.phase is Phase.ENDED:
-                self._finish(status)
-            elif status.phase is Phase.ABSENT:
-                lost = "the agent stopped before it had started the trial"
-                self.fail("lost" if self._kill_grace_ms is None else "killed", lost)
+            if self._failure is not None:
+                self._record_failure()
+                return
+            if self._directives_unwritten:
+                self._write_directives()
+            if self._kill_untold and self._kill_grace_ms is not None:
+                self._tell_kill(self._kill_grace_ms)
+            self._follow(self._runtime.poll(self.directory.agent))
 
     def look(self) -> News:
         """What was written since the last look, by the trial or by the agent."""
@@ -176,12 +189,14 @@ class Allocation:
         size = log_size(self.directory.log)
         patient = patient or size > self._log_scanned
         self._log_scanned = size
+        self._log_marks.seen(size)
         return News(urgent, patient)
 
     def acknowledge(self, acked: dict[str, int], log_acked: int) -> None:
         """Take over what the cluster says it has, also where that is less than before."""
         self.acked = acked
         self.log_acked = log_acked
+        self._log_marks.taken(log_acked)
 
     def charge(self, lines: int) -> None:
         """Count lines against the rate of a thousand a second with bursts of five thousand."""
@@ -229,10 +244,42 @@ class Allocation:
         following = offset + len(text.encode()) < log_size(self.directory.log)
         return offset, text, following and bool(text)
 
+    def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
+        """When bytes `start` to `end` of the log were first seen: offsets and epoch ms."""
+        return self._log_marks.within(start, end)
+
+    def _follow(self, status: Status) -> None:
+        if status.phase is Phase.RUNNING:
+            self._enter("RUNNING")
+        elif status.phase is Phase.ENDED:
+            self._finish(status)
+        elif status.phase is Phase.ABSENT:
+            lost = "the agent stopped before it had started the trial"
+            self.fail("lost" if self._kill_grace_ms is None else "killed", lost)
+
+    def _tell_kill(self, grace_ms: int) -> None:
+        self._kill_untold = True
+        self._runtime.kill(self.directory.agent, grace_ms)
+        self._kill_untold = False
+
+    def _record_failure(self) -> None:
+        if self._exited or self._failure is None:
+            return
+        reason, message = self._failure
+        self._own.append(
+            "exited",
+            code=None,
+            signal=None,
+            reason=reason,
+            directive_revision=self._revision(),
+            message=message,
+        )
+        self._exited = True
+
     def _enter(self, state: str) -> None:
         if state not in self._states:
-            self._states.append(state)
             self._own.append("container", state=state)
+            self._states.append(state)
 
     def _finish(self, status: Status) -> None:
         if status.stage == "trial":
@@ -255,4 +302,6 @@ class Allocation:
     def _write_directives(self) -> None:
         if int(self._directives.get("revision", -1)) < 0:
             return
+        self._directives_unwritten = True
         self.directory.write_directives(with_notice(self._directives, self._notice))
+        self._directives_unwritten = False

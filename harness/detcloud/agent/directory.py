@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +59,14 @@ class AllocationDirectory:
         """What in/directives.json says, None before it was written."""
         return read_object(self.inputs / "directives.json")
 
+    def write_notices(self, notices: list[str]) -> None:
+        """Begin the trial's log with what its user should know."""
+        with self.log.open("a", encoding="utf-8", errors="replace") as log:
+            log.writelines(f"{notice}\n" for notice in notices)
+
     def discard(self, trash: Path) -> Path:
         """Move the directory out of the way at once; `delete_tree` takes its time afterwards."""
-        moved = trash / f"{self.allocation}-{time.time_ns()}"
+        moved = trash / f"{self.allocation}-{os.urandom(8).hex()}"
         self.path.rename(moved)
         return moved
 

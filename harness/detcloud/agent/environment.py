@@ -15,44 +15,63 @@ if TYPE_CHECKING:
 
 INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ")
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+PACKAGES = str(Path(__file__).resolve().parents[2])
 
 
-def trial_environment(
-    own: Mapping[str, str],
-    spec: Mapping[str, Any],
-    directory: AllocationDirectory,
-    slots: Sequence[Slot],
-    threads: int,
-) -> dict[str, str]:
-    """The variables of a trial.
+def shared_environment(own: Mapping[str, str], threads: int) -> dict[str, str]:
+    """What all trials have, and the template that they may be forked from.
 
     `own` is the agent's environment, of which only PATH, locale, time zone, library and certificate
-    paths pass. `slots` are those the trial holds, `threads` the CPU threads for each of them. The
-    configuration's variables may override all but the last group.
+    paths pass; `threads` are the CPU threads for each slot. Strings hash the same in every trial,
+    or a set of them would have an order of its own each time.
     """
     environment = {k: v for k, v in own.items() if k in INHERITED or k.startswith("LC_")}
     interpreter = str(Path(sys.executable).parent)
     environment["PATH"] = f"{interpreter}:{own.get('PATH') or DEFAULT_PATH}"
-    environment["TMPDIR"] = str(directory.home / "tmp")
     environment["OMP_NUM_THREADS"] = environment["MKL_NUM_THREADS"] = str(threads)
     environment["PYTHONUNBUFFERED"] = "1"
-    environment["PYTHONHASHSEED"] = str(int(spec.get("trial_seed") or 0) % 2**32)
-    devices = [slot for slot in slots if slot.type == "cuda"]
-    configured = configured_variables(spec.get("config"), cuda=bool(devices))
-    environment.update(configured)
-    environment["HOME"] = str(directory.home)
-    environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)
-    packages = str(Path(__file__).resolve().parents[2])
-    later = configured.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{packages}{os.pathsep}{later}" if later else packages
+    environment["PYTHONHASHSEED"] = "0"
+    environment["PYTHONPATH"] = PACKAGES
+    environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment
 
 
-def configured_variables(config: object, *, cuda: bool) -> dict[str, str]:
-    """`environment.environment_variables`: a map, a list of NAME=VALUE, or one such per device."""
+def trial_environment(
+    own: Mapping[str, str],
+    variables: object,
+    directory: AllocationDirectory,
+    slots: Sequence[Slot],
+    threads: int,
+) -> dict[str, str]:
+    """The variables of a trial on `slots`; `variables`, in any form that `by_name` reads, may
+    override all but `is_ours`.
+    """
+    environment = shared_environment(own, threads)
+    environment["TMPDIR"] = str(directory.home / "tmp")
+    devices = [slot for slot in slots if slot.type == "cuda"]
+    configured = by_name(variables, cuda=bool(devices))
+    environment |= {name: value for name, value in configured.items() if not is_ours(name)}
+    if "PYTHONPATH" in configured:
+        environment["PYTHONPATH"] = f"{PACKAGES}{os.pathsep}{configured['PYTHONPATH']}"
+    environment["HOME"] = str(directory.home)
+    environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)
+    return environment
+
+
+def is_ours(name: str) -> bool:
+    """Whether the runtime sets that variable itself, whatever the configuration says."""
+    return name in ("HOME", "CUDA_VISIBLE_DEVICES") or name.startswith("DETCLOUD_")
+
+
+def configured_variables(config: object) -> object:
+    """`environment.environment_variables`, as the configuration shows them."""
     section = config.get("environment") if isinstance(config, dict) else None
-    variables = section.get("environment_variables") if isinstance(section, dict) else None
+    return section.get("environment_variables") if isinstance(section, dict) else None
+
+
+def by_name(variables: object, *, cuda: bool) -> dict[str, str]:
+    """Variables given as a map, as a list of NAME=VALUE, or as one such per kind of device."""
     if isinstance(variables, dict) and _is_by_device(variables):
         names = ("cuda", "gpu") if cuda else ("cpu",)
         variables = next((variables[name] for name in names if variables.get(name)), None)

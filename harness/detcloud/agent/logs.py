@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import codecs
 import os
+import time
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_BYTES = 16 * 1024
+MARK_MS = 250
+MARKS_MAX = 4096
+# What one piece of a log carries, so that a long outage makes no long list.
+MARKS_SENT_MAX = 500
 
 
 def _question_marks(error: UnicodeError) -> tuple[str, int]:
@@ -20,6 +26,39 @@ def _question_marks(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("detcloud.question", _question_marks)
+
+
+class LogMarks:
+    """When which bytes of a log were first seen: at most one mark each 250 ms, fewer where nobody
+    took them for a long time.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, int]] = []
+        self._size = 0
+
+    def seen(self, size: int, time_ms: int | None = None) -> None:
+        """The log has `size` bytes now, or at that epoch time."""
+        if size <= self._size:
+            return
+        now_ms = time.time_ns() // 1_000_000 if time_ms is None else time_ms
+        if not self._marks or now_ms - self._marks[-1][1] >= MARK_MS:
+            self._marks.append((self._size, now_ms))
+        self._size = size
+        if len(self._marks) > MARKS_MAX:
+            self._marks = _thinned(self._marks, MARKS_MAX // 2)
+
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The marks of bytes `start` to `end`, beginning with the one that `start` falls under."""
+        first = max(0, bisect_right(self._marks, start, key=_offset) - 1)
+        last = bisect_right(self._marks, end - 1, key=_offset)
+        return _thinned(self._marks[first:last], MARKS_SENT_MAX)
+
+    def taken(self, offset: int) -> None:
+        """Nothing before `offset` will be asked for again."""
+        first = bisect_right(self._marks, offset, key=_offset) - 1
+        if first > 0:
+            del self._marks[:first]
 
 
 def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
@@ -65,3 +104,12 @@ def _cut(content: bytes) -> int:
         if byte < 0x80:
             return 0
     return 0
+
+
+def _offset(mark: tuple[int, int]) -> int:
+    return mark[0]
+
+
+def _thinned(marks: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    step = -(-len(marks) // count)
+    return marks[::step] if step > 1 else marks

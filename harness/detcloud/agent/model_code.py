@@ -10,9 +10,10 @@ import hashlib
 import os
 import re
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.directory import delete_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,12 +71,13 @@ class CodeCache:
     def _fetched(self, code: CodeReference) -> Path:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         archive = self._directory / f"{code.sha256}.tar.gz"
-        if archive.is_file() and _sha256(archive) == code.sha256:
-            os.utime(archive)
+        if _is_intact(archive, code.sha256):
             return archive
-        part = self._directory / f".{code.sha256}.{time.time_ns()}.part"
+        if archive.is_dir():
+            delete_tree(archive)
+        part = self._directory / f".{code.sha256}.part"
         try:
-            with part.open("xb") as file:
+            with part.open("wb") as file:
                 self._download(code.path, file)
             digest = _sha256(part)
             if digest != code.sha256:
@@ -94,6 +96,17 @@ class CodeCache:
         for archive in archives[:-ARCHIVES_KEPT]:
             with contextlib.suppress(OSError):
                 archive.unlink()
+
+
+def _is_intact(archive: Path, digest: str) -> bool:
+    """Whether the cache has it; what cannot be read is fetched anew."""
+    try:
+        if _sha256(archive) != digest:
+            return False
+        os.utime(archive)
+    except OSError:
+        return False
+    return True
 
 
 def _sha256(path: Path) -> str:

@@ -8,12 +8,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import GRACE_MS, Allocation
+from detcloud.agent.bind_mounts import bind_mounts, make_links
 from detcloud.agent.directory import AllocationDirectory, delete_tree
-from detcloud.agent.environment import trial_environment
+from detcloud.agent.environment import configured_variables, trial_environment
 from detcloud.agent.model_code import CodeReference
-from detcloud.agent.runtime import Launch
-from detcloud.agent.slots import cores
+from detcloud.agent.runtime import LOG_BYTES_MAX, Launch
+from detcloud.agent.slots import threads_per_slot
 from detcloud.agent.startup_hook import HOOK, hook_command
+from detcloud.agent.unused_settings import notices
+from detcloud.launch.entrypoint import names_trial_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +40,14 @@ class Node:
         runtime: ContainerRuntime,
         code: CodeCache,
         say: Callable[[str], None],
+        *,
+        log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
         self._allocations_path = work / "allocations"
         self._trash = work / "trash"
         self._slots = {slot.id: slot for slot in slots}
-        self._threads = max(1, cores() // max(1, len(slots)))
+        self._threads = threads_per_slot(slots)
+        self._log_bytes_max = log_bytes_max
         self._runtime = runtime
         self._code = code
         self._say = say
@@ -97,13 +103,19 @@ class Node:
     def notify(self, notice: Notice) -> None:
         """Tell all trials, also those still to come, that the machine ends."""
         self._notice = notice
-        for allocation in self.allocations():
-            allocation.notify(notice)
+        self._tell_all(lambda allocation: allocation.notify(notice))
 
     def kill_all(self, grace_ms: int) -> None:
         """End every trial."""
-        for allocation in self.allocations():
-            allocation.kill(grace_ms)
+        self._tell_all(lambda allocation: allocation.kill(grace_ms))
+
+    def tend(self) -> None:
+        """Let the runtime free what it needs no more."""
+        self._runtime.tend()
+
+    def close(self) -> None:
+        """End what the runtime keeps beside the trials."""
+        self._runtime.close()
 
     def active(self) -> bool:
         """Whether an exit is still to come."""
@@ -112,6 +124,13 @@ class Node:
     def flushed(self) -> bool:
         """Whether the cluster has every exit."""
         return all(allocation.flushed() for allocation in self.allocations())
+
+    def _tell_all(self, tell: Callable[[Allocation], None]) -> None:
+        for allocation in self.allocations():
+            try:
+                tell(allocation)
+            except OSError as error:
+                self._say(f"{allocation.allocation} could not be told yet, trying again: {error}")
 
     def _run(self, name: str, entry: dict[str, Any]) -> None:
         allocation = self._allocations.get(name)
@@ -133,8 +152,8 @@ class Node:
         if allocation.active:
             allocation.kill(0)
             return
-        del self._allocations[name]
         discarded = allocation.directory.discard(self._trash)
+        del self._allocations[name]
         threading.Thread(target=self._delete, args=(discarded,), daemon=True).start()
 
     def _create(self, name: str, entry: dict[str, Any]) -> None:
@@ -144,18 +163,23 @@ class Node:
             held = [int(slot) for slot in entry.get("slots", ())]
             spec["slots"] = held
             spec["threads"] = self._threads * max(1, len(held))
+            # They are the trial's environment, and in no file of its directory.
+            variables = spec.pop("environment_variables", configured_variables(spec.get("config")))
             directives = dict(entry["directives"])
             reference = CodeReference.parse(code) if code else None
             allocation.directory.write_spec(spec)
             allocation.direct(directives)
+            if self._notice is not None:
+                allocation.notify(self._notice)
+        except OSError as error:
+            allocation.fail("start_failed", f"the trial's directory could not be written: {error}")
+            return
         except Exception as error:
             allocation.fail("start_failed", f"the cluster's assignment was refused: {error!r}")
             return
-        if self._notice is not None:
-            allocation.notify(self._notice)
 
         def prepare() -> Callable[[], None]:
-            return self._prepared(allocation.directory, spec, reference)
+            return self._prepared(allocation.directory, spec, variables, reference)
 
         threading.Thread(target=allocation.launch, args=(prepare,), daemon=True).start()
 
@@ -167,22 +191,33 @@ class Node:
         return allocation
 
     def _prepared(
-        self, directory: AllocationDirectory, spec: dict[str, Any], code: CodeReference | None
+        self,
+        directory: AllocationDirectory,
+        spec: dict[str, Any],
+        variables: object,
+        code: CodeReference | None,
     ) -> Callable[[], None]:
-        """Lay out the model code; what is returned starts the trial."""
+        """Lay out the model code and what is mounted; what is returned starts the trial."""
         if code is not None:
             self._code.unpack(code, directory.code)
         slots = [self._slots[slot] for slot in spec["slots"] if slot in self._slots]
+        cuda = any(slot.type == "cuda" for slot in slots)
+        config = spec.get("config") or {}
+        make_links(bind_mounts(config), directory.code)
+        directory.write_notices(notices(config, cuda=cuda))
         stages = [("trial", TRIAL_COMMAND)]
-        if (directory.code / HOOK).is_file():
+        if has_hook := (directory.code / HOOK).is_file():
             command = hook_command(directory.code, directory.agent, TRIAL_COMMAND)
             stages.insert(0, ("hook", command))
         launch = Launch(
             stages,
-            trial_environment(os.environ, spec, directory, slots, self._threads),
+            trial_environment(os.environ, variables, directory, slots, self._threads),
             str(directory.code),
             str(directory.log),
+            self._log_bytes_max,
+            names_trial_class(spec.get("entrypoint", "")) and not has_hook and not cuda,
         )
+        self._runtime.prepare(launch)
 
         def start() -> None:
             self._runtime.start(directory.agent, launch)

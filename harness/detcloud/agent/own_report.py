@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -54,13 +55,16 @@ class OwnReport:
         self._torn = bool(content) and not content.endswith(b"\n")
 
     def _write(self, line: bytes) -> None:
+        """Raises OSError where there is no room for all of it; then nothing of it stays."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            written = os.write(descriptor, b"\n" + line if self._torn else line)
-            self._torn = written < len(line) + self._torn
-            self.size = os.fstat(descriptor).st_size
+            before = os.fstat(descriptor).st_size
+            content = b"\n" + line if self._torn else line
+            if os.write(descriptor, content) < len(content):
+                os.ftruncate(descriptor, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            self._torn = False
+            self.size = before + len(content)
         finally:
             os.close(descriptor)
-        if self._torn:
-            raise OSError(f"{self._path} could not be written: the disk is full")

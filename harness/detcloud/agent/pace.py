@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detcloud.http import Client
+    from detcloud.http import Transport
 
 PATIENT_SECONDS = 1.5
 
@@ -23,7 +23,7 @@ class Pace:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due_at: float | None = None
-        self._held: Client | None = None
+        self._held: Transport | None = None
         self._cut = False
         self._stopped = False
 
@@ -62,7 +62,7 @@ class Pace:
             while not self._stopped and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
 
-    def hold(self, client: Client) -> None:
+    def hold(self, client: Transport) -> None:
         """The session begins a call that may be cut off."""
         with self._changed:
             self._held, self._cut = client, False

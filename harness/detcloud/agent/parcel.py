@@ -19,6 +19,8 @@ ALLOCATIONS_MAX = 30
 # The envelope and the list of known allocations.
 ENVELOPE_BYTES = 16 * 1024
 LOG_CHUNK_BYTES = 128 * 1024
+# A piece of a log without its text.
+LOG_ENVELOPE_BYTES = 1024
 READ_BYTES = 128 * 1024
 
 
@@ -41,6 +43,9 @@ class Source(Protocol):
 
     def log(self, bytes_max: int) -> tuple[int, str, bool]:
         """The first unacknowledged byte's offset, the text from there, and whether more follows."""
+
+    def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Offsets of the log between these, and the epoch ms at which they were first seen."""
 
 
 @dataclass
@@ -123,16 +128,22 @@ class Parcel:
         return True
 
     def _add_log(self, source: Source) -> bool:
-        room = min(LOG_CHUNK_BYTES, self.bytes_max - self.size - 256)
+        room = min(LOG_CHUNK_BYTES, self.bytes_max - self.size - LOG_ENVELOPE_BYTES)
         while room > 0:
             offset, text, following = source.log(room)
             if not text:
                 return not following
-            entry = {"allocation": source.allocation, "offset": offset, "text": text}
+            end = offset + len(text.encode())
+            entry = {
+                "allocation": source.allocation,
+                "offset": offset,
+                "text": text,
+                "marks": source.log_marks(offset, end),
+            }
             encoded = json.dumps(entry, ensure_ascii=False).encode()
             if self._fits(encoded):
                 self.logs.append(encoded)
-                self.sent[source.allocation, "log"] = offset + len(text.encode())
+                self.sent[source.allocation, "log"] = end
                 return not following
             # Escapes may take six bytes for one: try less of it.
             room //= 2
@@ -145,6 +156,22 @@ class Parcel:
             return False
         self.size += len(entry) + 1
         return True
+
+
+class Turns:
+    """Packs those first that were packed longest ago: talkative ones keep nobody waiting."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._packed: dict[str, int] = {}
+
+    def pack(self, sources: Sequence[Source], entries_max: int | None = None) -> Parcel:
+        """The next parcel."""
+        before = {source.allocation: self._packed.get(source.allocation, 0) for source in sources}
+        parcel = pack(sorted(sources, key=lambda x: before[x.allocation]), entries_max)
+        self._calls += 1
+        self._packed = before | {allocation: self._calls for allocation, _ in parcel.sent}
+        return parcel
 
 
 def pack(sources: Sequence[Source], entries_max: int | None = None) -> Parcel:

@@ -14,13 +14,19 @@ import time
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from detcloud.agent.directory import read_object, write_atomically
 from detcloud.agent.startup_hook import PASSED
 
+if TYPE_CHECKING:
+    from detcloud.agent.template import Template
+
 LOCK_DESCRIPTOR = 200
 LIVENESS_SECONDS = 1.0
+LOG_BYTES_MAX = 256 << 20
+BEGUN_SECONDS = 2.0
+BEGUN_POLL_SECONDS = 0.01
 
 
 class Phase(Enum):
@@ -36,13 +42,17 @@ class Phase(Enum):
 class Launch:
     """What to run: (name, argv) stages in order, the last one being the trial itself.
 
-    A stage `hook` may become the trial: it says so with a file, see `startup_hook`.
+    A stage `hook` may become the trial: it says so with a file, see `startup_hook`. Of the log the
+    first `log_bytes_max` bytes and its end are kept. With `by_template` the one stage is TRIAL, and
+    a process that has torch imported may run it.
     """
 
     stages: list[tuple[str, list[str]]]
     environment: dict[str, str]
     cwd: str
     log: str
+    log_bytes_max: int = LOG_BYTES_MAX
+    by_template: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,9 @@ class Status:
 class ContainerRuntime(Protocol):
     """Runs launches, each identified by the directory that holds the runtime's records of it."""
 
+    def prepare(self, launch: Launch) -> None:
+        """What makes the start quick, and may itself take seconds. Never fails."""
+
     def start(self, directory: Path, launch: Launch) -> None:
         """Start once. Raises OSError if nothing was started, RuntimeError if it runs already."""
 
@@ -67,26 +80,61 @@ class ContainerRuntime(Protocol):
         """The present status, also of launches that an earlier agent made. Never blocks."""
 
     def kill(self, directory: Path, grace_ms: int) -> None:
-        """SIGTERM now, SIGKILL after the grace; idempotent, and the shortest grace counts."""
+        """SIGTERM now, SIGKILL after the grace; idempotent, and the shortest grace counts.
+
+        Raises OSError where the request could not be kept; then it is to be repeated.
+        """
 
     def remove(self, directory: Path) -> None:
         """Free what the runtime holds of an ended launch; harmless when repeated."""
+
+    def tend(self) -> None:
+        """Called about twice a second: free what is needed no more. Never blocks."""
+
+    def close(self) -> None:
+        """End what no launch needs; the launches go on."""
 
 
 class ProcessRuntime:
     """One supervisor process per launch, which survives the agent."""
 
-    def __init__(self) -> None:
-        self._supervisors: set[int] = set()
+    def __init__(self, template: Template | None = None) -> None:
+        self._template = template
+        self._supervisors: dict[Path, int] = {}
+        self._children: set[int] = set()
         self._seen_alive: dict[Path, float] = {}
+
+    def prepare(self, launch: Launch) -> None:
+        """Have a template ready, for a launch that it can run."""
+        if launch.by_template and self._template is not None:
+            self._template.warm()
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Hand the launch, and the lock that proves life, to a new supervisor."""
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _opened_lock(directory)
         try:
             if not _locked(lock):
                 raise RuntimeError(f"{directory} has a supervisor already")
             write_atomically(directory / "launch.json", asdict(launch))
+            supervisor = self._forked(directory, launch, lock)
+        finally:
+            # The supervisor's copy keeps the lock: it belongs to the open file, not to a process.
+            os.close(lock)
+        if supervisor is None and not _begun(directory):
+            supervisor = self._spawned(directory)
+        if supervisor is not None:
+            self._supervisors[directory] = supervisor
+
+    def _forked(self, directory: Path, launch: Launch, lock: int) -> int | None:
+        if not launch.by_template or self._template is None:
+            return None
+        return self._template.fork(directory, launch.environment, launch.cwd, lock)
+
+    def _spawned(self, directory: Path) -> int:
+        lock = _opened_lock(directory)
+        try:
+            if not _locked(lock):
+                raise RuntimeError(f"{directory} has a supervisor already")
             output = str(directory / "supervisor.log")
             writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             script = str(Path(__file__).with_name("supervisor.py"))
@@ -97,10 +145,11 @@ class ProcessRuntime:
                 (os.POSIX_SPAWN_DUP2, 1, 2),
                 (os.POSIX_SPAWN_DUP2, lock, LOCK_DESCRIPTOR),
             ]
-            self._supervisors.add(os.posix_spawn(sys.executable, argv, {}, file_actions=actions))
+            supervisor = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
         finally:
-            # The supervisor's copy keeps the lock: it belongs to the open file, not to a process.
             os.close(lock)
+        self._children.add(supervisor)
+        return supervisor
 
     def poll(self, directory: Path) -> Status:
         """Read the supervisor's records; see once a second whether it still lives."""
@@ -119,23 +168,43 @@ class ProcessRuntime:
         return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
 
     def kill(self, directory: Path, grace_ms: int) -> None:
-        """Tell the supervisor, if it lives, to end the trial."""
-        write_atomically(directory / "kill.json", {"grace_ms": grace_ms})
-        supervisor = self._supervisor_of(directory)
-        if supervisor is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(supervisor, signal.SIGTERM)
+        """Tell the supervisor, if it lives, to end the trial; without room for the file, at once.
+
+        Raises OSError without that room: a supervisor that is just starting was not told.
+        """
+        try:
+            write_atomically(directory / "kill.json", {"grace_ms": grace_ms})
+        finally:
+            supervisor = self._supervisor_of(directory)
+            if supervisor is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(supervisor, signal.SIGTERM)
 
     def remove(self, directory: Path) -> None:
         """Forget a launch; its files are the caller's to delete."""
         self._seen_alive.pop(directory, None)
+        self._supervisors.pop(directory, None)
         self._reap()
 
+    def tend(self) -> None:
+        """Let a template end that nobody has used for some minutes."""
+        self._reap()
+        if self._template is not None:
+            self._template.tend()
+
+    def close(self) -> None:
+        """End the template; the trials that it began go on."""
+        if self._template is not None:
+            self._template.close()
+
     def _supervisor_of(self, directory: Path) -> int | None:
+        """The one that lives and listens; its handlers come before `begun`."""
         process = read_object(directory / "process.json")
-        if process is None or supervisor_gone(directory):
+        if process is None and not (directory / "begun").exists():
             return None
-        return int(process["supervisor"])
+        if supervisor_gone(directory):
+            return None
+        return int(process["supervisor"]) if process else self._supervisors.get(directory)
 
     def _alive(self, directory: Path) -> bool:
         now = time.monotonic()
@@ -147,11 +216,11 @@ class ProcessRuntime:
         return True
 
     def _reap(self) -> None:
-        for pid in list(self._supervisors):
+        for pid in list(self._children):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
                     continue
-            self._supervisors.discard(pid)
+            self._children.discard(pid)
 
 
 def supervisor_gone(directory: Path) -> bool:
@@ -164,6 +233,26 @@ def supervisor_gone(directory: Path) -> bool:
         return _locked(lock)
     finally:
         os.close(lock)
+
+
+def _begun(directory: Path) -> bool:
+    """Whether a supervisor that did not answer supervises, or did. Until that is sure, it waits.
+
+    Called when whoever could have become one has ended or will not: the lock tells the rest.
+    """
+    give_up_at = time.monotonic() + BEGUN_SECONDS
+    while not (directory / "begun").exists():
+        if supervisor_gone(directory):
+            # One may have come and gone between the two looks.
+            return (directory / "begun").exists()
+        if time.monotonic() > give_up_at:
+            return True
+        time.sleep(BEGUN_POLL_SECONDS)
+    return True
+
+
+def _opened_lock(directory: Path) -> int:
+    return os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _locked(descriptor: int) -> bool:

@@ -10,8 +10,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from detcloud.agent.parcel import Parcel, pack
-from detcloud.http import ApiError, Client, Unreachable, backoff_seconds
+from detcloud.agent.parcel import Parcel, Turns
+from detcloud.http import ApiError, Transport, Unreachable, backoff_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class Session:
         self._node = node
         self._pace = pace
         self._say = say
-        self._client = Client(url, None)
+        self._client = Transport(url, None)
         self._enrolment: Enrolment | None = None
         self._ever_enrolled = False
         self._seen = 0
@@ -76,7 +76,7 @@ class Session:
         self._stalls = 0
         self._refusals = 0
         self._entries_max: int | None = None
-        self._order = 0
+        self._turns = Turns()
         self.refused: str | None = None
 
     @property
@@ -105,7 +105,7 @@ class Session:
 
     def _enrol(self) -> Enrolment:
         body = {**asdict(self._identity), "slots": [asdict(s) for s in self._identity.slots]}
-        client = Client(self._url, self._join_token)
+        client = Transport(self._url, self._join_token)
         try:
             answer = client.request("POST", "/api/v1/agents", body, retry=False)
         except ApiError as error:
@@ -116,7 +116,7 @@ class Session:
             client.close()
         enrolment = Enrolment(str(answer["agent_id"]), int(answer["epoch"]), answer["lease_ms"])
         self._client.close()
-        self._client = Client(self._url, str(answer["token"]))
+        self._client = Transport(self._url, str(answer["token"]))
         self._ever_enrolled, self._seen = True, 0
         self._node.forget_acknowledged()
         self._say(f"enrolled as {enrolment.agent_id}, epoch {enrolment.epoch}")
@@ -143,10 +143,7 @@ class Session:
         if throttled:
             self._pace.news(urgent=False)
         sources = [a for a in ready if a not in throttled]
-        # Begin with another one each time, so that a talkative one cannot keep the rest waiting.
-        self._order += 1
-        turn = self._order % len(sources) if sources else 0
-        parcel = pack(sources[turn:] + sources[:turn], self._entries_max)
+        parcel = self._turns.pack(sources, self._entries_max)
         if not parcel.more:
             for allocation in sources:
                 allocation.pressing = False

@@ -6,6 +6,10 @@ import os
 import shutil
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ def cpu_slots(count: int) -> list[Slot]:
     """`count` >= 1 CPU slots with uuids that stay the same over restarts."""
     host = socket.gethostname()
     return [Slot(n, "cpu", f"cpu-{host}-{n}", "CPU") for n in range(max(1, count))]
+
+
+def threads_per_slot(slots: Sequence[Slot]) -> int:
+    """The CPU threads for each slot: they share the cores."""
+    return max(1, cores() // max(1, len(slots)))
 
 
 def cores() -> int:

@@ -2,9 +2,13 @@
 
 It stands between agent and trial so that an agent which dies loses neither the trial nor its exit
 status, and imports as little as it can, since every trial has one. In DIRECTORY it reads
-launch.json, writes process.json when a stage starts, reads kill.json at SIGTERM and writes
-exit.json when no process is left. LOCK is a descriptor with an exclusive flock, held for as long as
-the supervisor lives: whoever can take the lock knows that it is gone.
+launch.json, makes the empty file `begun` before anything runs, writes process.json when a stage
+starts, reads kill.json at SIGTERM and writes exit.json when no process is left. LOCK is a
+descriptor with an exclusive flock, held for as long as the supervisor lives: whoever can take the
+lock knows that it is gone. A record that finds no room on the disk is written when there is some.
+
+What the trial prints passes through a pipe into its log, so that a full disk or a limit on the log
+stops no trial. `detcloud.launch.template` runs the same code in a process that it forked.
 """
 
 from __future__ import annotations
@@ -21,20 +25,106 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SWEEP_SECONDS_MAX = 10.0
 POLL_SECONDS = 5.0
+RETRY_SECONDS = 0.5
+PIPE_BYTES = 64 * 1024
+TAIL_BYTES = 64 * 1024
 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
+
+
+class Begun(BaseException):
+    """Raised in a trial's process that goes on in this interpreter, with what launch.json says."""
+
+    def __init__(self, launch: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.launch = launch
+
+
+class Log:
+    """What the trial prints, on disk: the first `bytes_max` of it and its end.
+
+    Nothing is raised where the disk has no room: what is lost is counted and told in the log later.
+    """
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self.descriptor = os.open(path, flags, 0o600)
+        self._bytes_max = bytes_max
+        self._room = bytes_max - os.fstat(self.descriptor).st_size
+        self._tail = b""
+        self._left_out = 0
+        self._lost = 0
+        self._problem = ""
+        self._at_line_start = True
+
+    def write(self, content: bytes) -> None:
+        """Append while there is room, then keep the last of it for `close`."""
+        within = content[: max(0, self._room)]
+        if within:
+            self._room -= len(within)
+            self._append(within)
+        beyond = content[len(within) :]
+        if beyond:
+            if not self._left_out:
+                limit = f"{self._bytes_max / 2**20:.0f} MiB"
+                self._tell(f"the log has reached its limit of {limit}: only its end will follow")
+            self._left_out += len(beyond)
+            self._tail = (self._tail + beyond)[-TAIL_BYTES:]
+
+    def close(self) -> None:
+        """Append the end of what went beyond the limit; may be repeated while room is lacking."""
+        left_out, self._left_out = self._left_out - len(self._tail), 0
+        if left_out > 0:
+            self._tell(f"{left_out} bytes of the log were left out here")
+        tail, self._tail = self._tail, b""
+        self._append(tail)
+
+    def _tell(self, notice: str) -> None:
+        start = "" if self._at_line_start else "\n"
+        self._append(f"{start}[detcloud] {notice}\n".encode())
+
+    def _append(self, content: bytes) -> None:
+        if self._lost:
+            start = b"" if self._at_line_start else b"\n"
+            notice = f"[detcloud] {self._lost} bytes of the log were lost: {self._problem}\n"
+            if not self._written(start + notice.encode()):
+                self._lost += len(content)
+                return
+            self._lost = 0
+        if content and not self._written(content):
+            self._lost += len(content)
+
+    def _written(self, content: bytes) -> bool:
+        try:
+            written = os.write(self.descriptor, content)
+            while written < len(content):
+                written += os.write(self.descriptor, content[written:])
+        except OSError as error:
+            self._problem = error.strerror or str(error)
+            return False
+        self._at_line_start = content.endswith(b"\n")
+        return True
 
 
 class Supervisor:
-    """The stages of one launch, one after the other, and the end of whatever they leave behind."""
+    """The stages of one launch, one after the other, and the end of whatever they leave behind.
 
-    def __init__(self, directory: str) -> None:
+    With `forks` the trial's process does not run its command: it leaves `run` by Begun.
+    """
+
+    def __init__(self, directory: str, *, forks: bool = False) -> None:
         self.directory = directory
+        self.forks = forks
         with open(f"{directory}/launch.json", encoding="utf-8") as file:  # noqa: PTH123
             self.launch = json.load(file)
+        self.log = Log(self.launch["log"], self.launch["log_bytes_max"])
+        self.output, self._output_end = os.pipe()
+        os.set_blocking(self.output, False)
+        self._unrecorded: dict[str, object] | None = None
         self.asked_to_kill = False
         self.killed = False
         self.kill_at: float | None = None
@@ -45,13 +135,14 @@ class Supervisor:
     def run(self) -> None:
         """Run the stages until one fails or a kill is asked for, then record how it ended."""
         self._listen()
+        os.close(os.open(f"{self.directory}/begun", os.O_WRONLY | os.O_CREAT, 0o600))
         stage, status = "", 0
         for stage, argv in self.launch["stages"]:
             if self.killed or self._kill_requested():
                 self.killed = True
                 break
             leader = self._spawn(argv)
-            self._record("process.json", {"stage": stage, **_identity(leader)})
+            self._unrecorded = {"stage": stage, **_identity(leader)}
             status = self._wait(leader)
             if stage == "hook" and self._hook_passed():
                 # The hook's shell became the trial.
@@ -60,6 +151,9 @@ class Supervisor:
             if status != 0:
                 break
         _sweep()
+        os.close(self._output_end)
+        while self._drained():
+            pass
         code = os.waitstatus_to_exitcode(status)
         ended = {
             "stage": stage,
@@ -67,7 +161,10 @@ class Supervisor:
             "signal": -code if code < 0 else None,
             "killed": self.killed,
         }
-        self._record("exit.json", ended)
+        self.log.close()
+        while not self._recorded("exit.json", ended):
+            time.sleep(RETRY_SECONDS)
+            self.log.close()
 
     def _listen(self) -> None:
         def kill_requested(*_: object) -> None:
@@ -80,28 +177,43 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)
 
     def _spawn(self, argv: list[str]) -> int:
+        supervisor = os.getpid()
         leader = os.fork()
         if leader == 0:
             try:
-                self._become(argv)
+                self._prepare(supervisor)
+                if not self.forks:
+                    os.execvpe(argv[0], argv, self.launch["environment"])
             except OSError as error:
                 os.write(2, f"{argv[0]} could not be started: {error}\n".encode())
-            finally:
                 os._exit(127)
+            raise Begun(self.launch)
         return leader
 
-    def _become(self, argv: list[str]) -> None:
-        log = os.open(self.launch["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+    def _prepare(self, supervisor: int) -> None:
+        """Make this process the trial's in all but the program."""
+        os.dup2(self._output_end, 1)
+        os.dup2(self._output_end, 2)
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(127)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        if self.asked_to_kill:
+            # It came for the trial, before the trial could hear it.
+            os.kill(os.getpid(), signal.SIGTERM)
         os.umask(0o022)
         os.chdir(self.launch["cwd"])
-        os.execvpe(argv[0], argv, self.launch["environment"])
+        if self.forks:
+            own = (self.wake, self._wake_end, self.output, self._output_end, self.log.descriptor)
+            for descriptor in own:
+                os.close(descriptor)
+        else:
+            # Python ignores these, and what is ignored stays so in the program that follows.
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
 
     def _wait(self, leader: int) -> int:
         """Reap children until the leader ends, kill the rest of its group, return its status."""
@@ -120,13 +232,28 @@ class Supervisor:
                 self._sleep()
 
     def _sleep(self) -> None:
-        """Until a child ends, a kill is asked for, or the grace of one has passed."""
+        """Until a child ends or prints, a kill is asked for, or the grace of one has passed."""
         timeout = POLL_SECONDS
+        if self._unrecorded is not None:
+            if self._recorded("process.json", self._unrecorded):
+                self._unrecorded = None
+            else:
+                timeout = RETRY_SECONDS
         if self.kill_at is not None:
-            timeout = max(0.0, self.kill_at - time.monotonic())
-        select.select([self.wake], [], [], timeout)
+            timeout = min(timeout, max(0.0, self.kill_at - time.monotonic()))
+        select.select([self.wake, self.output], [], [], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 512)
+        self._drained()
+
+    def _drained(self) -> bool:
+        """Move some of what was printed into the log; whether there was any."""
+        try:
+            content = os.read(self.output, PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        self.log.write(content)
+        return bool(content)
 
     def _pursue_kill(self, leader: int) -> None:
         """SIGTERM once, SIGKILL when its grace has passed; a later request may shorten it."""
@@ -154,21 +281,25 @@ class Supervisor:
         except (OSError, ValueError, KeyError):
             return 0.0
 
-    def _record(self, name: str, content: Mapping[str, object]) -> None:
+    def _recorded(self, name: str, content: Mapping[str, object]) -> bool:
+        """Write a record; False where there is no room for it."""
         beside = f"{self.directory}/.{name}.new"
-        with open(beside, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(content, file)
-        os.replace(beside, f"{self.directory}/{name}")  # noqa: PTH105
+        try:
+            with open(beside, "w", encoding="utf-8") as file:  # noqa: PTH123
+                json.dump(content, file)
+            os.replace(beside, f"{self.directory}/{name}")  # noqa: PTH105
+        except OSError:
+            return False
+        return True
 
 
-def main() -> None:
-    """Supervise the launch in the directory given as first argument."""
-    directory, lock = sys.argv[1], int(sys.argv[2])
+def supervise(directory: str, lock: int, *, forks: bool = False) -> None:
+    """Supervise the launch in `directory`; `lock` stays open until this process ends."""
     os.setsid()
     os.set_inheritable(lock, False)
     # Processes that daemonise become our children instead of init's, so that the sweep finds them.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    Supervisor(directory).run()
+    Supervisor(directory, forks=forks).run()
 
 
 def _identity(pid: int) -> dict[str, object]:
@@ -237,4 +368,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    supervise(sys.argv[1], int(sys.argv[2]))

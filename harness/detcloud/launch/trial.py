@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from detcloud import DetcloudError
+from detcloud.launch import ending
 from detcloud.launch.entrypoint import command, load_trial_class, names_trial_class
 from detcloud.trial_directory import ENVIRONMENT_VARIABLE, TrialDirectory, TrialSpec
 
@@ -115,4 +116,5 @@ def _fail(message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.register()
+    ending.leave(main())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detcloud.agent.parcel import ALLOCATIONS_MAX, CALL_BYTES_MAX, Parcel, pack
+from detcloud.agent.parcel import ALLOCATIONS_MAX, CALL_BYTES_MAX, Parcel, Turns, pack
 from detcloud.agent.reports import Line, parse_line
 
 
@@ -28,6 +28,9 @@ class Waiting:
 
     def log(self, bytes_max: int) -> tuple[int, str, bool]:
         return 0, self.text[:bytes_max], len(self.text) > bytes_max
+
+    def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
+        return [(start, 7), (end - 1, 9)] if end > 1 else []
 
 
 def lines(*kinds: str, filler: int = 0) -> list[Line]:
@@ -55,7 +58,7 @@ def test_the_body_is_what_the_protocol_says() -> None:
                 "line": {"kind": "completed", "filler": ""},
             }
         ],
-        "logs": [{"allocation": "4.1", "offset": 0, "text": "hé"}],
+        "logs": [{"allocation": "4.1", "offset": 0, "text": "hé", "marks": [[0, 7], [2, 9]]}],
         "more": False,
     }
     # The log's next offset counts bytes: h is one, é two.
@@ -125,3 +128,14 @@ def test_entries_can_be_limited_to_find_a_line_that_is_refused() -> None:
     assert [kind for _, _, kind in sent(parcel)] == ["a", "b"]
     assert parcel.logs == []
     assert parcel.more
+
+
+def test_among_many_that_never_stop_each_has_its_turn() -> None:
+    waiting = [Waiting(f"{n}.1", {"0": lines("metrics")}) for n in range(70)]
+    turns = Turns()
+    packed = [{allocation for allocation, _ in turns.pack(waiting).sent} for _ in range(3)]
+    # 30 of 70 a call: everybody was packed after three, and nobody twice in the first two.
+    assert packed[0].isdisjoint(packed[1])
+    assert set.union(*packed) == {source.allocation for source in waiting}
+    waiting[5].pressing = True
+    assert "5.1" in {allocation for allocation, _ in turns.pack(waiting).sent}

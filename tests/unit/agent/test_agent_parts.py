@@ -12,9 +12,9 @@ import pytest
 
 from detcloud.agent.allocation import Allocation
 from detcloud.agent.directory import AllocationDirectory, delete_tree, read_object
-from detcloud.agent.environment import configured_variables, trial_environment
+from detcloud.agent.environment import by_name, configured_variables, trial_environment
 from detcloud.agent.exits import exited_record
-from detcloud.agent.logs import decoded, log_tail, read_log
+from detcloud.agent.logs import MARKS_MAX, MARKS_SENT_MAX, LogMarks, decoded, log_tail, read_log
 from detcloud.agent.model_code import ARCHIVES_KEPT, CodeCache, CodeReference, CodeUnavailable
 from detcloud.agent.notices import FileNotices, Notice, with_notice
 from detcloud.agent.own_report import OwnReport
@@ -32,13 +32,12 @@ def directory(tmp_path: Path) -> AllocationDirectory:
 
 def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
     own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
-    spec = {"trial_seed": 2**32 + 7, "config": {}}
     gpu = Slot(1, "cuda", "GPU-b", "H100")
-    environment = trial_environment(own, spec, directory, [gpu], threads=4)
+    environment = trial_environment(own, {}, directory, [gpu], threads=4)
     assert not {"AWS_SECRET_ACCESS_KEY", "TOKEN"} & set(environment)
     assert environment["PATH"].endswith(":/bin")
     assert environment["LANG"] == "C.UTF-8"
-    assert environment["PYTHONHASHSEED"] == "7"  # (2^32 + 7) mod 2^32
+    assert environment["PYTHONHASHSEED"] == "0"
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b"
     assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "4"
 
@@ -47,8 +46,7 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
     directory: AllocationDirectory,
 ) -> None:
     variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
-    spec = {"config": {"environment": {"environment_variables": variables}}}
-    environment = trial_environment({}, spec, directory, [], threads=4)
+    environment = trial_environment({}, variables, directory, [], threads=4)
     assert environment["PYTHONPATH"].endswith(":/lib")
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == str(directory.home)
@@ -68,7 +66,7 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
 )
 def test_variables_are_read_in_every_form(variables: object, expected: dict[str, str]) -> None:
     config = {"environment": {"environment_variables": variables}}
-    assert configured_variables(config, cuda=True) == expected
+    assert by_name(configured_variables(config), cuda=True) == expected
 
 
 def test_nvidia_devices_become_slots() -> None:
@@ -283,3 +281,27 @@ def test_a_file_that_is_no_object_reads_as_nothing(tmp_path: Path) -> None:
     (tmp_path / "list").write_text(json.dumps([1]))
     assert read_object(tmp_path / "list") is None
     assert read_object(tmp_path / "missing") is None
+
+
+def test_a_log_is_marked_at_most_every_quarter_of_a_second() -> None:
+    marks = LogMarks()
+    for size, time_ms in [(0, 1000), (10, 1000), (20, 1100), (30, 1250), (30, 9000), (40, 9000)]:
+        marks.seen(size, time_ms)
+    # Bytes 0 to 19 came by 1,100, within 250 ms of the first mark; 20 to 29 and 30 to 39 later.
+    assert marks.within(0, 40) == [(0, 1000), (20, 1250), (30, 9000)]
+    assert marks.within(20, 30) == [(20, 1250)]
+    assert marks.within(25, 35) == [(20, 1250), (30, 9000)]
+    marks.taken(25)
+    assert marks.within(25, 40) == [(20, 1250), (30, 9000)]
+    assert marks.within(0, 1) == []
+
+
+def test_marks_that_nobody_takes_become_fewer() -> None:
+    marks = LogMarks()
+    for n in range(3 * MARKS_MAX):
+        marks.seen(n + 1, 250 * n)
+    found = marks.within(0, 3 * MARKS_MAX)
+    assert found[0] == (0, 0)
+    assert MARKS_SENT_MAX // 4 < len(found) <= MARKS_SENT_MAX
+    # A mark still holds the time of its own byte.
+    assert all(time_ms == 250 * offset for offset, time_ms in found)

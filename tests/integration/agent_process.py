@@ -1,0 +1,82 @@
+"""An agent as a process, the programs that stand in for trials, and what tests ask of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.integration.agent_cluster import JOIN_TOKEN
+
+HARNESS = Path(__file__).parents[2] / "harness"
+PRELUDE = """
+import json, os, signal, subprocess, sys, time
+home = os.environ["DETCLOUD_TRIAL_DIR"]
+out = os.open(f"{home}/out/report-0.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def report(kind, **fields):
+    line = json.dumps({"kind": kind, "time_ms": time.time_ns() // 10**6, **fields}) + "\\n"
+    os.write(out, line.encode())
+def directives():
+    with open(f"{home}/in/directives.json") as file:
+        return json.load(file)
+"""
+LEAVE = 'report("exit", reason="completed", directive_revision=directives()["revision"])\n'
+OBEY = """
+while not directives().get("preempt"):
+    time.sleep(0.01)
+report("exit", reason="preempted", directive_revision=directives()["revision"])
+"""
+
+
+class AgentProcess:
+    """Starts and ends agents in one work directory."""
+
+    def __init__(self, work: Path, url: str) -> None:
+        self.work = work
+        self.url = url
+        self.token_file = work.parent / "token"
+        self.token_file.write_text(JOIN_TOKEN)
+        self.errors = work.parent / "agent.err"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "detcloud.agent", "--url", self.url]
+        command += ["--token-file", str(self.token_file), "--name", "node", "--pool", "default"]
+        command += ["--work-dir", str(self.work), "--slots", "2", *options]
+        environment = {**os.environ, "PYTHONPATH": str(HARNESS), "AGENT_SECRET": "do-not-pass"}
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(command, env=environment, stderr=errors)
+        return self.process
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        for path in self.work.glob("allocations/*/agent/process.json"):
+            exited = path.with_name("exit.json")
+            if not exited.exists():
+                with contextlib.suppress(ProcessLookupError):
+                    # A supervisor that is told to ends its trial and all that descends from it.
+                    os.kill(json.loads(path.read_bytes())["supervisor"], signal.SIGTERM)
+                    until(exited.exists, seconds=5.0)
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.agent_cluster import FakeCluster
+from tests.integration.agent_process import AgentProcess
+from tests.integration.trial_node import opened
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
+    started = AgentProcess(tmp_path / "work", cluster.url)
+    yield started
+    started.end()
+
+
+@pytest.fixture(autouse=True)
+def _trials_ended() -> Iterator[None]:
+    """No trial outlives its test."""
+    yield
+    while opened:
+        opened.pop().close()

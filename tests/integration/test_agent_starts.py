@@ -1,0 +1,164 @@
+"""The agent as a process: what it makes of a configuration, and of the template it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.agent_cluster import FakeCluster
+from tests.integration.agent_process import AgentProcess, alive, until
+
+pytestmark = pytest.mark.end_to_end
+
+# Reports by itself, as a trial whose module leaves while it is imported.
+LEAVES = """
+import os, sys, time
+print(open("/proc/self/cmdline").read().split("\\0")[2], flush=True)
+time.sleep(float(os.environ.get("STAY", 0)))
+sys.exit(0)
+"""
+
+
+def assign(cluster: FakeCluster, name: str, program: str = LEAVES, **spec: Any) -> None:
+    """A trial of a class, which may be forked."""
+    base = {"version": 1, "entrypoint": "model_def:Trial", "epoch": 1, "config": {}}
+    cluster.assign_files(name, {"model_def.py": program}, **{**base, **spec})
+
+
+def templates(agent: AgentProcess) -> list[int]:
+    """The processes whose working directory is the agent's folder for its template."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if entry.readlink() == agent.work / "template":
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def stay(seconds: float) -> dict[str, Any]:
+    return {"environment": {"environment_variables": [f"STAY={seconds}"]}}
+
+
+def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    assign(cluster, "4.1", config=stay(2.0))
+    first = agent.start()
+    until(lambda: b"launch.template" in cluster.log.get("4.1", b""), seconds=40)
+    process = json.loads((agent.work / "allocations/4.1/agent/process.json").read_bytes())
+    first.kill()
+    first.wait()
+    # The supervisor was forked in the same folder and stays.
+    until(lambda: templates(agent) == [process["supervisor"]])
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert (cluster.exited("4.1") or {})["code"] == 0
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
+    until(lambda: not alive(process["supervisor"]))
+
+
+def test_a_stopped_agent_leaves_no_template_behind(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    assign(cluster, "4.1")
+    process = agent.start()
+    until(lambda: cluster.exited("4.1"), seconds=40)
+    assert cluster.log["4.1"] == b"detcloud.launch.template\n"
+    until(lambda: len(templates(agent)) == 1)
+    (template,) = templates(agent)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 0
+    assert not alive(template)
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_fast_starts_can_be_switched_off(
+    agent: AgentProcess, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    assign(cluster, "4.1")
+    if how == "variable":
+        monkeypatch.setenv("DETCLOUD_PLAIN_STARTS", "1")
+    agent.start(*(["--plain-starts"] if how == "option" else []))
+    until(lambda: cluster.exited("4.1"), seconds=30)
+    assert cluster.log["4.1"] == b"detcloud.launch.trial\n"
+    assert not (agent.work / "template").exists()
+
+
+def test_the_log_begins_with_what_was_not_used_once_a_run(
+    agent: AgentProcess, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "rows").write_text("1 2 3")
+    config = {
+        "environment": {
+            "image": {"cpu": "org/image:1", "cuda": None, "rocm": None},
+            "environment_variables": {"cpu": ["COLOUR=blue", "HOME=/root"], "cuda": []},
+        },
+        "bind_mounts": [
+            {"host_path": str(data), "container_path": "data/set", "read_only": True},
+            {"host_path": str(data), "container_path": "/mnt/data"},
+        ],
+    }
+    program = """
+import os, sys
+print(open("data/set/rows").read(), os.environ["COLOUR"], os.environ["HOME"] != "/root", flush=True)
+sys.exit(0)
+"""
+    assign(cluster, "4.1", program, config=config)
+    agent.start("--plain-starts")
+    until(lambda: cluster.exited("4.1"))
+    reason = "this agent runs trials as processes"
+    assert cluster.log["4.1"].decode().splitlines() == [
+        f"[detcloud] image org/image:1 is not used: {reason}",
+        f"[detcloud] bind mount data/set: read_only cannot be enforced: {reason}",
+        f"[detcloud] bind mount /mnt/data is not made: {reason}; use the host's path {data}, or a "
+        "relative container_path",
+        "[detcloud] environment variable HOME: the runtime's value is used instead",
+        "1 2 3 blue True",
+    ]
+    # Deleting the trial's directory does not follow the link.
+    cluster.change("4.1", state="forget")
+    until(lambda: not (agent.work / "allocations/4.1").exists())
+    until(lambda: not os.listdir(agent.work / "trash"))  # noqa: PTH208
+    assert (data / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "container", "message"),
+    [
+        ("/no/such/folder", "data", "host_path /no/such/folder does not exist"),
+        ("/tmp", "model_def.py", "'model_def.py' is taken"),
+        ("/tmp", "../data", "'../data' is not inside the working directory"),
+    ],
+)
+def test_a_mount_that_cannot_be_fails_the_start_clearly(
+    agent: AgentProcess, cluster: FakeCluster, host: str, container: str, message: str
+) -> None:
+    mount = {"host_path": host, "container_path": container}
+    assign(cluster, "4.1", config={"bind_mounts": [mount]})
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    found = cluster.exited("4.1")
+    assert found is not None
+    assert found["reason"] == "start_failed"
+    assert found["message"].startswith("the trial could not be started: bind mount: ")
+    assert message in found["message"]
+
+
+def test_a_startup_hook_sees_the_configured_variables(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    files = {"model_def.py": "raise SystemExit(0)", "startup-hook.sh": "echo $COLOUR\n"}
+    config = {"environment": {"environment_variables": {"cpu": ["COLOUR=blue"], "cuda": []}}}
+    cluster.assign_files("4.1", files, version=1, entrypoint="model_def:Trial", config=config)
+    agent.start()
+    until(lambda: cluster.exited("4.1"))
+    assert cluster.log["4.1"] == b"blue\n"

@@ -1,0 +1,395 @@
+"""Trials forked from a process with torch imported: equal to plain ones, whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation import Allocation
+from detcloud.agent.environment import shared_environment
+from detcloud.agent.runtime import supervisor_gone
+from detcloud.agent.slots import cpu_slots, threads_per_slot
+from detcloud.agent.template import Template
+from tests.end_to_end.outcome import weights_digest
+from tests.integration.agent_process import alive, until
+from tests.integration.trial_node import TrialNode, command, exited, opened, printed, reported
+
+pytestmark = pytest.mark.end_to_end
+
+NOISY = (Path(__file__).parents[1] / "unit/pytorch/noisy_trial.py").read_text()
+THREADS = threads_per_slot(cpu_slots(1))
+
+# Counts its runs in a file of the host, so that nothing runs twice unseen.
+COUNTED = """
+import os, sys, time
+os.write(os.open(RUNS, os.O_WRONLY | os.O_APPEND | os.O_CREAT), b"run\\n")
+print(open("/proc/self/cmdline").read().split("\\0")[2], flush=True)
+time.sleep(STAY)
+sys.exit(0)
+"""
+# What a program can see of the process and the interpreter that it runs in.
+SEEN = """
+import faulthandler, gc, json, locale, logging, multiprocessing, os, resource, signal, site, sys
+import tempfile, threading, warnings
+import numpy, torch
+from detcloud import pytorch
+# As every trial does sooner or later: these load more of torch, which filters warnings.
+torch.use_deterministic_algorithms(False)
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+main = sys.modules["__main__"]
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+seen = {
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": list(sys.flags),
+    "main": [main.__name__, main.__spec__.name, main.__file__, main.__package__],
+    "main has": sorted(vars(main)), "prefix": sys.prefix, "executable": sys.executable,
+    "environ": dict(os.environ), "cwd": os.getcwd(), "umask": os.umask(0o022),
+    "descriptors": sorted(os.listdir("/proc/self/fd"))[:3],
+    "streams": [[s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), s.fileno()]
+                for s in (sys.stdout, sys.stderr)],
+    "stdin": os.readlink("/proc/self/fd/0"),
+    "signals": {n: repr(signal.getsignal(n)).split(" at ")[0] for n in range(1, 32)},
+    "masks": {name: status[name] for name in ("SigBlk", "SigIgn", "SigCgt", "NoNewPrivs")},
+    "wakeup": signal.set_wakeup_fd(-1), "limits": [resource.getrlimit(n) for n in range(16)],
+    "leads": [os.getpid() == os.getpgrp() == os.getsid(0)], "nice": os.nice(0),
+    "hashes": [hash("a string"), list({"some", "names", "in", "a", "set"})],
+    "home": [os.path.expanduser("~"), site.getusersitepackages(), tempfile.gettempdir()],
+    "threads": [threading.active_count(), threading.current_thread() is threading.main_thread(),
+                torch.get_num_threads(), torch.get_num_interop_threads()],
+    "collector": [gc.isenabled(), gc.get_threshold(), gc.get_debug()],
+    "recursion": [sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace()],
+    "warnings": sorted(map(repr, warnings.filters)), "faults": faulthandler.is_enabled(),
+    "logging": [logging.root.level, len(logging.root.handlers), logging.raiseExceptions],
+    "processes": [multiprocessing.get_start_method(), multiprocessing.current_process().name,
+                  multiprocessing.parent_process(), multiprocessing.active_children()],
+    "locale": locale.setlocale(locale.LC_ALL), "usage": resource.getrusage(-1).ru_maxrss,
+    "torch": [torch.is_grad_enabled(), str(torch.get_default_dtype()),
+              torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled(),
+              torch.backends.mkldnn.enabled, torch.cuda.is_available()],
+    "cwd entries": sorted(os.listdir()),
+}
+import random, uuid
+entropy = [random.random(), float(numpy.random.random()), float(torch.rand(1)),
+           torch.initial_seed(), uuid.uuid4().hex, multiprocessing.current_process().authkey.hex(),
+           os.urandom(4).hex()]
+print(json.dumps([seen, entropy, open("/proc/self/cmdline").read()]), flush=True)
+sys.exit(0)
+"""
+# Ends as untidily as programs do.
+UNTIDY = """
+import atexit, gzip, os, sys, threading, time
+atexit.register(lambda: print("atexit", flush=True))
+unflushed = open("unflushed.txt", "w")
+unflushed.write("all of it")
+packed = gzip.open("packed.gz", "wt")
+packed.write("all of it too")
+threading.Thread(target=lambda: (time.sleep(0.3), print("thread", flush=True))).start()
+blocked = os.fdopen(os.pipe()[0], "rb")
+threading.Thread(target=blocked.read, daemon=True).start()
+sys.stdout.write("no newline")
+sys.exit(3)
+"""
+WORKERS = """
+import multiprocessing, sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from detcloud import pytorch
+def double(x): return 2 * x
+def batches(context):
+    data = TensorDataset(torch.arange(8))
+    loader = DataLoader(data, batch_size=4, num_workers=2, multiprocessing_context=context)
+    return [batch[0].tolist() for batch in loader]
+class Trial(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        print(batches("fork"))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(double, [1, 2]))
+        big = torch.ones(600, 600)
+        print(float((big @ big).sum()))
+        sys.exit(0)
+    def build_training_data_loader(self): pass
+    def build_validation_data_loader(self): pass
+    def train_batch(self, batch, epoch_idx, batch_idx): pass
+    def evaluate_batch(self, batch): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    """One for the tests that do it no harm."""
+    made = make_template(tmp_path_factory.mktemp("template"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own_template(tmp_path: Path) -> Iterator[Template]:
+    """One for a test that harms it."""
+    made = make_template(tmp_path / "template")
+    yield made
+    made.close()
+
+
+def make_template(folder: Path, **options: Any) -> Template:
+    environment = shared_environment(os.environ, THREADS)
+    return Template(folder, environment, said.append, **options)
+
+
+said: list[str] = []
+
+
+def counted(folder: Path, stay_seconds: float = 0.0) -> dict[str, str]:
+    program = COUNTED.replace("RUNS", repr(str(folder / "runs")))
+    return {"model_def.py": program.replace("STAY", str(stay_seconds))}
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "runs").read_text().splitlines())
+
+
+def began_in(allocation: Allocation) -> str:
+    """The module that its process began with."""
+    return printed(allocation).split()[0]
+
+
+def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, template: Template) -> None:
+    variables = ["COLOUR=blue", "PATH=/opt/bin:/usr/bin:/bin"]
+    config = {"environment": {"environment_variables": variables}}
+    found: list[Any] = []
+    for used in (None, template, template):
+        node = TrialNode(tmp_path / f"node{len(found)}", used)
+        allocation = node.run("4.1", {"model_def.py": SEEN}, config=config)
+        text = printed(allocation).replace(str(node.folder), "NODE")
+        assert text.startswith("[{"), text
+        found.append(json.loads(text))
+    (plain, plain_drawn, plain_command), (forked, drawn, forked_command), (_, again, _) = found
+    assert "launch.trial" in plain_command
+    assert "launch.template" in forked_command
+    assert {k: (v, plain[k]) for k, v in forked.items() if v != plain[k]} == {}
+    assert forked["environ"]["COLOUR"] == "blue"
+    # No number is drawn twice.
+    assert len({*map(str, plain_drawn), *map(str, drawn), *map(str, again)}) == 3 * len(drawn)
+
+
+def test_a_forked_trial_comes_to_the_same_weights_bit_by_bit(
+    tmp_path: Path, template: Template
+) -> None:
+    outcomes = []
+    for name, used in (("plain", None), ("forked", template)):
+        node = TrialNode(tmp_path / name, used)
+        files = {"model_def.py": NOISY}
+        spec = {"entrypoint": "model_def:NoisyTrial", "scheduling_unit": 2, "metric": "loss"}
+        allocation = node.run("4.1", files, **spec)
+        assert exited(allocation)["reason"] == "completed", printed(allocation)
+        metrics = [line["metrics"] for line in reported(allocation) if line["kind"] == "metrics"]
+        (manifest,) = (tmp_path / name / "store").rglob("manifest.json")
+        outcomes.append((metrics, weights_digest(manifest.parent)))
+    assert outcomes[0][0]
+    assert outcomes[0] == outcomes[1]
+
+
+def test_workers_pools_and_products_work_in_a_forked_trial(template: Template) -> None:
+    # Worker processes share tensors through sockets, whose paths may not be longer than 107 bytes.
+    with TemporaryDirectory() as folder:
+        node = TrialNode(Path(folder), template)
+        allocation = node.run("4.1", {"model_def.py": WORKERS})
+        # Every one of 600 x 600 entries is a sum of 600 ones.
+        expected = ["[[0, 1, 2, 3], [4, 5, 6, 7]]", "[2, 4]", "216000000.0"]
+        assert printed(allocation).splitlines() == expected
+        opened.clear()
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_trials_last_words_are_heard_however_untidily_it_ends(
+    tmp_path: Path, template: Template, forked: bool
+) -> None:
+    import gzip
+
+    node = TrialNode(tmp_path, template if forked else None)
+    allocation = node.run("4.1", {"model_def.py": UNTIDY})
+    code = allocation.directory.code
+    assert printed(allocation) == "no newlinethread\natexit\n"
+    assert exited(allocation)["code"] == 3
+    assert (code / "unflushed.txt").read_text() == "all of it"
+    assert gzip.decompress((code / "packed.gz").read_bytes()) == b"all of it too"
+
+
+@pytest.mark.parametrize(
+    ("files", "variable"),
+    [
+        ({}, "OMP_NUM_THREADS=3"),
+        ({}, "PYTHONHASHSEED=9"),
+        ({"typing_extensions.py": "import detcloud"}, "A=1"),
+        ({"torch/__init__.py": ""}, "A=1"),
+        ({"startup-hook.sh": "export A=2"}, "A=1"),
+    ],
+)
+def test_what_would_tell_the_difference_starts_plainly(
+    tmp_path: Path, template: Template, files: dict[str, str], variable: str
+) -> None:
+    config = {"environment": {"environment_variables": [variable]}}
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", counted(tmp_path) | files, config=config)
+    assert began_in(allocation) == "detcloud.launch.trial"
+    assert runs(tmp_path) == 1
+
+
+def test_a_forked_trial_outlives_its_template_and_the_next_has_a_new_one(
+    tmp_path: Path, own_template: Template
+) -> None:
+    node = TrialNode(tmp_path, own_template)
+    allocation = node.begin("4.1", counted(tmp_path, stay_seconds=0.5))
+    node.look(allocation, (tmp_path / "runs").exists)
+    first = own_template.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    node.look(allocation)
+    assert (exited(allocation)["code"], began_in(allocation)) == (0, "detcloud.launch.template")
+    second = node.run("5.1", counted(tmp_path))
+    assert began_in(second) == "detcloud.launch.template"
+    assert own_template.pid not in (None, first)
+    assert runs(tmp_path) == 2
+
+
+def test_a_killed_supervisor_takes_its_forked_trial_along(
+    tmp_path: Path, template: Template
+) -> None:
+    node = TrialNode(tmp_path, template)
+    allocation = node.begin("4.1", counted(tmp_path, stay_seconds=60))
+    process = allocation.directory.agent / "process.json"
+    node.look(allocation, lambda: process.exists() and (tmp_path / "runs").exists())
+    found = json.loads(process.read_bytes())
+    assert "template" in command(found["pid"])
+    os.kill(found["supervisor"], signal.SIGKILL)
+    node.look(allocation)
+    assert exited(allocation)["reason"] == "lost"
+    until(lambda: not alive(found["pid"]))
+
+
+def test_a_forked_trial_hears_a_kill_and_all_it_began_is_swept(
+    tmp_path: Path, template: Template
+) -> None:
+    program = """
+import os, signal, subprocess, sys, time
+def leave(*_):
+    os.write(1, b"asked\\n")
+signal.signal(signal.SIGTERM, leave)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(1, b"daemon %d\\n" % os.getpid())
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.begin("4.1", {"model_def.py": program})
+    node.look(allocation, lambda: "daemon" in printed(allocation).split())
+    allocation.kill(300)
+    node.look(allocation)
+    found = exited(allocation)
+    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+    words = printed(allocation).split()
+    assert "asked" in words
+    assert not alive(int(words[words.index("daemon") + 1]))
+    until(lambda: supervisor_gone(allocation.directory.agent))
+
+
+def test_a_template_that_hangs_is_given_up_and_nothing_runs_twice(
+    tmp_path: Path, own_template: Template
+) -> None:
+    node = TrialNode(tmp_path, own_template)
+    own_template.warm()
+    assert own_template.pid is not None
+    os.kill(own_template.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    allocation = node.run("4.1", counted(tmp_path))
+    assert began_in(allocation) == "detcloud.launch.trial"
+    assert runs(tmp_path) == 1
+    # The bound is 2 s, and the plain start comes after it.
+    assert time.monotonic() - began < 10
+    assert own_template.pid is None
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("exit 3", "the template ended"),
+        ("echo no such module >&2; exit 1", "no such module"),
+        ("printf nonsense >&\"$3\"; sleep 60", "answered with b'nonsense'"),
+        ("printf '{}' >&\"$3\"; sleep 60", "did not say that it is ready"),
+        ("printf '{\"modules\": []}' >&\"$3\"; cat <&\"$3\" >&2", "timed out"),
+        ("printf '{\"modules\": []}' >&\"$3\"; printf '{\"supervisor\": true}' >&\"$3\"; sleep 60",
+         "answered with True"),
+    ],
+)  # fmt: skip
+def test_a_template_that_is_none_is_said_once_and_trials_start_plainly(
+    tmp_path: Path, program: str, reason: str
+) -> None:
+    # A descriptor of three digits needs a shell that knows them.
+    script = f"exec bash -c '{program.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' \"$@\""
+    said.clear()
+    template = make_template(tmp_path / "template", command=f'set -- "$0" "$@"; {script}')
+    try:
+        node = TrialNode(tmp_path, template)
+        for name in ("4.1", "5.1"):
+            assert began_in(node.run(name, counted(tmp_path))) == "detcloud.launch.trial"
+    finally:
+        template.close()
+    assert runs(tmp_path) == 2
+    assert len(said) == 1, said
+    assert reason in said[0]
+
+
+def test_templates_killed_at_any_moment_lose_no_trial_and_repeat_none(
+    tmp_path: Path, own_template: Template
+) -> None:
+    node = TrialNode(tmp_path, own_template)
+    for number in range(4):
+        node.run(f"{number}.1", counted(tmp_path))
+        victim = own_template.pid
+        assert victim is not None
+        allocation = node.begin(f"{number}.2", counted(tmp_path))
+        # A start takes about 40 ms: the kill falls before, into and after it.
+        time.sleep(number * 0.015)
+        os.kill(victim, signal.SIGKILL)
+        node.look(allocation)
+        assert exited(allocation)["code"] == 0, exited(allocation)
+        assert runs(tmp_path) == 2 * number + 2
+
+
+def test_an_idle_template_ends_and_comes_back(tmp_path: Path) -> None:
+    template = make_template(tmp_path / "template", idle_seconds_max=0.2)
+    try:
+        node = TrialNode(tmp_path, template)
+        assert began_in(node.run("4.1", counted(tmp_path))) == "detcloud.launch.template"
+        idle = template.pid
+        assert idle is not None
+        time.sleep(0.3)
+        node.node.tend()
+        assert template.pid is None
+        assert not alive(idle)
+        assert began_in(node.run("5.1", counted(tmp_path))) == "detcloud.launch.template"
+    finally:
+        template.close()
+
+
+def test_a_template_is_closed_at_once_also_while_it_begins(tmp_path: Path) -> None:
+    said.clear()
+    template = make_template(tmp_path / "template", command="sleep 60")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(template.warm)
+        until(lambda: template.pid)
+        began = time.monotonic()
+        template.close()
+        waiting.result()
+    assert time.monotonic() - began < 5
+    assert (template.pid, said) == (None, [])

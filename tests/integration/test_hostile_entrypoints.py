@@ -1,0 +1,200 @@
+"""Entrypoints that do what programs should not: the trial ends clearly and nothing else suffers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detcloud.agent.environment import shared_environment
+from detcloud.agent.slots import cpu_slots, threads_per_slot
+from detcloud.agent.template import Template
+from tests.integration.agent_process import alive, until
+from tests.integration.trial_node import TrialNode, exited, printed, reported
+
+pytestmark = pytest.mark.end_to_end
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=["plain", "forked"])
+def template(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Template | None]:
+    """Every test runs with both kinds of starts."""
+    if request.param == "plain":
+        yield None
+        return
+    environment = shared_environment(os.environ, threads_per_slot(cpu_slots(1)))
+    made = Template(tmp_path_factory.mktemp("template"), environment, print)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "program", "message"),
+    [
+        ("no_such_module:Trial", "", "there is no module 'no_such_module'"),
+        ("model_def:NoSuch", "", "model_def has no 'NoSuch'"),
+        ("model_def:Trial", "Trial = 3", "is a int that is no detcloud.pytorch.PyTorchTrial"),
+        ("model_def:Trial", "raise ValueError('a fish')", "ValueError: a fish"),
+        ("model_def:Trial", "def broken(:", "SyntaxError"),
+        ("model_def:Trial", "import os; os._exit(7)", "ended with exit code 7"),
+        ("model_def:Trial", "import os; os._exit(0)", "exit code 0 and reported no exit"),
+        ("model_def:Trial", "import os; os.abort()", "was ended by SIGABRT"),
+        ("model_def:Trial", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("model_def:Trial", "raise SystemExit(3)", "SystemExit: 3"),
+        ("model_def:Trial", "def f(): f()\nf()", "RecursionError"),
+        ("model_def:Trial", "import no_such_package", "No module named 'no_such_package'"),
+        ("no such command", "", "ended with exit code 127"),
+        (["/no/such/command"], "", "cannot be started: [Errno 2]"),
+        ("", "", "runs nothing"),
+    ],
+)
+def test_an_entrypoint_that_fails_is_an_error_that_says_so(
+    tmp_path: Path, template: Template | None, entrypoint: object, program: str, message: str
+) -> None:
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", {"model_def.py": program}, entrypoint=entrypoint)
+    found = exited(allocation)
+    assert found["reason"] == "errored"
+    assert message in found["message"]
+
+
+def test_a_trial_that_hangs_and_hears_nothing_is_killed(
+    tmp_path: Path, template: Template | None
+) -> None:
+    program = """
+import signal, os
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+os.write(1, b"ready\\n")
+while True:
+    pass
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.begin("4.1", {"model_def.py": program})
+    node.look(allocation, lambda: printed(allocation) == "ready\n")
+    allocation.kill(100)
+    node.look(allocation)
+    found = exited(allocation)
+    assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
+
+
+def test_a_flood_of_output_is_cut_and_its_end_is_kept(
+    tmp_path: Path, template: Template | None
+) -> None:
+    # 64 MiB of lines against a limit of 1 MiB.
+    program = """
+import os, sys
+line = b"x" * 1023 + b"\\n"
+block = 64 * line
+for _ in range(1024):
+    left = memoryview(block)
+    while left:
+        left = left[os.write(1, left):]
+os.write(2, b"the last words\\n")
+sys.exit(3)
+"""
+    node = TrialNode(tmp_path, template, log_bytes_max=MIB)
+    allocation = node.run("4.1", {"model_def.py": program})
+    log = allocation.directory.log.read_bytes()
+    notice = b"[detcloud] the log has reached its limit of 1 MiB: only its end will follow\n"
+    # The limit, the last 64 KiB and two notices.
+    assert MIB + (64 << 10) < len(log) < MIB + (64 << 10) + 400
+    assert log[MIB : MIB + len(notice)] == notice
+    # 64 MiB and the 15 bytes of the last words, less the limit and the end that is kept.
+    left_out = 64 * MIB + 15 - MIB - (64 << 10)
+    assert b"[detcloud] %d bytes of the log were left out here\n" % left_out in log
+    assert log.endswith(b"the last words\n")
+    assert (exited(allocation)["code"], exited(allocation)["reason"]) == (3, "errored")
+
+
+def test_daemons_that_a_trial_leaves_are_ended_with_it(
+    tmp_path: Path, template: Template | None
+) -> None:
+    program = """
+import os, signal, sys, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            os.write(1, b"%d\\n" % os.getpid())
+            os.closerange(0, 3)
+            time.sleep(600)
+        os._exit(0)
+time.sleep(0.3)
+sys.exit(0)
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", {"model_def.py": program})
+    daemons = [int(line) for line in printed(allocation).split()]
+    assert len(daemons) == 3
+    until(lambda: not any(map(alive, daemons)))
+
+
+def test_a_trial_with_closed_output_goes_on(tmp_path: Path, template: Template | None) -> None:
+    program = """
+import os, pathlib, sys
+os.write(1, b"before\\n")
+os.close(1)
+try:
+    print("nobody hears", flush=True)
+except OSError as error:
+    pathlib.Path("heard").write_text(str(error.errno))
+os.close(2)
+sys.exit(0)
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", {"model_def.py": program})
+    assert printed(allocation) == "before\n"
+    # EBADF
+    assert (allocation.directory.code / "heard").read_text() == "9"
+    assert exited(allocation)["code"] == 0
+
+
+def test_a_trial_that_destroys_its_own_files_is_still_recorded(
+    tmp_path: Path, template: Template | None
+) -> None:
+    program = """
+import os, pathlib, shutil
+home = pathlib.Path(os.environ["DETCLOUD_TRIAL_DIR"])
+for name in ("in", "out", "code", "home"):
+    shutil.rmtree(home / name)
+os._exit(5)
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", {"model_def.py": program})
+    assert (exited(allocation)["code"], exited(allocation)["reason"]) == (5, "errored")
+    assert reported(allocation) == []
+
+
+def test_a_trial_under_a_limit_on_files_ends_with_an_error_and_a_record(
+    tmp_path: Path, template: Template | None
+) -> None:
+    program = """
+import pathlib, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+pathlib.Path("big").write_bytes(bytes(8192))
+"""
+    node = TrialNode(tmp_path, template)
+    allocation = node.run("4.1", {"model_def.py": program})
+    assert "File too large" in exited(allocation)["message"]
+    assert (allocation.directory.code / "big").stat().st_size == 4096
+
+
+def test_a_start_and_an_end_at_one_moment_are_both_seen(
+    tmp_path: Path, template: Template | None
+) -> None:
+    node = TrialNode(tmp_path, template)
+    began = time.monotonic()
+    allocation = node.begin("4.1", {"model_def.py": "import os; os._exit(0)"})
+    allocation.kill(0)
+    node.look(allocation)
+    assert exited(allocation)["reason"] in ("killed", "errored")
+    assert time.monotonic() - began < 30

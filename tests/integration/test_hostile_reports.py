@@ -1,0 +1,186 @@
+"""What real trial processes may leave in out/: the agent passes on what is sound and survives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.agent_cluster import FakeCluster
+from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
+
+pytestmark = pytest.mark.end_to_end
+
+FINE = 'report("progress", value=0.5)\n'
+
+
+def warnings(cluster: FakeCluster, allocation: str = "4.1") -> list[str]:
+    lines = cluster.lines(allocation)
+    return [line["message"] for line in lines if line["kind"] == "agent_warning"]
+
+
+def ran(agent: AgentProcess, cluster: FakeCluster, program: str) -> dict[str, Any]:
+    """How a trial with this program ended, and that a neighbour was not bothered."""
+    cluster.assign("4.1", PRELUDE + program)
+    cluster.assign("5.1", PRELUDE + FINE + LEAVE)
+    process = agent.start()
+    until(lambda: cluster.exited("4.1") and cluster.exited("5.1"), seconds=30)
+    assert process.poll() is None
+    assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
+    found = cluster.exited("4.1")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("replacement", "why"),
+    [
+        ("os.symlink('/etc/passwd', path)", "a link"),
+        ("os.symlink(f'{home}/in/spec.json', path)", "a link to what is its own"),
+        ("os.symlink('/dev/zero', path)", "a link to a device"),
+        ("os.mkfifo(path)", "a pipe, which nobody writes"),
+        ("os.mkdir(path)", "a directory"),
+        ("os.link(f'{home}/agent/report-agent.jsonl', path)", "another's file"),
+        ("import socket; socket.socket(socket.AF_UNIX).bind(path[-100:])", "a socket"),
+    ],
+)
+def test_what_is_no_plain_file_is_not_read(
+    agent: AgentProcess, cluster: FakeCluster, replacement: str, why: str
+) -> None:
+    program = f"""
+os.remove(f"{{home}}/out/report-0.jsonl")
+os.chdir(f"{{home}}/out")
+path = "report-0.jsonl"
+{replacement}
+"""
+    assert ran(agent, cluster, program)["reason"] == "errored", why
+    assert cluster.lines("4.1") == []
+
+
+@pytest.mark.parametrize("target", ["/etc", "../in", "/dev", "nowhere"])
+def test_an_out_directory_that_became_a_link_is_not_followed(
+    agent: AgentProcess, cluster: FakeCluster, target: str
+) -> None:
+    program = f"""
+import shutil
+shutil.rmtree(f"{{home}}/out")
+os.symlink({target!r}, f"{{home}}/out")
+"""
+    assert ran(agent, cluster, program)["reason"] == "errored"
+    assert cluster.lines("4.1") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is no JSON value"),
+        ("""b'{"kind": "metrics", "metrics": {"loss": -Infinity}}'""", "-Infinity is no JSON"),
+        ("""b'{"kind": "progress", "value": '""", "it is not JSON"),
+        ("bytes([255, 254, 0])", "it is not JSON"),
+        ("""b'"a string"'""", "it is not a JSON object"),
+        ("b'[]'", "it is not a JSON object"),
+        ("b'[' * 100_000", "it is not JSON"),
+        ("""b'{"a":' * 30_000 + b'1' + b'}' * 30_000""", "it is not JSON"),
+        ("""b'{"a": ' + b'9' * 10_000 + b'}'""", "it is not JSON"),
+        ("""b'{"a": "' + b'x' * 300_000 + b'"}'""", "the limit is 262144"),
+        ("b'x' * 5_000_000", "a line of 5000000 bytes was skipped"),
+    ],
+)
+def test_a_line_that_is_no_report_becomes_a_warning_in_its_place(
+    agent: AgentProcess, cluster: FakeCluster, line: str, told: str
+) -> None:
+    program = f"""
+rest = {line} + b"\\n"
+while rest:
+    rest = rest[os.write(out, rest):]
+"""
+    assert ran(agent, cluster, FINE + program + FINE + LEAVE)["reason"] == "completed"
+    kinds = [line["kind"] for line in cluster.lines("4.1")]
+    assert kinds == ["progress", "agent_warning", "progress", "exit"]
+    assert told in warnings(cluster)[0]
+    # Nothing of a hostile line's size travels on.
+    assert len(warnings(cluster)[0]) < 500
+
+
+@pytest.mark.parametrize(
+    "value", ["1e999", '"a fish"', "null", "true", "[[[[]]]]", "-0.0", '"\\ud83d"', "1" * 4000]
+)
+def test_a_sound_line_with_an_odd_value_is_passed_on_as_it_was_written(
+    agent: AgentProcess, cluster: FakeCluster, value: str
+) -> None:
+    line = f'{{"kind": "metrics", "group": "training", "metrics": {{"loss": {value}}}}}'
+    program = f"os.write(out, {line.encode()!r} + b'\\n')\n"
+    assert ran(agent, cluster, program + LEAVE)["reason"] == "completed"
+    assert cluster.lines("4.1")[0]["metrics"] == {"loss": json.loads(value)}
+
+
+def test_half_a_line_waits_for_its_rest_and_is_left_out_without_one(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = """
+os.write(out, b'{"kind": "progress", "va')
+time.sleep(0.3)
+os.write(out, b'lue": 0.25}\\n')
+report("exit", reason="completed", directive_revision=1)
+os.write(out, b'{"kind": "progress"')
+"""
+    assert ran(agent, cluster, program)["reason"] == "completed"
+    assert [line["kind"] for line in cluster.lines("4.1")] == ["progress", "exit"]
+    assert cluster.lines("4.1")[0]["value"] == 0.25
+
+
+def test_a_flood_of_lines_arrives_whole_in_order_and_slowly(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    # 7,000 lines: 5,000 are allowed at once, the rest at 1,000 a second.
+    program = """
+block = b"".join(b'{"kind": "progress", "value": %d}\\n' % n for n in range(7000))
+os.write(out, block)
+"""
+    assert ran(agent, cluster, program + LEAVE)["reason"] == "completed"
+    values = [line["value"] for line in cluster.lines("4.1") if line["kind"] == "progress"]
+    assert values == list(range(7000))
+    at = [received.at for received in cluster.reports if received.allocation == "4.1"]
+    assert max(at) - min(at) > 0.5
+
+
+def test_names_that_are_no_ranks_and_too_many_files_are_not_read(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    program = """
+for name in ("agent", "00", "-1", "1.jsonl", "x" * 200, "99999999"):
+    open(f"{home}/out/report-{name}.jsonl", "w").write('{"kind": "exited", "code": 0}\\n')
+for n in range(1, 200):
+    open(f"{home}/out/report-{n}.jsonl", "w").write('{"kind": "progress", "value": 1}\\n')
+"""
+    assert ran(agent, cluster, program + LEAVE)["reason"] == "completed"
+    writers = {received.writer for received in cluster.reports if received.allocation == "4.1"}
+    assert writers - {"agent"} == {str(n) for n in range(64)}
+    assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
+
+
+def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    import hashlib
+
+    broken = b"\x1f\x8b" + b"not an archive at all" * 10
+    digest = hashlib.sha256(broken).hexdigest()
+    cluster.assign("4.1", PRELUDE + LEAVE)
+    cluster.archives[digest] = broken
+    code = {"sha256": digest, "size": len(broken), "path": f"/api/v1/model-code/{digest}"}
+    cluster.change("4.1", code=code)
+    cluster.assign("5.1", PRELUDE + FINE + LEAVE)
+    intact = cluster.desired["5.1"].code
+    assert intact is not None
+    # A directory where the archive should be cached.
+    (agent.work / f"cache/code/{intact['sha256']}.tar.gz/below").mkdir(parents=True)
+    agent.start()
+    until(lambda: cluster.exited("4.1") and cluster.exited("5.1"))
+    refused, ended = cluster.exited("4.1"), cluster.exited("5.1")
+    assert refused is not None
+    assert ended is not None
+    assert refused["reason"] == "start_failed"
+    assert "the model code was refused: it is not a complete .tar.gz file" in refused["message"]
+    assert ended["reason"] == "completed"
