@@ -8,9 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from bench.cluster import cluster
 from bench.commands import commands
+from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.machine import header, this_machine
+from bench.reading import reading
+from bench.sleepers import sleepers
+from bench.starts import starts
 from bench.throughput import against_peers, trials
+from bench.training import training
 from bench.writes import writes
 from detcloud.cli.table import Column, text_table
 
@@ -18,8 +23,13 @@ FIGURES: dict[str, Figure] = {
     "trials": trials,
     "peers": against_peers,
     "writes": writes,
+    "reading": reading,
+    "fan-in": fan_in,
     "commands": commands,
     "cluster": cluster,
+    "sleepers": sleepers,
+    "starts": starts,
+    "training": training,
 }
 
 

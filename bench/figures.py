@@ -36,10 +36,16 @@ class Scale:
     ray_trials: int = 40
     sleepers: int = 100
     training_runs: int = 15
-    training_batches: int = 400
+    training_batches: int = 202
     command_runs: int = 15
     create_runs: int = 5
+    start_runs: int = 9
     idle_seconds: float = 10.0
+    reading_trials: int = 10_000
+    reading_values: int = 1_000_000
+    reading_seconds: float = 20.0
+    fan_in_trials: int = 200
+    fan_in_seconds: float = 20.0
 
 
 FULL = Scale()
@@ -55,7 +61,13 @@ QUICK = Scale(
     training_batches=20,
     command_runs=1,
     create_runs=1,
+    start_runs=1,
     idle_seconds=1.0,
+    reading_trials=30,
+    reading_values=3_000,
+    reading_seconds=0.5,
+    fan_in_trials=5,
+    fan_in_seconds=2.0,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

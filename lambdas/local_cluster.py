@@ -22,7 +22,7 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
     home.checkpoints.mkdir(exist_ok=True)
     cluster = embedded(home, getpass.getuser())
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    ticker = Ticker(cluster.engine)
+    ticker = Ticker(cluster.engine, cluster.collector)
 
     def agent_started(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})

@@ -1,4 +1,6 @@
-"""The tick of an embedded cluster: the backstop of the mail, timers, leases and audits."""
+"""The tick of an embedded cluster: the backstop of the mail, timers, leases, audits and the
+collection of checkpoints.
+"""
 
 import logging
 import threading
@@ -6,6 +8,7 @@ import threading
 from control_plane.actors.pool import POOLS
 from control_plane.agents.audit import audit
 from control_plane.agents.leases import mark_lost
+from control_plane.collection.collector import Collector
 from control_plane.dispatch import due
 from control_plane.dispatch.engine import Engine
 from control_plane.state.table import TableError
@@ -21,8 +24,9 @@ TICKS_PER_AUDIT = 30
 class Ticker:
     """A thread that ticks once a second from `start` to `stop`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, collector: Collector) -> None:
         self._engine = engine
+        self._collector = collector
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
 
@@ -44,6 +48,7 @@ class Ticker:
                     self._mark_lost()
                 if ticks % TICKS_PER_AUDIT == 0:
                     self._audit()
+                self._collector.collect()
             except TableError as error:
                 log.warning("the tick was cut short: %s", error)
             except Exception:

@@ -17,6 +17,8 @@ from control_plane.api.services import Services
 from control_plane.api.signing import Signer
 from control_plane.api.token_table import TableTokens
 from control_plane.api.waiting import WaitingRoom
+from control_plane.collection.collector import Collector
+from control_plane.collection.stores import Stores
 from control_plane.dispatch.engine import Engine
 from control_plane.objects.directory import DirectoryStore
 from control_plane.state.sqlite import SqliteTable
@@ -39,6 +41,7 @@ class Embedded:
     engine: Engine
     table: SqliteTable
     waiting: WaitingRoom
+    collector: Collector
 
 
 def embedded(home: HomeFolder, user: str) -> Embedded:
@@ -51,7 +54,7 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
     waiting = WaitingRoom()
     engine.on_commit = waiting.changed
     services = Services(
-        tokens=TableTokens(table, _people(home, user)),
+        tokens=TableTokens(table, _people(home, user), now_ms),
         objects=objects,
         signer=signer,
         now_ms=now_ms,
@@ -68,7 +71,8 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
         waiting=waiting,
     )
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
-    return Embedded(create_app(services), engine, table, waiting)
+    collector = Collector(Stores(engine, objects, home.checkpoints))
+    return Embedded(create_app(services), engine, table, waiting, collector)
 
 
 def _people(home: HomeFolder, user: str) -> StaticTokens:

@@ -7,12 +7,13 @@ freed, placed or removed by its epoch, and a wrong word is found by the next aud
 was lost while it was being told of is still marked in its lease.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import AgentState
 from control_plane.actors.messages import (
+    AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
     AllocationPlaced,
@@ -20,21 +21,25 @@ from control_plane.actors.messages import (
     AuditFound,
     SlotsReleased,
 )
-from control_plane.actors.pool import agents_of, parse_allocation, queue_of
+from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial import TrialState
 from control_plane.agents.leases import Lease, leases_in
 from control_plane.dispatch.engine import Engine
+from control_plane.scheduling.model import Request
+
+# Allocations freed by one message: each may touch eight parts of the pool.
+STALE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a pool believes: queued allocations by ticket, and its agents. Beside it the leases,
-    which say who they are.
+    """What a pool believes: who waits in it, and its agents. Beside it the leases, which say who
+    they are.
     """
 
-    queued: Mapping[str, str]
+    queued: Sequence[Request]
     agents: Mapping[str, AgentSlots]
     leases: Mapping[str, Lease]
 
@@ -44,7 +49,7 @@ class Differences:
     """What to say to whom; `sessions` is for the pool too."""
 
     pool: AuditFound
-    sessions: tuple[AgentJoined | AgentLost, ...]
+    sessions: tuple[AgentJoined | AgentAvailabilityChanged | AgentLost, ...]
     agents: tuple[tuple[str, AllocationPlaced | AllocationRemoved], ...]
 
 
@@ -55,10 +60,10 @@ def differences(
 ) -> Differences:
     """Compares the pool's books with the trials' and the agents'."""
     stale: list[SlotsReleased] = []
-    for ticket, allocation in holdings.queued.items():
-        trial_id, epoch = parse_allocation(allocation)
+    for request in holdings.queued:
+        trial_id, epoch = parse_allocation(request.allocation)
         if not _holds(trial(trial_id), epoch):
-            stale.append(SlotsReleased(trial_id, epoch, ticket, ""))
+            stale.append(SlotsReleased(trial_id, epoch, request.ticket, "", request.group))
     said: list[tuple[str, AllocationPlaced | AllocationRemoved]] = []
     for name, slots in holdings.agents.items():
         state = agent(name)
@@ -66,7 +71,8 @@ def differences(
         for allocation, held in slots.running.items():
             trial_id, epoch = parse_allocation(allocation)
             if not _holds(trial(trial_id), epoch):
-                stale.append(SlotsReleased(trial_id, epoch, "", name))
+                group = slots.group_of(allocation)
+                stale.append(SlotsReleased(trial_id, epoch, "", name, group))
             elif (trial_id, epoch) not in desired:
                 said.append((name, AllocationPlaced(trial_id, epoch, held)))
         said += [
@@ -85,31 +91,32 @@ def audit(engine: Engine, pool: str) -> Differences:
         lambda trial_id: engine.state(addresses.trial(trial_id)),
         lambda name: engine.state(addresses.agent(name)),
     )
-    if found.pool.stale:
-        engine.post(addresses.pool(pool), found.pool, sender=f"audit#{pool}")
+    stale = found.pool.stale
+    for first in range(0, len(stale), STALE_MAX):
+        message = AuditFound(stale[first : first + STALE_MAX])
+        engine.post(addresses.pool(pool), message, sender=f"audit#{pool}")
     for session in found.sessions:
         engine.post(addresses.pool(pool), session, sender=f"audit#{pool}")
-    for name, message in found.agents:
-        engine.post(addresses.agent(name), message, sender=f"audit#{pool}")
+    for name, word in found.agents:
+        engine.post(addresses.agent(name), word, sender=f"audit#{pool}")
     return found
 
 
 def _sessions(
     holdings: Holdings, agent: Callable[[str], AgentState | None]
-) -> Iterator[AgentJoined | AgentLost]:
-    """Sessions that began or ended without the pool's knowledge."""
+) -> Iterator[AgentJoined | AgentAvailabilityChanged | AgentLost]:
+    """Sessions that began or ended, and slots that were disabled, without the pool's knowledge."""
     for name, lease in holdings.leases.items():
         known = holdings.agents.get(name)
         state = agent(name)
         if lease.lost and known is not None and known.epoch == lease.epoch:
             yield AgentLost(name, lease.epoch, "it has not been heard of")
-        elif (
-            not lease.lost
-            and (known is None or known.epoch < lease.epoch)
-            and state is not None
-            and state.epoch == lease.epoch
-        ):
-            yield AgentJoined(name, lease.epoch, tuple(slot[0] for slot in state.slots))
+        elif not lease.lost and state is not None and state.epoch == lease.epoch:
+            if known is None or known.epoch < lease.epoch:
+                slots = tuple(slot[0] for slot in state.slots)
+                yield AgentJoined(name, lease.epoch, slots, state.availability)
+            elif known.epoch == lease.epoch and known.availability != state.availability:
+                yield AgentAvailabilityChanged(name, lease.epoch, state.availability)
 
 
 def _holds(trial: TrialState | None, epoch: int) -> bool:
@@ -118,13 +125,8 @@ def _holds(trial: TrialState | None, epoch: int) -> bool:
 
 def _holdings(engine: Engine, pool: str) -> Holdings:
     turn = Turn(addresses.pool(pool), 0, _Parts(engine, addresses.pool(pool)))
-    queued = {ticket: str(_first(value)) for ticket, value in queue_of(turn).items()}
+    queued = tuple(waiting_in(turn).items())
     return Holdings(queued, dict(agents_of(turn).items()), leases_in(engine.table, pool))
-
-
-def _first(value: object) -> object:
-    assert isinstance(value, list | tuple)
-    return value[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 A trial's log is the logs of its allocations one after the other. An offset counts bytes of the
 whole; the index rows of an allocation carry offsets within it, so that a chunk is found without
-reading those before it.
+reading those before it. An index row says where its chunk ends and when its bytes were first seen.
 """
 
 import codecs
+import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +18,10 @@ from control_plane.objects.store import ObjectMissing, ObjectStore
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 NAMESPACE = "logs"
+ROWS_READ = 200
+
+Marks = tuple[tuple[int, int], ...]
+"""Offsets, ascending, and the times, epoch ms, at which bytes from there on were first seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,18 @@ class LogText:
     text: str
     end: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedChunk:
+    """A chunk of one allocation's log, `start` and `end` in bytes of that one. No `marks`: nobody
+    knows when it was seen.
+    """
+
+    allocation: str
+    start: int
+    end: int
+    marks: Marks
 
 
 class TrialLogs:
@@ -40,13 +58,15 @@ class TrialLogs:
         self._objects.put(_object(trial_id, chunk.allocation, chunk.offset, end), chunk.text)
         epoch = int(chunk.allocation.partition(".")[2])
         key = Key(addresses.trial(trial_id), _sort(epoch, chunk.offset))
-        return Put(key, 1, b"%d" % end, Expect.ANYTHING)
+        fields = {"end": end, "marks": _marks_within(chunk, end)}
+        body = json.dumps(fields, separators=(",", ":")).encode()
+        return Put(key, 1, body, Expect.ANYTHING)
 
     def read(self, trial_id: int, epochs: int, after: int, bytes_max: int, ended: bool) -> LogText:
         """Text from byte `after` on. A character that is cut off is left for the next call, unless
         the trial has `ended` there.
         """
-        sizes = self._sizes(trial_id, epochs)
+        sizes = self.sizes(trial_id, epochs)
         total = sum(sizes)
         content = b"".join(self._content(trial_id, sizes, after, min(bytes_max, total - after)))
         end = after + len(content)
@@ -56,20 +76,20 @@ class TrialLogs:
 
     def tail(self, trial_id: int, epochs: int, bytes_max: int, ended: bool) -> LogText:
         """The last `bytes_max` bytes, from the first whole character on."""
-        sizes = self._sizes(trial_id, epochs)
+        sizes = self.sizes(trial_id, epochs)
         start = max(0, sum(sizes) - bytes_max)
         head = b"".join(self._content(trial_id, sizes, start, 4))
         lead = next((n for n, byte in enumerate(head) if byte & 0xC0 != 0x80), len(head))
         return self.read(trial_id, epochs, start + lead, bytes_max, ended)
 
-    def _sizes(self, trial_id: int, epochs: int) -> list[int]:
+    def sizes(self, trial_id: int, epochs: int) -> list[int]:
         """Bytes of each allocation's log, the first allocation's first."""
         address = addresses.trial(trial_id)
         sizes = []
         for epoch in range(1, epochs + 1):
             first, last = _sort(epoch, 0), _sort(epoch + 1, 0)
             rows = self._table.query(address, first, last, limit=1, descending=True).rows
-            sizes.append(int(rows[0].body) if rows else 0)
+            sizes.append(_chunk_of(trial_id, rows[0]).end if rows else 0)
         return sizes
 
     def _content(
@@ -86,27 +106,55 @@ class TrialLogs:
                     yield block
             start = max(0, start - size)
 
-    def _allocation(self, trial_id: int, epoch: int, start: int, end: int) -> Iterator[bytes]:
-        """Bytes `start` to `end` of one allocation's log. A chunk that is gone reads as blanks."""
-        for row in self._chunks(trial_id, epoch, start, end):
-            first, last = int(row.key.sort.rpartition("#")[2]), int(row.body)
-            skip, stop = max(0, start - first), min(last, end) - first
-            key = _object(trial_id, f"{trial_id}.{epoch}", first, last)
-            try:
-                yield b"".join(self._objects.get(key, start=skip, length=stop - skip))
-            except ObjectMissing:
-                yield b" " * (stop - skip)
-
-    def _chunks(self, trial_id: int, epoch: int, start: int, end: int) -> Iterator[Row]:
-        """Index rows of the chunks that hold bytes `start` to `end`."""
+    def chunks(self, trial_id: int, epoch: int, start: int, end: int) -> Iterator[IndexedChunk]:
+        """The chunks that hold bytes `start` to `end` of one allocation's log, in order."""
         address = addresses.trial(trial_id)
         begin, behind = _sort(epoch, 0), _sort(epoch, start + 1)
-        yield from self._table.query(address, begin, behind, limit=1, descending=True).rows
+        rows = self._table.query(address, begin, behind, limit=1, descending=True).rows
         following: str | None = behind
-        while following is not None:
-            page = self._table.query(address, following, _sort(epoch, end))
-            yield from page.rows
-            following = page.next_sort
+        while True:
+            yield from (_chunk_of(trial_id, row) for row in rows)
+            if following is None:
+                return
+            page = self._table.query(address, following, _sort(epoch, end), limit=ROWS_READ)
+            rows, following = page.rows, page.next_sort
+
+    def content(self, trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
+        """Bytes of a chunk. One that is gone reads as blanks."""
+        key = _object(trial_id, chunk.allocation, chunk.start, chunk.end)
+        skipped, length = start - chunk.start, end - start
+        try:
+            return b"".join(self._objects.get(key, start=skipped, length=length))
+        except ObjectMissing:
+            return b" " * length
+
+    def _allocation(self, trial_id: int, epoch: int, start: int, end: int) -> Iterator[bytes]:
+        """Bytes `start` to `end` of one allocation's log."""
+        for chunk in self.chunks(trial_id, epoch, start, end):
+            first, last = max(start, chunk.start), min(end, chunk.end)
+            if first < last:
+                yield self.content(trial_id, chunk, first, last)
+
+
+def _chunk_of(trial_id: int, row: Row) -> IndexedChunk:
+    _, epoch, start = row.key.sort.split("#")
+    allocation = f"{trial_id}.{int(epoch)}"
+    found = json.loads(row.body)
+    # Rows of the first releases hold the end alone.
+    if isinstance(found, int):
+        return IndexedChunk(allocation, int(start), found, ())
+    marks = tuple((offset, time_ms) for offset, time_ms in found["marks"])
+    return IndexedChunk(allocation, int(start), found["end"], marks)
+
+
+def _marks_within(chunk: LogChunk, end: int) -> Marks:
+    """The marks of the chunk's own bytes, from its first one on."""
+    marks = sorted(chunk.marks)
+    if not marks:
+        return ()
+    before = max(0, bisect_right(marks, chunk.offset, key=lambda mark: mark[0]) - 1)
+    inside = (mark for mark in marks[before + 1 :] if chunk.offset < mark[0] < end)
+    return ((chunk.offset, marks[before][1]), *inside)
 
 
 def _sort(epoch: int, offset: int) -> str:

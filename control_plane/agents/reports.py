@@ -58,6 +58,14 @@ def message_of(report: Report, metric: str) -> TrialMessage | None:
         return None
 
 
+def begun_checkpoint(line: Mapping[str, Any]) -> str | None:
+    """The UUID of the checkpoint whose upload a line announces, None for any other line."""
+    uuid = line.get("uuid")
+    if line.get("kind") != "checkpoint_intent" or not isinstance(uuid, str):
+        return None
+    return uuid if _UUID.fullmatch(uuid) else None
+
+
 def _validation(report: Report, metric: str) -> TrialMessage | None:
     if report.line["group"] != "validation" or metric not in report.line["metrics"]:
         return None

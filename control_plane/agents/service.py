@@ -1,5 +1,6 @@
 """The agent's two calls: enrol, and sync."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,15 +8,17 @@ from typing import Any
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS, AgentState, leases_of
 from control_plane.actors.experiment import Definition, ExperimentState
-from control_plane.actors.messages import AgentEnrolled
+from control_plane.actors.messages import AgentEnrolled, Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial import TrialState
 from control_plane.agents.desired import SpecOf, Trials, desired_of
 from control_plane.agents.leases import LEASE_MS, renew
 from control_plane.agents.reports import Report
+from control_plane.agents.segments import merge
 from control_plane.agents.sessions import (
     LogChunk,
     Session,
+    Taken,
     forget,
     put_session,
     session_of,
@@ -23,7 +26,17 @@ from control_plane.agents.sessions import (
     take_reports,
 )
 from control_plane.dispatch.engine import Engine
-from control_plane.state.table import OPERATIONS_MAX, CommitRefused, Conflict, Key, Put, Write
+from control_plane.state.table import (
+    OPERATIONS_MAX,
+    CommitRefused,
+    Conflict,
+    Key,
+    Put,
+    TableError,
+    Write,
+)
+
+log = logging.getLogger(__name__)
 
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
@@ -64,7 +77,7 @@ class AgentService:
         self._engine = engine
         self._spec_of = spec_of
         self._store_log = store_log
-        self._definitions: dict[int, Definition] = {}
+        self._definitions: dict[tuple[int, int], Definition] = {}
 
     def enrol(
         self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
@@ -78,7 +91,8 @@ class AgentService:
     def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
         """Takes what the agent reports, advances whom it concerns, and says what should run.
 
-        Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch.
+        Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch, "invalid"
+        or "too_large" for what no session can hold.
         """
         session = self._take_all(agent, request)
         state = self._agent(agent, request.epoch)
@@ -96,19 +110,24 @@ class AgentService:
         assert found is None or isinstance(found, TrialState)
         return found
 
+    def trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
+        """The heads of many trials, in their order."""
+        return self._engine.states([addresses.trial(trial_id) for trial_id in trial_ids])
+
     def experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
         """An experiment's head and its definition."""
         address = addresses.experiment(experiment_id)
         state = self._engine.state(address)
-        # A definition is written once, so it is read once.
-        definition = self._definitions.get(experiment_id) or self._engine.part(
-            address, "definition"
-        )
-        if not isinstance(state, ExperimentState) or not isinstance(definition, Definition):
+        if not isinstance(state, ExperimentState) or state.status is Status.DELETED:
+            return None
+        # A definition is written once in an experiment's life, so it is read once.
+        key = (experiment_id, state.life)
+        definition = self._definitions.get(key) or self._engine.part(address, "definition")
+        if not isinstance(definition, Definition):
             return None
         if len(self._definitions) >= DEFINITIONS_MAX:
             self._definitions.clear()
-        self._definitions[experiment_id] = definition
+        self._definitions[key] = definition
         return state, definition
 
     def _take_all(self, agent: str, request: SyncRequest) -> Session:
@@ -121,22 +140,22 @@ class AgentService:
             except Conflict:
                 # Another call of this agent was first: what it took counts as taken.
                 continue
-            except CommitRefused:
+            except CommitRefused as refused:
                 if not halves:
-                    raise
+                    raise Refused(
+                        "too_large", f"agent {agent} reports too much: {refused}"
+                    ) from None
                 taken = None
             if taken is not None:
-                session, mailed = taken
-                self._engine.follow(mailed)
-                return session
+                self._engine.follow(taken.mailed)
+                self._merge(taken.crowded)
+                return taken.session
             for half in halves:
                 session = self._take_all(agent, half)
             return session
         raise Refused("unavailable", f"agent {agent} reports from two places at once")
 
-    def _take(
-        self, agent: str, state: AgentState, request: SyncRequest
-    ) -> tuple[Session, tuple[str, ...]] | None:
+    def _take(self, agent: str, state: AgentState, request: SyncRequest) -> Taken | None:
         now_ms = self._engine.clock()
         renew(self._engine.table, leases_of(state.pool), agent, request.epoch, now_ms)
         row = self._engine.table.get(Key(SESSIONS, agent))
@@ -144,21 +163,33 @@ class AgentService:
         _check_session(agent, request.epoch, before.epoch)
         reports = (*request.reports, *_lost(state, before, request))
         metrics = self._metrics(state, reports)
-        session, writes, mailed = take_reports(agent, before, reports, metrics, now_ms)
-        session, chunks = take_logs(session, request.logs)
+        taken = take_reports(agent, before, reports, metrics, now_ms)
+        session, chunks = take_logs(taken.session, request.logs)
         ours = _allocations(state)
         session = forget(session, {*request.known, *ours})
-        too_long = len(writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
+        too_long = len(taken.writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
         if too_long and _halves(request):
             return None
-        writes += [self._logged(chunk) for chunk in chunks if chunk.allocation in ours]
+        logged = [self._logged(chunk, now_ms) for chunk in chunks if chunk.allocation in ours]
         if session != before:
             session = replace(session, call=max(before.call, request.call))
-            self._engine.table.commit([put_session(agent, session, row), *writes])
-        return session, mailed
+            writes = [put_session(agent, session, row), *taken.writes, *logged]
+            self._engine.table.commit(writes)
+        return taken._replace(session=session)
 
-    def _logged(self, chunk: LogChunk) -> Write:
-        return self._store_log(int(chunk.allocation.partition(".")[0]), chunk)
+    def _merge(self, crowded: Iterable[str]) -> None:
+        """Merges rows of metrics: what fails here is done when they are more."""
+        for allocation in crowded:
+            epoch = int(allocation.partition(".")[2])
+            try:
+                merge(self._engine.table, _trial_id(allocation), epoch)
+            except TableError as error:
+                log.info("metrics of %s were not merged: %s", allocation, error)
+
+    def _logged(self, chunk: LogChunk, now_ms: int) -> Write:
+        # An older agent does not say when it saw what: then it was now.
+        marks = chunk.marks or ((chunk.offset, now_ms),)
+        return self._store_log(_trial_id(chunk.allocation), replace(chunk, marks=marks))
 
     def _agent(self, agent: str, epoch: int) -> AgentState:
         state = self._engine.state(addresses.agent(agent))
@@ -186,6 +217,10 @@ class AgentService:
     def _metric(self, experiment_id: int) -> str | None:
         state = self._engine.state(addresses.experiment(experiment_id))
         return state.metric if isinstance(state, ExperimentState) else None
+
+
+def _trial_id(allocation: str) -> int:
+    return int(allocation.partition(".")[0])
 
 
 def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:

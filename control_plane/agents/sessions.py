@@ -4,33 +4,38 @@ A report counts once: the offset up to which a writer was read moves in the tran
 the messages, so a repeated call, a lost answer or a restarted agent changes nothing.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS
-from control_plane.agents.reports import Report, message_of
+from control_plane.actors.step import Refused
+from control_plane.agents.reports import Report, begun_checkpoint, message_of
+from control_plane.agents.segments import Stream, is_group, puts
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import Encoded, encode_for
+from control_plane.metrics.columns import Reported, reported
 from control_plane.state.table import Expect, Key, Put, Row, Write
 
-METRICS = "R#"
 ENVIRONMENT = "E#"
 INTENTS = "I#"
 LOGS = "L#"
-# A line has at most 256 KiB, so that a row of metrics always fits into the table.
-SEGMENT_BYTES_MAX = 320 * 1024
-
-_GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# An allocation's rows of metrics are merged when so many were written, and at its exit if they
+# are not few.
+ROWS_MAX = 48
+ROWS_AT_EXIT = 16
+# Ranks of a gang on one node; its agent comes on top. A session is one row.
+WRITERS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each.
+    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each;
+    `rows`: rows of metrics written about each since they were merged.
 
     `call` is the number of the latest call that changed it.
     """
@@ -42,15 +47,30 @@ class Session:
     logs: Mapping[str, int] = field(default_factory=dict)
     exited: tuple[str, ...] = ()
     sent: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+class Taken(NamedTuple):
+    """What reports come to: the session after them, their writes, the trials that have mail, and
+    the allocations whose rows of metrics have become many.
+    """
+
+    session: Session
+    writes: list[Write]
+    mailed: tuple[str, ...]
+    crowded: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Text of an allocation's log from byte `offset` on."""
+    """Text of an allocation's log from byte `offset` on. `marks`: offsets, and the times, epoch ms,
+    at which bytes from there on were first seen.
+    """
 
     allocation: str
     offset: int
     text: bytes
+    marks: tuple[tuple[int, int], ...] = ()
 
 
 _SESSION: TypeAdapter[Session] = TypeAdapter(Session)
@@ -70,23 +90,23 @@ def put_session(agent: str, session: Session, row: Row | None) -> Put:
 
 def take_reports(
     agent: str, session: Session, reports: Iterable[Report], metrics: Mapping[int, str], now_ms: int
-) -> tuple[Session, list[Write], tuple[str, ...]]:
-    """The session after these reports, the writes they cause, and the trials that have mail.
+) -> Taken:
+    """Takes reports.
 
     `metrics` gives the searcher's metric of each trial that belongs to the agent; lines of others
     are acknowledged and dropped. Lines at or before the acknowledged offset were taken before.
+
+    Raises Refused: invalid; one of the allocations has too many writers.
     """
     acked = {allocation: dict(writers) for allocation, writers in session.acked.items()}
     mail: dict[str, list[Encoded]] = {}
-    lines: dict[tuple[int, str], list[Report]] = {}
-    writes: list[Write] = []
+    streams: dict[tuple[int, Stream], list[Reported]] = {}
+    kept: dict[Key, Write] = {}
     exited = session.exited
     for report in reports:
         allocation = f"{report.trial_id}.{report.epoch}"
-        writers = acked.setdefault(allocation, {})
-        if report.offset <= writers.get(report.writer, 0):
+        if not _is_new(report, acked.setdefault(allocation, {})):
             continue
-        writers[report.writer] = report.offset
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
@@ -96,16 +116,22 @@ def take_reports(
         if message is not None:
             to = addresses.trial(report.trial_id)
             mail.setdefault(allocation, []).append(encode_for(to, message))
-        group = report.line.get("group")
-        if kind == "metrics" and isinstance(group, str) and _GROUP.fullmatch(group):
-            lines.setdefault((report.trial_id, group), []).append(report)
-        elif kind in ("environment", "checkpoint_intent"):
-            writes.append(_kept_line(report, str(kind)))
-    for (trial_id, group), found in lines.items():
-        writes += _segments(trial_id, group, found)
-    session = replace(session, acked=acked, exited=exited)
+        if kind == "metrics":
+            _sort_in(report, streams)
+        elif (put := _kept_line(report)) is not None:
+            kept[put.key] = put
+    writes = list(kept.values())
+    rows = dict(session.rows)
+    for (trial_id, stream), found in streams.items():
+        written = list(puts(trial_id, stream, found))
+        allocation = f"{trial_id}.{stream.epoch}"
+        rows[allocation] = rows.get(allocation, 0) + len(written)
+        writes += written
+    rows, crowded = _crowded(rows, exited[len(session.exited) :])
+    session = replace(session, acked=acked, exited=exited, rows=rows)
     session, mailed = _mailed(agent, session, mail, now_ms)
-    return session, [*writes, *mailed], tuple(dict.fromkeys(put.key.partition for put in mailed))
+    receivers = tuple(dict.fromkeys(put.key.partition for put in mailed))
+    return Taken(session, [*writes, *mailed], receivers, crowded)
 
 
 def take_logs(session: Session, chunks: Iterable[LogChunk]) -> tuple[Session, list[LogChunk]]:
@@ -117,7 +143,7 @@ def take_logs(session: Session, chunks: Iterable[LogChunk]) -> tuple[Session, li
         end = chunk.offset + len(chunk.text)
         if chunk.offset <= taken < end:
             text = chunk.text[taken - chunk.offset :]
-            fresh.append(LogChunk(chunk.allocation, taken, text))
+            fresh.append(LogChunk(chunk.allocation, taken, text, chunk.marks))
             logs[chunk.allocation] = end
     return replace(session, logs=logs), fresh
 
@@ -131,6 +157,7 @@ def forget(session: Session, known: Iterable[str]) -> Session:
         logs={name: value for name, value in session.logs.items() if name in kept},
         exited=tuple(name for name in session.exited if name in kept),
         sent={name: value for name, value in session.sent.items() if name in kept},
+        rows={name: value for name, value in session.rows.items() if name in kept},
     )
 
 
@@ -150,28 +177,45 @@ def _mailed(
     return replace(session, clock=clock, sent=sent), writes
 
 
-def _segments(trial_id: int, group: str, reports: list[Report]) -> Iterator[Put]:
-    """Metrics of one call in the order they came, in as few rows as hold them."""
-    first, bodies, size = reports[0], list[bytes](), 0
-    for report in reports:
-        body = to_json(report.line)
-        if bodies and size + len(body) > SEGMENT_BYTES_MAX:
-            yield _segment(trial_id, group, first, bodies)
-            first, bodies, size = report, [], 0
-        bodies.append(body)
-        size += len(body) + 1
-    yield _segment(trial_id, group, first, bodies)
+def _sort_in(report: Report, streams: dict[tuple[int, Stream], list[Reported]]) -> None:
+    """Puts a line of metrics to those of its stream, unless it is malformed."""
+    group, line = report.line.get("group"), reported(report.offset, report.line)
+    if line is not None and isinstance(group, str) and is_group(group):
+        stream = Stream(group, report.epoch, report.writer)
+        streams.setdefault((report.trial_id, stream), []).append(line)
 
 
-def _segment(trial_id: int, group: str, first: Report, bodies: list[bytes]) -> Put:
-    sort = f"{METRICS}{group}#{first.epoch:08d}#{first.writer}#{first.offset:014d}"
-    body = b"[" + b",".join(bodies) + b"]"
-    return Put(Key(addresses.trial(trial_id), sort), 1, body, Expect.ANYTHING)
-
-
-def _kept_line(report: Report, kind: str) -> Put:
-    prefix = ENVIRONMENT if kind == "environment" else INTENTS
-    sort = f"{prefix}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
-    return Put(
-        Key(addresses.trial(report.trial_id), sort), 1, to_json(report.line), Expect.ANYTHING
+def _crowded(rows: dict[str, int], exited: Iterable[str]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Counts of rows from which on they are merged begin anew: whoever commits this merges."""
+    ended = set(exited)
+    crowded = tuple(
+        name for name, n in rows.items() if n >= (ROWS_AT_EXIT if name in ended else ROWS_MAX)
     )
+    return {name: n for name, n in rows.items() if name not in crowded}, crowded
+
+
+def _is_new(report: Report, writers: dict[str, int]) -> bool:
+    """Whether the line was not taken before; it is, from now on. Refused: a writer too many."""
+    if report.offset <= writers.get(report.writer, 0):
+        return False
+    known = report.writer in writers or report.writer == "agent"
+    if not known and len(writers) >= WRITERS_MAX:
+        text = f"allocation {report.trial_id}.{report.epoch} has more than {WRITERS_MAX} writers"
+        raise Refused("invalid", text)
+    writers[report.writer] = report.offset
+    return True
+
+
+def _kept_line(report: Report) -> Put | None:
+    """The row of what is kept of a line beside metrics: the writer's environment, where the last
+    one counts, and the checkpoints it has begun, so that their files are found.
+    """
+    begun = begun_checkpoint(report.line)
+    if report.line.get("kind") == "environment":
+        sort, kept = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
+    elif begun is not None:
+        sort = f"{INTENTS}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
+        kept = {"uuid": begun}
+    else:
+        return None
+    return Put(Key(addresses.trial(report.trial_id), sort), 1, to_json(kept), Expect.ANYTHING)

@@ -10,6 +10,7 @@ from control_plane.actors.messages import CheckpointRef
 from control_plane.actors.trial import TrialState
 from control_plane.agents.desired import SpecOf
 from control_plane.config import ExperimentConfig
+from control_plane.config.eras import Era
 from control_plane.config.storage import CheckpointStorage, Directory, SharedFs
 
 
@@ -20,7 +21,8 @@ def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
         experiment: ExperimentState, definition: Definition, trial: TrialState
     ) -> dict[str, Any]:
         config = stored_config(definition)
-        checkpoint = trial.checkpoint
+        own = trial.checkpoint
+        checkpoint = own or definition.warm_start
         return {
             "version": 1,
             "cluster_id": cluster_id,
@@ -28,11 +30,15 @@ def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
             "trial_id": trial.trial_id,
             "trial_seed": trial.seed,
             "hparams": dict(trial.hparams),
-            "config": config.public(),
+            "config": config.for_trial(),
+            # Of their own, since user code may well print its configuration.
+            "environment_variables": config.environment.environment_variables.revealed(),
+            "era": "steps" if config.era is Era.STEP else "length",
             "entrypoint": _entrypoint(config),
             "latest_checkpoint": _reference(checkpoint) if checkpoint else None,
             "storage": storage_of(config.checkpoint_storage, checkpoints),
-            "steps_completed": checkpoint.steps_completed if checkpoint else 0,
+            "steps_completed": own.steps_completed if own else 0,
+            "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
             "rank": 0,
             "size": 1,

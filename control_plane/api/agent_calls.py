@@ -17,6 +17,7 @@ LINE_BYTES_MAX = 256 * 1024
 # Reports of one trial become one row, and a row holds 400 KiB.
 PORTION_BYTES_MAX = 320 * 1024
 SLOTS_MAX = 1024
+MARKS_MAX = 1024
 
 AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
@@ -25,6 +26,7 @@ _COUNT_MAX = 2**53
 Allocation = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$")]
 Writer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
+Mark = Annotated[list[Offset], Field(min_length=2, max_length=2)]
 ShortText = Annotated[str, Field(max_length=200)]
 
 
@@ -62,11 +64,12 @@ class ReportLine(Message):
 
 
 class LogText(Message):
-    """`offset`: the byte of the first character."""
+    """`offset`: the byte of the first character; `marks`: offsets and when they were first seen."""
 
     allocation: Allocation
     offset: Offset
     text: str
+    marks: Annotated[list[Mark], Field(max_length=MARKS_MAX)] = []
 
 
 class Sync(Message):
@@ -131,4 +134,6 @@ def _plain(line: dict[str, Any], place: int) -> tuple[dict[str, Any], int]:
 
 def _chunk(one: LogText) -> LogChunk:
     # Half of a surrogate pair, which only a hostile agent sends, must not stop the call.
-    return LogChunk(one.allocation, one.offset, one.text.encode("utf-8", "surrogatepass"))
+    text = one.text.encode("utf-8", "surrogatepass")
+    marks = tuple((offset, time_ms) for offset, time_ms in one.marks)
+    return LogChunk(one.allocation, one.offset, text, marks)

@@ -31,18 +31,20 @@ class Principal:
     """Who calls: `user` is recorded with every mutation.
 
     `subject` is what the role is bound to: an agent's id, the pool of a join token, "" for people.
+    `expires_ms`: when the token ends, None for never.
     """
 
     user: str
     role: Role
     subject: str = ""
+    expires_ms: int | None = None
 
 
 class Tokens(Protocol):
     """Where tokens are kept, by the SHA-256 of each and never themselves."""
 
     def principal(self, digest: str) -> Principal | None:
-        """Whose token has this digest; None when unknown or revoked. May block."""
+        """Whose token has this digest; None when unknown, expired or revoked. May block."""
         ...
 
 
@@ -64,15 +66,22 @@ def authenticate(tokens: Tokens, authorization: str | None) -> Principal:
     """The holder of the bearer token in an Authorization header. May block.
 
     Raises:
-        ApiError: unauthenticated, in the same words whether the token is unknown or revoked.
+        ApiError: unauthenticated, in the same words whether the token is unknown, expired or
+            revoked.
     """
+    principal = tokens.principal(digest_of(bearer_of(authorization)))
+    if principal is None:
+        text = "the token is not known here, has expired or was revoked"
+        raise ApiError(Code.UNAUTHENTICATED, text)
+    return principal
+
+
+def bearer_of(authorization: str | None) -> str:
+    """The token in an Authorization header. Raises ApiError: unauthenticated."""
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
         raise ApiError(Code.UNAUTHENTICATED, "send a token: `Authorization: Bearer TOKEN`")
-    principal = tokens.principal(digest_of(token))
-    if principal is None:
-        raise ApiError(Code.UNAUTHENTICATED, "the token is not known here, or was revoked")
-    return principal
+    return token
 
 
 def mint_token() -> str:

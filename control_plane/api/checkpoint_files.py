@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from fastapi.responses import StreamingResponse
 
-from control_plane.actors.trial import CheckpointRecord
+from control_plane.actors.trial_checkpoints import CheckpointRecord, CheckpointState
 from control_plane.agents.spec import storage_of, stored_config
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.services import Services
@@ -63,8 +63,11 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
         ApiError: not_found; invalid; conflict, if the files are not what was reported.
     """
     record, experiment_id = checkpoints.found(services, prefix)
-    root = _root(services, experiment_id)
     reference = record.checkpoint
+    if record.state is not CheckpointState.COMPLETED:
+        text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
+        raise ApiError(Code.NOT_FOUND, text)
+    root = _root(services, experiment_id)
     pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"
     if not re.fullmatch(pattern, reference.path):
         raise _damaged(record, f"it is recorded at {reference.path}")

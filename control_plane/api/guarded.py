@@ -117,7 +117,9 @@ def _declare(handler: Handler, access: Access) -> Handler:
 
 async def _authorized(request: Request, roles: frozenset[Role]) -> Principal:
     services: Services = request.app.state.services
-    header = request.headers.get("authorization")
+    headers = request.headers.getlist("authorization")
+    # Of two, a proxy before us may have looked at the other one.
+    header = headers[0] if len(headers) == 1 else None
     principal = await run_in_threadpool(authenticate, services.tokens, header)
     if principal.role not in roles:
         wanted = " or ".join(sorted(roles))

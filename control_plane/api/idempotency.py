@@ -8,12 +8,13 @@ process end in between, the next request makes the answer from what the effect l
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from control_plane.actors.step import Refused
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import Caller
 from control_plane.api.services import Services
@@ -26,16 +27,19 @@ KEY_CHARACTERS_MAX = 128
 Beside = Callable[[object], tuple[Write, ...]]
 """What an effect has to commit beside itself, given the command's reply."""
 
-Described = Callable[[int], BaseModel]
-"""Makes the answer from the command's reply, the id of what it changed."""
+Described = Callable[[Any], BaseModel]
+"""Makes the answer from the effect's reply: the id of what it changed, or what it left, as plain
+JSON.
+"""
 
 
 @dataclass(frozen=True)
 class Once:
-    """A request's key, None without one, and the digest of what it asks for."""
+    """A request's key, None without one, the digest of what it asks for, and the user who asks."""
 
     key: Key | None
     digest: str
+    by: str
 
     def carried_out(
         self,
@@ -43,8 +47,12 @@ class Once:
         effect: Callable[[Beside], object],
         described: Described,
         status: int = 200,
+        *,
+        is_secret: bool = False,
     ) -> Response:
         """Has the effect unless the key's row shows that it happened, and answers the request.
+
+        An answer that is a secret is not stored, but made from the reply each time.
 
         Raises:
             ApiError: conflict, if the key was used for another request.
@@ -52,13 +60,12 @@ class Once:
         """
         if self.key is None:
             reply = effect(lambda reply: ())
-            assert isinstance(reply, int)
             return _response(status, to_json(described(reply)))
         row = services.table.get(self.key)
         if row is None:
             due_ms = services.now_ms() + KEPT_MS
             row = self._first(services, effect, due_ms, status)
-        return self._answer(services, row, described)
+        return self._answer(services, row, described, is_secret)
 
     def _first(
         self, services: Services, effect: Callable[[Beside], object], due_ms: int, status: int
@@ -73,19 +80,27 @@ class Once:
         except Conflict as conflict:
             if conflict.key != self.key:
                 raise
+        except Refused:
+            # Carried out by an attempt that did not learn it: the next is refused what it did.
+            if self.key is None or services.table.get(self.key) is None:
+                raise
         assert self.key is not None
         row = services.table.get(self.key)
         if row is None:
             raise ApiError(Code.UNAVAILABLE, "the request's key expired meanwhile; try again")
         return row
 
-    def _answer(self, services: Services, row: Row, described: Described) -> Response:
+    def _answer(
+        self, services: Services, row: Row, described: Described, is_secret: bool
+    ) -> Response:
         fields = parse_json(row.body)
         if fields["digest"] != self.digest:
             raise ApiError(
                 Code.CONFLICT,
                 "this Idempotency-Key was used for another request; give each request its own",
             )
+        if is_secret:
+            return _response(fields["status"], to_json(described(fields["reply"])))
         if "answer" not in fields:
             fields["answer"] = to_json(described(fields["reply"])).decode()
             done = Put(row.key, row.revision + 1, to_json(fields), row.revision, row.due_ms)
@@ -106,11 +121,12 @@ async def _once(
     asked = f"{request.method} {request.url.path}\n".encode() + body
     digest = hashlib.sha256(asked).hexdigest()
     if idempotency_key is None:
-        return Once(None, digest)
+        return Once(None, digest, caller.user)
     if not 0 < len(idempotency_key) <= KEY_CHARACTERS_MAX or not idempotency_key.isprintable():
         text = f"must be 1 to {KEY_CHARACTERS_MAX} printable characters"
         raise invalid("Idempotency-Key", text)
-    return Once(Key(f"idempotency#{caller.user}", f"I#{idempotency_key}"), digest)
+    key = Key(f"idempotency#{caller.user}", f"I#{idempotency_key}")
+    return Once(key, digest, caller.user)
 
 
 AskedOnce = Annotated[Once, Depends(_once)]

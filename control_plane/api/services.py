@@ -1,7 +1,7 @@
 """What the handlers work with: one record, filled by the composition root of a process."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +10,8 @@ from fastapi import Depends, Request
 from control_plane.agents.service import AgentService
 from control_plane.api.auth import Tokens
 from control_plane.api.signing import Signer
+from control_plane.api.views.courses import Courses
+from control_plane.api.views.ranking import Rankings
 from control_plane.api.waiting import WaitingRoom
 from control_plane.dispatch.engine import Engine
 from control_plane.objects.store import ObjectStore
@@ -33,6 +35,8 @@ class Services:
         version: what runs here.
         checkpoints: the folder of checkpoints where a configuration names none.
         waiting: where calls are held, on a host where waiting is cheap.
+        courses: the metrics looked at last.
+        rankings: the best trials of the experiments looked at last.
     """
 
     tokens: Tokens
@@ -46,6 +50,8 @@ class Services:
     version: str
     checkpoints: Path
     waiting: WaitingRoom | None = None
+    courses: Courses = field(default_factory=Courses)
+    rankings: Rankings = field(default_factory=Rankings)
 
     @property
     def table(self) -> StateTable:

@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,17 +10,26 @@ from pydantic import BaseModel, ConfigDict, Field
 from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.messages import ExperimentSubmitted, Status, TrialSettings
+from control_plane.actors.messages import ExperimentSubmitted, Retention, Status, TrialSettings
+from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.agents.spec import storage_of
 from control_plane.api.archives import SHA256, model_code_key
 from control_plane.api.auth import Principal
 from control_plane.api.errors import ApiError, Code, Detail, invalid
 from control_plane.api.idempotency import Beside
 from control_plane.api.services import Services
+from control_plane.api.template_store import stored_template
 from control_plane.api.views import agent as agents
 from control_plane.api.views import pool as pools
 from control_plane.api.views.experiment import ExperimentWithConfig
-from control_plane.config import ConfigInvalid, ExperimentConfig, SearcherNotAvailable, check
+from control_plane.api.warm_start import warm_start_of
+from control_plane.config import (
+    ConfigInvalid,
+    Era,
+    ExperimentConfig,
+    SearcherNotAvailable,
+    check,
+)
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -61,7 +70,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
     Raises:
         ApiError: invalid, with every problem of the configuration.
     """
-    config = _checked(asked)
+    config = _checked(services, asked)
     plan = _plan(config)
     if asked.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
@@ -70,7 +79,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
     if services.objects.size(model_code_key(asked.model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
         raise invalid("model_code", text)
-    now_ms = services.now_ms()
+    rules = STEP_ERA if config.era is Era.STEP else LENGTH_ERA
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
@@ -78,14 +87,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         config=config.to_json().decode(),
         code_sha256=asked.model_code,
         plan=plan,
-        settings=TrialSettings(
-            pool=pool,
-            slots=config.job.slots_per_trial,
-            max_restarts=config.max_restarts,
-            smaller_is_better=config.searcher.smaller_is_better,
-            lengths=Lengths("batches") if asked.test_mode else _lengths(config),
-            submitted_ms=now_ms,
-        ),
+        settings=_settings(config, asked, pool, rules, services.now_ms()),
         metric=config.searcher.metric,
         searcher=config.searcher.name,
         paused=asked.paused,
@@ -93,12 +95,34 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         labels=config.labels,
         job_id=str(uuid.uuid4()),
         test_mode=asked.test_mode,
+        retention=retention_of(config),
+        warm_start=warm_start_of(services, config),
+        rules=rules,
     )
     return Accepted(config, message)
 
 
-def submit(services: Services, submitted: Accepted, beside: Beside) -> object:
-    """Creates the experiment under the next free id, and returns that.
+def retention_of(config: ExperimentConfig) -> Retention:
+    """How many checkpoints the configuration keeps."""
+    storage = config.checkpoint_storage
+    return Retention(
+        storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest
+    )
+
+
+def config_invalid(
+    error: ConfigInvalid, message: str = "the configuration is not valid"
+) -> ApiError:
+    """The answer to a configuration that is not valid, with everything that is wrong with it."""
+    details = [
+        Detail(problem.path, problem.message, problem.line, problem.hint or None)
+        for problem in error.problems
+    ]
+    return ApiError(Code.INVALID, message, details)
+
+
+def submit(services: Services, submitted: Accepted, by: str, beside: Beside) -> object:
+    """Creates the experiment under the next free id for user `by`, and returns that.
 
     The counter moves in the same commit, so that no id is skipped or used twice.
     """
@@ -112,7 +136,7 @@ def submit(services: Services, submitted: Accepted, beside: Beside) -> object:
         message = replace(submitted.message, experiment_id=number)
         try:
             return services.engine.command(
-                addresses.experiment(number), message, beside=_both(counted, beside)
+                addresses.experiment(number), message, by=by, beside=_both(counted, beside)
             )
         except Conflict as conflict:
             if conflict.key.partition != COUNTERS:
@@ -136,6 +160,10 @@ def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
         created_ms=message.settings.submitted_ms,
         labels=list(message.labels),
         job_id=message.job_id,
+        seed=message.plan.seed,
+        max_slots=message.settings.max_slots,
+        **asdict(message.retention),
+        code_sha256=message.code_sha256,
         config=submitted.config.public(),
     )
 
@@ -144,18 +172,33 @@ def _both(counted: Put, beside: Beside) -> Beside:
     return lambda reply: (counted, *beside(reply))
 
 
-def _checked(asked: Create) -> ExperimentConfig:
+def _settings(
+    config: ExperimentConfig, asked: Create, pool: str, rules: LifecycleRules, now_ms: int
+) -> TrialSettings:
+    return TrialSettings(
+        pool=pool,
+        slots=config.job.slots_per_trial,
+        max_restarts=config.max_restarts,
+        smaller_is_better=config.searcher.smaller_is_better,
+        lengths=Lengths("batches") if asked.test_mode else _lengths(config),
+        submitted_ms=now_ms,
+        max_slots=config.job.max_slots,
+        terminate_ms=rules.terminate_ms,
+    )
+
+
+def _checked(services: Services, asked: Create) -> ExperimentConfig:
+    template = None
     if asked.template is not None:
-        raise invalid("template", f"there is no template {asked.template!r:.60} here")
+        stored = stored_template(services.table, asked.template) if asked.template else None
+        if stored is None:
+            raise invalid("template", f"there is no template {asked.template!r:.80} here")
+        template = stored.config
     seed = secrets.randbelow(_SEEDS)
     try:
-        return check(asked.config, overrides=asked.overrides, seed_default=seed)
+        return check(asked.config, template=template, overrides=asked.overrides, seed_default=seed)
     except ConfigInvalid as error:
-        details = [
-            Detail(problem.path, problem.message, problem.line, problem.hint or None)
-            for problem in error.problems
-        ]
-        raise ApiError(Code.INVALID, "the configuration is not valid", details) from None
+        raise config_invalid(error) from None
 
 
 def _plan(config: ExperimentConfig) -> SearchPlan:

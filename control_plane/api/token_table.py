@@ -1,6 +1,9 @@
-"""Tokens of agents in the state table, by digest: each agent has that of its last enrolment."""
+"""Tokens in the state table, by digest. Each agent has that of its last enrolment; people make and
+revoke theirs, see token_entries.py.
+"""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
 from control_plane.api.auth import Principal, Role, Tokens, digest_of, mint_token
@@ -14,11 +17,12 @@ _ISSUE_TRIES_MAX = 20
 
 
 class TableTokens:
-    """The table's tokens, and behind them those of `others`."""
+    """The table's tokens, and behind them those of `others`. `now_ms` is the clock."""
 
-    def __init__(self, table: StateTable, others: Tokens) -> None:
+    def __init__(self, table: StateTable, others: Tokens, now_ms: Callable[[], int]) -> None:
         self._table = table
         self._others = others
+        self._now_ms = now_ms
 
     def principal(self, digest: str) -> Principal | None:
         """See Tokens."""
@@ -26,7 +30,10 @@ class TableTokens:
         if row is None:
             return self._others.principal(digest)
         fields = json.loads(row.body)
-        return Principal(fields["user"], Role(fields["role"]), fields["subject"])
+        expires_ms = fields.get("expires_ms")
+        if expires_ms is not None and self._now_ms() >= expires_ms:
+            return None
+        return Principal(fields["user"], Role(fields["role"]), fields["subject"], expires_ms)
 
 
 def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
@@ -47,11 +54,11 @@ def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
 
 def _exchange(table: StateTable, agent: str, epoch: int, digest: str) -> list[Write]:
     holder = table.get(Key(HOLDERS, agent))
-    fields = asdict(Principal(f"agent {agent}", Role.AGENT, agent))
+    holds = Principal(f"agent {agent}", Role.AGENT, agent)
     new = json.dumps({"epoch": epoch, "digest": digest}).encode()
     revision = holder.revision if holder else 0
     writes: list[Write] = [
-        Put(Key(TOKENS, digest), 1, json.dumps(fields).encode(), Expect.ABSENT),
+        put_token(digest, holds),
         Put(Key(HOLDERS, agent), revision + 1, new, revision or Expect.ABSENT),
     ]
     if holder is not None:
@@ -60,3 +67,8 @@ def _exchange(table: StateTable, agent: str, epoch: int, digest: str) -> list[Wr
             raise ApiError(Code.CONFLICT, f"agent {agent} has enrolled again")
         writes.append(Delete(Key(TOKENS, former["digest"]), Expect.ANYTHING))
     return writes
+
+
+def put_token(digest: str, holds: Principal) -> Put:
+    """The write that makes a token good."""
+    return Put(Key(TOKENS, digest), 1, json.dumps(asdict(holds)).encode(), Expect.ABSENT)

@@ -12,6 +12,8 @@ from typing import Any
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate
+from control_plane.config.plan import SearcherNotAvailable
+from control_plane.config.preview import preview
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
 
@@ -26,6 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = check(source, overrides=options.config)
         report |= {"era": config.era.value, "config": config.public()}
         text = _summary(config)
+        if options.for_trial:
+            variables = config.environment.environment_variables.revealed()
+            report |= {"config": config.for_trial(), "environment_variables": variables}
+        if options.preview:
+            report["preview"] = _preview(config)
         if options.migrate:
             text = migrate(source, overrides=options.config).rstrip("\n")
             report["migrated"] = text + "\n"
@@ -41,9 +48,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m control_plane.config", description="Check an experiment configuration."
     )
     parser.add_argument("file", metavar="FILE", help="the YAML file")
+    parser.add_argument(
+        "--reference", action=_Reference, nargs=0, help="print the reference of all fields instead"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
         "--migrate", action="store_true", help="print the configuration with lengths for steps"
+    )
+    parser.add_argument(
+        "--preview", action="store_true", help="with --json, report the trials it would make"
+    )
+    parser.add_argument(
+        "--for-trial",
+        action="store_true",
+        help="with --json, report what a trial receives: its data and variables, secrets too",
     )
     parser.add_argument(
         "--config",
@@ -53,6 +71,16 @@ def _parser() -> argparse.ArgumentParser:
         help="set a field, like searcher.max_trials=5 (may be repeated)",
     )
     return parser
+
+
+class _Reference(argparse.Action):
+    """Ends the program as `--help` does, with a document."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
+        from control_plane.config.reference import reference
+
+        _print(reference().rstrip("\n"))
+        parser.exit()
 
 
 def _read(file: str) -> str:
@@ -68,6 +96,18 @@ def _read(file: str) -> str:
     except ValueError as error:
         reason = f"cannot be read: {error}"
     raise ConfigInvalid([Problem("", None, None, reason)])
+
+
+def _preview(config: ExperimentConfig) -> dict[str, Any]:
+    try:
+        kinds = preview(config.search_plan())
+    except SearcherNotAvailable as error:
+        raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
+    return {
+        "searcher": config.searcher.name,
+        "unit": config.unit,
+        "kinds": [kind._asdict() for kind in kinds],
+    }
 
 
 def _summary(config: ExperimentConfig) -> str:

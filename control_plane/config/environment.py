@@ -6,9 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    TypeAdapter,
+)
 
-from control_plane.config.section import Secret, Section, Text, refuse
+from control_plane.config.section import REVEAL, Secret, Section, Text, masked_variable, refuse
 
 DEVICE_KINDS: Final = ("cpu", "cuda", "rocm")
 FORMER_KINDS: Final = {"gpu": "cuda"}
@@ -26,8 +33,14 @@ def _check_variable(variable: str) -> str:
     return variable
 
 
+def _written(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
+    return [it if info.context == REVEAL else masked_variable(it) for it in variables]
+
+
 Variables = Annotated[
-    tuple[Annotated[str, AfterValidator(_check_variable)], ...], Field(strict=False)
+    tuple[Annotated[str, AfterValidator(_check_variable)], ...],
+    Field(strict=False),
+    PlainSerializer(_written),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -60,9 +73,13 @@ class Images(Section):
 class VariablesByDevice(Section):
     """NAME=VALUE strings for each kind of device."""
 
-    cpu: Variables = ()
-    cuda: Variables = ()
-    rocm: Variables = ()
+    cpu: Variables = Field(default=(), repr=False)
+    cuda: Variables = Field(default=(), repr=False)
+    rocm: Variables = Field(default=(), repr=False)
+
+    def revealed(self) -> dict[str, list[str]]:
+        """All of them as they are, for the trial."""
+        return self.model_dump(mode="json", context=REVEAL)
 
 
 class RegistryAuth(Section):
@@ -86,7 +103,9 @@ class Environment(Section):
     environment_variables: Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))] = (
         VariablesByDevice()
     )
-    """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`."""
+    """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
+    sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
+    """
     ports: dict[str, Port] = Field(default_factory=dict)
     """Ports of the container, by name."""
     registry_auth: RegistryAuth | None = None

@@ -77,7 +77,7 @@ def _masked(value: Any, info: SerializationInfo) -> Any:
 
 
 CarriedMap = Annotated[FreeMap, PlainSerializer(_masked)]
-"""A section that is kept and shown, but that nothing here reads."""
+"""A section that is kept and shown, but that nothing here reads; its secrets are masked."""
 
 
 class ExperimentConfig(Section):
@@ -111,8 +111,10 @@ class ExperimentConfig(Section):
     """The space, by name; see Hyperparameters. `global_batch_size` is required in the step era, and
     wherever lengths are in records or epochs.
     """
-    data: FreeMap = Field(default_factory=dict)
-    """Anything the model code wants to read; it is handed on as it is."""
+    data: CarriedMap = Field(default_factory=dict, repr=False)
+    """Anything the model code wants to read; it is handed on as it is, and shown with a mask for
+    what sounds like a secret (`password`, `token`, `api_key`, ...).
+    """
     resources: Resources = Resources()
     """See Resources."""
     environment: Environment = Environment()
@@ -239,6 +241,10 @@ class ExperimentConfig(Section):
     def public(self) -> dict[str, Any]:
         """Everything with defaults, as JSON values, secrets masked; it checks to equal meaning."""
         return self.model_dump(mode="json")
+
+    def for_trial(self) -> dict[str, Any]:
+        """As `public`, but with the data as they are."""
+        return self.public() | {"data": self.data}
 
     def to_json(self) -> bytes:
         """Everything with defaults and secrets, for the state table."""

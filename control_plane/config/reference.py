@@ -1,4 +1,4 @@
-"""`python -m control_plane.config.reference`: docs/configuration.md, from the models themselves.
+"""`python -m control_plane.config --reference`: docs/configuration.md, from the models themselves.
 
 What a field means stands below it as a string, which costs nothing when the models are imported;
 here the modules' source is read for them.
@@ -61,7 +61,7 @@ checkpoint_storage:
 max_restarts: 2
 ```
 
-This file is made from the code: `python -m control_plane.config.reference > docs/configuration.md`.
+`python -m control_plane.config --reference` prints this page, which is made from the code.
 """
 
 SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
@@ -317,7 +317,3 @@ def _class_tree(cls: type) -> ast.ClassDef:
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
             return node
     raise LookupError(f"{cls.__name__} is not at the top of {cls.__module__}")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

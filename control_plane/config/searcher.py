@@ -43,7 +43,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Searcher(Section):
-    """What every search shares."""
+    """What every search shares. Of the two sources of a first checkpoint the trial wins."""
 
     name: str
     """Which search."""
@@ -56,13 +56,6 @@ class Searcher(Section):
     """
     source_checkpoint_uuid: Text | None = None
     """A checkpoint to start from, instead; the beginning of its UUID will do."""
-
-    @field_validator("source_checkpoint_uuid")
-    @classmethod
-    def _check_one_source(cls, uuid: str | None, info: ValidationInfo) -> str | None:
-        if uuid is not None and info.data.get("source_trial_id") is not None:
-            refuse("must not be given beside source_trial_id", "keep one of them")
-        return uuid
 
     def lengths(self) -> dict[str, Length]:
         """Every length by its field; a trial's longest training comes first."""

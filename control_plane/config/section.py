@@ -7,6 +7,7 @@ the innermost section, because there the known field names are at hand.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
@@ -29,9 +30,15 @@ from control_plane.config.eras import Scope
 from control_plane.config.problems import Finding, Loc, nearest, value_text
 
 MASK: Final = "********"
-SECRET_NAMES: Final = frozenset(
-    {"access_key", "secret_key", "connection_string", "credential", "password", "token"}
+_SECRET_FIELD: Final = re.compile(
+    r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|connection_string"
+    r"|(?:access|account|api|auth|encryption|private|secret|signing)[_.\- ]?key)$",
+    re.IGNORECASE,
 )
+_SECRET_VARIABLE: Final = re.compile(
+    r"PASSWO?R?D|PASSPHRASE|SECRET|TOKEN(?!IZ)|KEY|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE
+)
+VARIABLES: Final = "environment_variables"
 COUNT_MAX: Final = (1 << 53) - 1
 REVEAL: Final = "reveal"
 """Serialization context of the state table: secrets are written out."""
@@ -109,11 +116,37 @@ class Secret:
 def without_secrets(value: Any) -> Any:
     """A copy of plain values, with a mask for whatever has the name of a secret."""
     if isinstance(value, Mapping):
+        return {key: _without_secret(key, item) for key, item in value.items()}
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def masked_variable(variable: str) -> str:
+    """A NAME=VALUE as it is shown: what has the name of a secret keeps its name alone."""
+    name = variable.partition("=")[0]
+    return f"{name}={MASK}" if _SECRET_VARIABLE.search(name) else variable
+
+
+def _without_secret(key: object, item: Any) -> Any:
+    if key == VARIABLES:
+        return _masked_variables(item)
+    is_secret = isinstance(key, str) and _SECRET_FIELD.search(key) is not None
+    return MASK if is_secret and item is not None else without_secrets(item)
+
+
+def _masked_variables(value: Any) -> Any:
+    """Variables in whatever form somebody wrote them, by kind of device or not."""
+    if isinstance(value, str):
+        return masked_variable(value)
+    if isinstance(value, list):
+        return [_masked_variables(item) for item in value]
+    if isinstance(value, Mapping):
         return {
-            key: MASK if key in SECRET_NAMES and item is not None else without_secrets(item)
+            key: _masked_variables(item)
+            if isinstance(item, list | Mapping)
+            else masked_variable(f"{key}={item}").partition("=")[2]
             for key, item in value.items()
         }
-    return [without_secrets(item) for item in value] if isinstance(value, list) else value
+    return value
 
 
 def scope_of(info: ValidationInfo) -> Scope:

@@ -34,6 +34,10 @@ class TableDecorator:
         """See StateTable."""
         return self.table.get(key)
 
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See StateTable; one by one, so that what disturbs `get` disturbs it too."""
+        return tuple(self.get(key) for key in keys)
+
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
@@ -191,6 +195,9 @@ class TearingTable(TableDecorator):
         self.queries += 1
         before = super().query(partition, first, last, limit=limit, descending=descending)
         if descending or (self._torn is not None and self.queries not in self._torn):
+            return before
+        if before.next_sort is not None and before.next_sort.encode() <= self._torn_at:
+            # The page ends before that row: a later one is torn.
             return before
         self._act(partition)
         after = super().query(partition, first, last, limit=limit)

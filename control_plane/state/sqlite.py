@@ -8,6 +8,7 @@ crash of the process.
 import sqlite3
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +72,18 @@ class SqliteTable:
         """See StateTable."""
         found = self._read("select * from rows where partition=? and sort=?", key)
         return _row(found[0]) if found else None
+
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See StateTable."""
+        if not keys:
+            return ()
+        wanted = ",".join("(?,?)" for _ in keys)
+        found = self._read(
+            f"select * from rows where (partition, sort) in (values {wanted})",
+            tuple(chain.from_iterable(keys)),
+        )
+        rows = {row.key: row for row in map(_row, found)}
+        return tuple(rows.get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False

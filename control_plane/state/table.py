@@ -15,6 +15,8 @@ from zlib import crc32
 
 SHARDS = 16
 OPERATIONS_MAX = 100
+# Rows of one `get_many`.
+GET_MAX = 100
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
 ROW_BYTES_MAX = 400 * 1024
 PARTITION_BYTES_MAX = 2048
@@ -122,6 +124,9 @@ class StateTable(Protocol):
 
     def get(self, key: Key) -> Row | None:
         """The row as of now, or None."""
+
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """The same for at most GET_MAX keys, each as of its own moment."""
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False

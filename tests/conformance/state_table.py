@@ -12,6 +12,7 @@ import pytest
 
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
+    GET_MAX,
     OPERATIONS_MAX,
     PARTITION_BYTES_MAX,
     ROW_BYTES_MAX,
@@ -76,6 +77,14 @@ class StateTableContract:
     @pytest.fixture
     def reopen(self) -> Reopen:
         raise AssertionError("a suite says how its table is opened again")
+
+    def test_many_rows_are_read_in_the_order_of_their_keys(self, table: StateTable) -> None:
+        keys = [Key(f"trial#{n}", sort) for n in (2, 1) for sort in SORTS][:GET_MAX]
+        table.commit([Put(key, n, b"%d" % n, Expect.ABSENT) for n, key in enumerate(keys, 1)])
+        absent = Key("trial#3", "A")
+        found = table.get_many([*keys, absent, keys[0]])
+        assert found == (*(table.get(key) for key in keys), None, table.get(keys[0]))
+        assert table.get_many([]) == ()
 
     def test_an_absent_row_is_none(self, table: StateTable) -> None:
         assert table.get(KEY) is None

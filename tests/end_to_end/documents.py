@@ -1,4 +1,8 @@
-"""The commands of a document and what it says they print."""
+"""The files and commands of a document, and what it says the commands print.
+
+A block of Python or YAML that begins with `# PATH` is a file; in a block of a console a line that
+begins with `$ ` is a command, and what follows is what it prints.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.end_to_end.laptop import Laptop
+
 GAP = "..."
-_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
@@ -19,15 +26,49 @@ class Documented(NamedTuple):
     lines: list[str]
 
 
-def commands(document: Path) -> list[Documented]:
-    """Those of its console blocks, in order: a line that begins with `$ ` is a command."""
-    found: list[Documented] = []
-    for block in _BLOCK.findall(document.read_text(encoding="utf-8")):
+class File(NamedTuple):
+    """A file that the reader has to write."""
+
+    path: str
+    content: str
+
+
+def play(document: Path, laptop: Laptop, home: str) -> None:
+    """Writes the files and types the commands, in order; each must succeed and print what the
+    document says. `home` is how the document calls the laptop's data folder.
+    """
+    known: dict[str, str] = {}
+    for step in steps(document):
+        if isinstance(step, File):
+            path = laptop.home.parent / step.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(step.content)
+            continue
+        command = step.command
+        for uuid, real in known.items():
+            command = command.replace(uuid[:8], real[:8])
+        done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
+        assert done.returncode == 0, (command, done.stdout)
+        printed = done.stdout.replace(str(laptop.home), home)
+        assert missing_lines(step.lines, printed) == [], f"{command}\n{printed}"
+        known |= zip(uuids("\n".join(step.lines)), uuids(printed), strict=False)
+
+
+def steps(document: Path) -> list[Documented | File]:
+    """The files and commands of a document, in order."""
+    found: list[Documented | File] = []
+    for language, block in _BLOCK.findall(document.read_text(encoding="utf-8")):
+        if language != "console":
+            if path := _PATH.match(block):
+                found.append(File(path[1], block))
+            continue
+        lines: list[str] = []
         for line in block.splitlines():
             if line.startswith("$ "):
-                found.append(Documented(line.removeprefix("$ "), []))
+                lines = []
+                found.append(Documented(line.removeprefix("$ "), lines))
             else:
-                found[-1].lines.append(line)
+                lines.append(line)
     return found
 
 
@@ -36,17 +77,18 @@ def missing_lines(documented: list[str], printed: str) -> list[str]:
 
     Numbers, UUIDs and the widths of columns do not count.
     """
-    wanted, lines = [shape(line) for line in documented], [shape(x) for x in printed.splitlines()]
-    place, may_skip = 0, False
-    for line in wanted:
-        if line == GAP:
-            may_skip = True
-            continue
-        end = len(lines) if may_skip else place + 1
-        if line not in lines[place:end]:
-            return [line, *lines[place:]]
-        place, may_skip = lines.index(line, place) + 1, False
-    return [] if may_skip else lines[place:]
+    lines = [shape(line) for line in printed.splitlines()]
+    # How many of the lines may be accounted for by the documented ones so far.
+    places = {0}
+    for wanted in map(shape, documented):
+        if wanted == GAP:
+            following = set(range(min(places), len(lines) + 1))
+        else:
+            following = {n + 1 for n in places if n < len(lines) and lines[n] == wanted}
+        if not following:
+            return [wanted, *lines[min(places) :]]
+        places = following
+    return [] if len(lines) in places else lines[max(places) :]
 
 
 def shape(line: str) -> str:

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from detcloud.cli.table import Column, field, text_table
-from detcloud.client import Cluster
+from detcloud.client import Client
+from detcloud.client.records import MetricReport
 from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.outcome import Outcome, differences, outcome_of
 from tests.end_to_end.strikes import OF_SERVERS, PROGRESS_MAX, Kill, Struck, Target, drawn, strike
@@ -130,7 +130,7 @@ class _Disturbed:
         self.losses: list[str] = []
         self._laptop = laptop
         self._began = began
-        self._accepted: dict[int, tuple[list[dict[str, Any]], str]] = {}
+        self._accepted: dict[int, tuple[list[MetricReport], str]] = {}
 
     def suffer(self, kills: Sequence[Kill]) -> None:
         """Strikes one after the other, until the search has ended."""
@@ -188,7 +188,7 @@ class _Disturbed:
                 self._accepted[trial.id] = (safe, log)
 
 
-def _vanished(cluster: Cluster, struck: Sequence[Struck]) -> list[str]:
+def _vanished(cluster: Client, struck: Sequence[Struck]) -> list[str]:
     """The experiments that `create` submitted while it brought the server back are all there."""
     created = [one for one in struck if one.server_seconds and one.kill.revival == "create"]
     expected = [(2 + index, "PAUSED") for index in range(len(created))]

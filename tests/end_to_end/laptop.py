@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from detcloud.cli.processes import PROC, Process, alive, read
-from detcloud.client import Cluster
+from detcloud.client import Client
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -88,10 +88,10 @@ class Laptop:
         return fields
 
     @contextlib.contextmanager
-    def cluster(self) -> Iterator[Cluster]:
+    def cluster(self) -> Iterator[Client]:
         """A client of the server that runs."""
         token = (self.home / "token").read_text().strip()
-        with Cluster(self.record()["url"], token) as cluster:
+        with Client(self.record()["url"], token) as cluster:
             yield cluster
 
     def running(self) -> list[Running]:

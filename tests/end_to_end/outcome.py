@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from detcloud.client import Cluster, Trial
+from detcloud.client import Client, Trial
 
 Metrics = Mapping[tuple[str, int], str]
 
@@ -46,7 +46,7 @@ class Outcome:
     restarts: int
 
 
-def outcome_of(cluster: Cluster, experiment_id: int) -> Outcome:
+def outcome_of(cluster: Client, experiment_id: int) -> Outcome:
     """Asks the API for everything; the checkpoints are downloaded, which verifies them."""
     experiment = cluster.experiment(experiment_id)
     trials = sorted(experiment.trials(), key=lambda trial: int(trial.data["number"]))
@@ -88,7 +88,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _trial(cluster: Cluster, trial: Trial, contradictions: list[str]) -> TrialOutcome:
+def _trial(cluster: Client, trial: Trial, contradictions: list[str]) -> TrialOutcome:
     data = trial.data
     return TrialOutcome(
         number=data["number"],
@@ -115,7 +115,7 @@ def _metrics(trial: Trial, contradictions: list[str]) -> Metrics:
     return found
 
 
-def _weights(cluster: Cluster, uuid: str | None) -> str:
+def _weights(cluster: Client, uuid: str | None) -> str:
     if uuid is None:
         return "no checkpoint"
     with tempfile.TemporaryDirectory() as folder:

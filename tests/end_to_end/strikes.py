@@ -127,7 +127,7 @@ def agent_works(laptop: Laptop, since_ms: int) -> bool:
     if agent is None or agent.parent != record["pid"]:
         return False
     with contextlib.suppress(ApiError, Unreachable), laptop.cluster() as cluster:
-        return any(int(one["enrolled_ms"]) >= since_ms for one in cluster.agents())
+        return any(one.enrolled_ms >= since_ms for one in cluster.agents())
     return False
 
 

@@ -121,13 +121,13 @@ def test_overrides_change_fields(laptop: Laptop, tmp_path: Path) -> None:
     overrides = ["--config", "searcher.max_trials=3", "--config", "searcher.max_length.batches=2"]
     laptop.run("create", *write_model(tmp_path), *overrides, "--follow")
     assert [one["target_steps"] for one in laptop.json("trial", "list", 1)] == [2, 2, 2]
-    config = json.loads(laptop.run("experiment", "config", 1).stdout)
+    config = laptop.json("experiment", "config", 1)
     assert config["searcher"]["max_length"] == {"batches": 2}
 
 
 def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path) -> None:
     assert not laptop.home.exists()
-    assert "no cluster runs here" in laptop.run("status", code=1).stdout
+    assert "no cluster runs here" in laptop.run("status", code=4).stdout
     up = laptop.run("up", "--slots", 3)
     url, pid = laptop.record()["url"], laptop.record()["pid"]
     assert up.stdout == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})\n"
@@ -159,7 +159,7 @@ def test_up_right_after_down_starts(laptop: Laptop) -> None:
 def test_ids_that_do_not_exist_and_words_that_mean_nothing(laptop: Laptop) -> None:
     laptop.run("up")
     for words in (("describe", 7), ("trial", "logs", 7), ("checkpoint", "describe", "abcdef01")):
-        assert laptop.run(*words, code=1).stderr.startswith("error: ")
+        assert laptop.run(*words, code=3).stderr.startswith("error: ")
     assert "did you mean `detcloud describe`?" in laptop.run("descrive", 1, code=2).stderr
     assert "no file" in laptop.run("create", "missing.yaml", DIGITS, code=1).stderr
 

@@ -1,18 +1,12 @@
-"""The digits demo: the quickstart as it is written, and training that is interrupted."""
+"""The digits demo, interrupted and tested."""
 
 from __future__ import annotations
-
-import os
-import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import require
-from tests.end_to_end.laptop import DETCLOUD, DIGITS, ROOT, Laptop, eventually
+from tests.end_to_end.laptop import DIGITS, Laptop, eventually
 from tests.end_to_end.outcome import Outcome, TrialOutcome, outcome_of
-from tests.end_to_end.quickstart import commands, missing_lines, uuids
 
 pytestmark = pytest.mark.end_to_end
 
@@ -22,25 +16,6 @@ CONST = (DIGITS / "const.yaml", DIGITS)
 @pytest.fixture(autouse=True)
 def digits() -> None:
     require("sklearn")
-
-
-def test_the_quickstart_is_true(tmp_path: Path) -> None:
-    home = tmp_path / "ada" / ".detcloud"
-    shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
-    laptop = Laptop(home, LOGNAME="ada", PATH=_path_with_detcloud(tmp_path / "bin"))
-    known: dict[str, str] = {}
-    try:
-        for documented in commands(ROOT / "docs" / "quickstart.md"):
-            command = documented.command
-            for uuid, real in known.items():
-                command = command.replace(uuid[:8], real[:8])
-            done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
-            assert done.returncode == 0, (command, done.stdout)
-            printed = done.stdout.replace(str(home), "/home/ada/.detcloud")
-            assert missing_lines(documented.lines, printed) == [], f"{command}\n{printed}"
-            known |= zip(uuids("\n".join(documented.lines)), uuids(printed), strict=True)
-    finally:
-        assert laptop.end() == []
 
 
 def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:
@@ -84,12 +59,3 @@ def test_test_mode_trains_one_batch_on_the_cluster(laptop: Laptop) -> None:
 def _only(outcome: Outcome) -> TrialOutcome:
     [trial] = outcome.trials
     return trial
-
-
-def _path_with_detcloud(folder: Path) -> str:
-    """A PATH with the command and this Python on it."""
-    folder.mkdir()
-    script = folder / "detcloud"
-    script.write_text(f'#!/bin/sh\nexec {" ".join(DETCLOUD)} "$@"\n')
-    script.chmod(0o755)
-    return os.pathsep.join((str(folder), str(Path(sys.executable).parent), os.environ["PATH"]))

@@ -6,8 +6,13 @@ from control_plane.api.routes import (
     cluster,
     experiments,
     health,
+    history,
+    logs,
+    metrics,
     model_code,
     objects,
+    templates,
+    tokens,
     trials,
 )
 
@@ -17,7 +22,12 @@ ROUTERS = (
     model_code.router,
     objects.router,
     experiments.router,
+    history.router,
     trials.router,
+    metrics.router,
+    logs.router,
     checkpoints.router,
     agents.router,
+    templates.router,
+    tokens.router,
 )

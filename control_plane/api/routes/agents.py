@@ -1,4 +1,4 @@
-"""Agents: listed, enrolled, and their one call."""
+"""Agents: listed, enabled and disabled, enrolled, and their one call."""
 
 import random
 import time
@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from control_plane.actors import addresses
+from control_plane.actors.messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.service import SyncRequest
 from control_plane.api.agent_answers import answered, taken
@@ -16,6 +17,7 @@ from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync
 from control_plane.api.auth import Principal, Role
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
+from control_plane.api.idempotency import AskedOnce, Once
 from control_plane.api.pages import Page, PageParameters
 from control_plane.api.services import Given, Services
 from control_plane.api.token_table import issue_agent_token
@@ -29,6 +31,15 @@ HOLD_MS_MAX = 20_000
 router = guarded_router("agents")
 
 AgentId = Annotated[str, Path(pattern=AGENT_NAME)]
+SlotId = Annotated[int, Path(ge=0, le=1_000_000)]
+
+
+class Disabling(BaseModel):
+    """The body of a disable, which may be left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    drain: bool = False
 
 
 class Enrolled(BaseModel):
@@ -44,6 +55,33 @@ class Enrolled(BaseModel):
 @needs(*PEOPLE)
 def list_agents(services: Given, asked: PageParameters) -> Page[agents.Agent]:
     return agents.agents(services, asked)
+
+
+@router.post("/agents/{agent_id}/enable", response_model=agents.Agent)
+@needs(Role.ADMIN)
+def enable(agent_id: AgentId, once: AskedOnce, services: Given) -> Response:
+    return _told(services, agent_id, AgentEnableRequested(), once)
+
+
+@router.post("/agents/{agent_id}/disable", response_model=agents.Agent)
+@needs(Role.ADMIN)
+def disable(
+    agent_id: AgentId, once: AskedOnce, services: Given, asked: Disabling | None = None
+) -> Response:
+    drain = asked is not None and asked.drain
+    return _told(services, agent_id, AgentDisableRequested(drain=drain), once)
+
+
+@router.post("/agents/{agent_id}/slots/{slot_id}/enable", response_model=agents.Agent)
+@needs(Role.ADMIN)
+def enable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: Given) -> Response:
+    return _told(services, agent_id, AgentEnableRequested(slot_id), once)
+
+
+@router.post("/agents/{agent_id}/slots/{slot_id}/disable", response_model=agents.Agent)
+@needs(Role.ADMIN)
+def disable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: Given) -> Response:
+    return _told(services, agent_id, AgentDisableRequested(slot_id), once)
 
 
 @router.post("/agents")
@@ -86,6 +124,21 @@ async def _held(services: Services, room: WaitingRoom, agent_id: str, asked: Syn
                 await call.wait(left)
             answer = await run_in_threadpool(answered, services, agent_id, again)
     return answer.with_next_sync(0)
+
+
+def _told(
+    services: Services,
+    agent_id: str,
+    message: AgentEnableRequested | AgentDisableRequested,
+    once: Once,
+) -> Response:
+    """The agent after a command."""
+    address = addresses.agent(agent_id)
+    return once.carried_out(
+        services,
+        lambda beside: services.engine.command(address, message, by=once.by, beside=beside),
+        lambda reply: agents.agent(services, reply),
+    )
 
 
 def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None:

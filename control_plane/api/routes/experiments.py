@@ -1,17 +1,27 @@
 """Experiments: submitted, listed, described, and told to pause, go on or end."""
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from fastapi import Path, Query, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.actors import addresses
 from control_plane.actors.messages import (
     ActivateRequested,
+    ArchiveRequested,
     CancelRequested,
+    ContinueRequested,
+    DeleteRequested,
     KillRequested,
     PauseRequested,
+    Retention,
+    SettingsChanged,
+    UnarchiveRequested,
 )
+from control_plane.api.continuation import Continue, continuation
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce, Once
 from control_plane.api.pages import Page, PageParameters
@@ -24,6 +34,25 @@ from control_plane.api.views import trial as trials
 router = guarded_router("experiments")
 
 ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
+Words = Annotated[str | None, Query(max_length=200)]
+Kept = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Changes(BaseModel):
+    """What to change of an experiment; what is absent stays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    description: Annotated[str, Field(max_length=10_000)] | None = None
+    labels: (
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
+        | None
+    ) = None
+    max_slots: Kept | None = None
+    save_experiment_best: Kept | None = None
+    save_trial_best: Kept | None = None
+    save_trial_latest: Kept | None = None
 
 
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
@@ -35,7 +64,7 @@ def create(asked: Create, caller: Caller, once: AskedOnce, services: Given) -> R
         return JSONResponse(preview(services, submitted).model_dump(mode="json"))
     return once.carried_out(
         services,
-        lambda beside: submit(services, submitted, beside),
+        lambda beside: submit(services, submitted, caller.user, beside),
         lambda experiment_id: experiments.experiment(services, experiment_id),
         status=201,
     )
@@ -46,11 +75,15 @@ def create(asked: Create, caller: Caller, once: AskedOnce, services: Given) -> R
 def list_experiments(
     services: Given,
     asked: PageParameters,
-    state: Annotated[str | None, Query(max_length=200)] = None,
-    user: Annotated[str | None, Query(max_length=200)] = None,
+    state: Words = None,
+    user: Words = None,
+    label: Words = None,
+    name: Words = None,
+    archived: Literal["false", "true", "all"] = "false",
 ) -> Page[experiments.Experiment]:
-    """Newest first. `state` is a comma list."""
-    return experiments.experiments(services, asked, state, user)
+    """Newest first. `state` is a comma list, `name` a part of the name."""
+    wanted = experiments.Wanted(state, user, label, name, archived)
+    return experiments.experiments(services, asked, wanted)
 
 
 @router.get("/experiments/{experiment_id}")
@@ -62,25 +95,89 @@ def describe(experiment_id: ExperimentId, services: Given) -> experiments.Experi
 @router.post("/experiments/{experiment_id}/pause", response_model=experiments.Experiment)
 @needs(*PEOPLE)
 def pause(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, once, PauseRequested())
+    return _told(services, experiment_id, PauseRequested, once)
 
 
 @router.post("/experiments/{experiment_id}/activate", response_model=experiments.Experiment)
 @needs(*PEOPLE)
 def activate(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, once, ActivateRequested())
+    return _told(services, experiment_id, ActivateRequested, once)
 
 
 @router.post("/experiments/{experiment_id}/cancel", response_model=experiments.Experiment)
 @needs(*PEOPLE)
 def cancel(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, once, CancelRequested())
+    return _told(services, experiment_id, CancelRequested, once)
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=experiments.Experiment)
 @needs(*PEOPLE)
 def kill(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, once, KillRequested())
+    return _told(services, experiment_id, KillRequested, once)
+
+
+@router.post("/experiments/{experiment_id}/archive", response_model=experiments.Experiment)
+@needs(*PEOPLE)
+def archive(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
+    return _told(services, experiment_id, ArchiveRequested, once)
+
+
+@router.post("/experiments/{experiment_id}/unarchive", response_model=experiments.Experiment)
+@needs(*PEOPLE)
+def unarchive(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
+    return _told(services, experiment_id, UnarchiveRequested, once)
+
+
+@router.post("/experiments/{experiment_id}/continue", response_model=experiments.Experiment)
+@needs(*PEOPLE)
+def resume(
+    experiment_id: ExperimentId,
+    asked: Continue,
+    once: AskedOnce,
+    services: Given,
+) -> Response:
+    """Its trials that did not complete go on from their latest checkpoints."""
+
+    def message() -> ContinueRequested:
+        _, definition = experiments.found(services, experiment_id)
+        return continuation(definition, asked)
+
+    return _told(services, experiment_id, message, once)
+
+
+@router.patch("/experiments/{experiment_id}", response_model=experiments.Experiment)
+@needs(*PEOPLE)
+def change(
+    experiment_id: ExperimentId,
+    asked: Changes,
+    once: AskedOnce,
+    services: Given,
+) -> Response:
+    """A null `max_slots` lifts the limit; other nulls change nothing."""
+
+    def message() -> SettingsChanged:
+        return SettingsChanged(
+            name=asked.name,
+            description=asked.description,
+            labels=None if asked.labels is None else tuple(dict.fromkeys(asked.labels)),
+            max_slots=asked.max_slots,
+            max_slots_given="max_slots" in asked.model_fields_set,
+            retention=_retention(services, experiment_id, asked),
+        )
+
+    return _told(services, experiment_id, message, once)
+
+
+@router.delete("/experiments/{experiment_id}", response_model=experiments.Experiment)
+@needs(*PEOPLE)
+def delete(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
+    """What it made goes in the background."""
+
+    def message() -> DeleteRequested:
+        experiments.check_unpinned(services, experiment_id)
+        return DeleteRequested()
+
+    return _told(services, experiment_id, message, once)
 
 
 @router.get("/experiments/{experiment_id}/trials")
@@ -99,10 +196,22 @@ def list_checkpoints(
     return checkpoints.of_experiment(services, experiment_id, asked)
 
 
-def _told(services: Services, experiment_id: int, once: Once, message: object) -> Response:
+def _retention(services: Services, experiment_id: int, asked: Changes) -> Retention | None:
+    names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    given = {name: getattr(asked, name) for name in names if getattr(asked, name) is not None}
+    if not given:
+        return None
+    now = experiments.settings(services, *experiments.found(services, experiment_id)).retention
+    return replace(now, **given)
+
+
+def _told(
+    services: Services, experiment_id: int, message: Callable[[], object], once: Once
+) -> Response:
+    """Has a command carried out once. It is made when it is needed: a repeat asks for nothing."""
     address = addresses.experiment(experiment_id)
     return once.carried_out(
         services,
-        lambda beside: services.engine.command(address, message, beside=beside),
+        lambda beside: services.engine.command(address, message(), by=once.by, beside=beside),
         lambda reply: experiments.experiment(services, reply),
     )

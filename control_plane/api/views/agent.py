@@ -6,19 +6,23 @@ from pydantic import BaseModel
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import AGENTS, AgentState
+from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows, scanned
 
 
 class SlotView(BaseModel):
-    """`allocation` is who holds the slot, null for a free one."""
+    """`allocation` is who holds the slot, null for a free one. A slot that is enabled takes work
+    where its agent does.
+    """
 
     id: int
     type: str
     uuid: str
     name: str
     allocation: str | None
+    enabled: bool
 
 
 class Agent(BaseModel):
@@ -31,6 +35,8 @@ class Agent(BaseModel):
     slots: list[SlotView]
     version: str
     enrolled_ms: int
+    enabled: bool
+    draining: bool
 
 
 def found(services: Services, agent_id: str) -> AgentState | None:
@@ -38,6 +44,14 @@ def found(services: Services, agent_id: str) -> AgentState | None:
     state = services.engine.state(addresses.agent(agent_id))
     assert state is None or isinstance(state, AgentState)
     return state
+
+
+def agent(services: Services, agent_id: str) -> Agent:
+    """One agent; ApiError not_found."""
+    state = found(services, agent_id)
+    if state is None:
+        raise ApiError(Code.NOT_FOUND, f"there is no agent {agent_id}")
+    return _shown(state)
 
 
 def agents(services: Services, asked: PageAsked) -> Page[Agent]:
@@ -49,7 +63,7 @@ def agents(services: Services, asked: PageAsked) -> Page[Agent]:
 
 
 def slots_in_pool(services: Services, pool: str) -> list[int]:
-    """How many slots each living agent of the pool has."""
+    """How many slots each living agent of the pool has, those that are disabled for now too."""
     rows = all_rows(services.table, AGENTS, " ", "\x7f")
     names = [row.key.sort for row in rows if row.body.decode() == pool]
     states = [found(services, name) for name in names]
@@ -62,8 +76,16 @@ def _shown(state: AgentState) -> Agent:
         for desired in state.desired
         for slot in desired.slots
     }
+    given = state.availability
     slots = [
-        SlotView(id=number, type=kind, uuid=uuid, name=name, allocation=held.get(number))
+        SlotView(
+            id=number,
+            type=kind,
+            uuid=uuid,
+            name=name,
+            allocation=held.get(number),
+            enabled=number not in given.disabled,
+        )
         for number, kind, uuid, name in state.slots
     ]
     return Agent(
@@ -74,4 +96,6 @@ def _shown(state: AgentState) -> Agent:
         slots=slots,
         version=state.version,
         enrolled_ms=state.enrolled_ms,
+        enabled=given.enabled,
+        draining=given.draining,
     )

@@ -6,17 +6,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors.trial import CHECKPOINTS, CheckpointRecord
+from control_plane.actors.trial_checkpoints import (
+    CHECKPOINT_PARTS,
+    CHECKPOINTS,
+    CheckpointRecord,
+    CheckpointState,
+)
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
 from control_plane.api.views import trial as trials
-from control_plane.api.views.rows import all_rows
-from control_plane.dispatch.head import PARTS
-from control_plane.dispatch.kinds import kind_at
+from control_plane.collection.survey import records_of
 
-_FAMILY = "checkpoint/"
 # Trials that one request looks at: most have no checkpoint worth a page of their own.
 _TRIALS_READ_MAX = 200
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
@@ -29,7 +31,7 @@ class Checkpoint(BaseModel):
     trial_id: int
     experiment_id: int
     steps_completed: int
-    state: str = "COMPLETED"
+    state: CheckpointState
     size_bytes: int
     files: int
     metadata: dict[str, Any]
@@ -39,8 +41,7 @@ class Checkpoint(BaseModel):
 
 def checkpoint(services: Services, prefix: str) -> Checkpoint:
     """The one checkpoint whose UUID begins with `prefix`; ApiError not_found or invalid."""
-    record, experiment_id = found(services, prefix)
-    return _shown(record, experiment_id)
+    return shown(*found(services, prefix))
 
 
 def found(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
@@ -58,7 +59,7 @@ def found(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
     if not rows:
         raise ApiError(Code.NOT_FOUND, f"there is no checkpoint {prefix}")
     trial_id = int(rows[0].body)
-    record = services.engine.part(addresses.trial(trial_id), _FAMILY + rows[0].key.sort)
+    record = services.engine.part(addresses.trial(trial_id), CHECKPOINT_PARTS + rows[0].key.sort)
     if not isinstance(record, CheckpointRecord):
         raise ApiError(Code.NOT_FOUND, f"there is no checkpoint {prefix}")
     return record, trials.found(services, trial_id).experiment_id
@@ -97,24 +98,19 @@ def _cursor(number: int, skipped: int) -> str:
 
 
 def _of(services: Services, trial_id: int, experiment_id: int) -> list[Checkpoint]:
-    address = addresses.trial(trial_id)
-    first = PARTS + _FAMILY
-    kind = kind_at(address)
-    kept = []
-    for row in all_rows(services.table, address, first, f"{first}~"):
-        record = kind.decode_part(row.key.sort.removeprefix(PARTS), row.body)
-        assert isinstance(record, CheckpointRecord)
-        kept.append(_shown(record, experiment_id))
+    kept = [shown(record, experiment_id) for record in records_of(services.table, trial_id)]
     return sorted(kept, key=lambda one: (one.created_ms, one.steps_completed, one.uuid))
 
 
-def _shown(record: CheckpointRecord, experiment_id: int) -> Checkpoint:
+def shown(record: CheckpointRecord, experiment_id: int) -> Checkpoint:
+    """The record as the API shows it."""
     reference = record.checkpoint
     return Checkpoint(
         uuid=reference.uuid,
         trial_id=reference.trial_id,
         experiment_id=experiment_id,
         steps_completed=reference.steps_completed,
+        state=record.state,
         size_bytes=record.size_bytes,
         files=record.files,
         metadata=dict(record.metadata),

@@ -1,25 +1,29 @@
 """Experiments as the API shows them."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment import (
+from control_plane.actors.experiment_state import (
     LISTING,
-    SUMMARIES_PER_PART,
     Definition,
     ExperimentState,
-    Summaries,
+    Settings,
+    read_listing,
+    settings_now,
 )
+from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries
 from control_plane.actors.messages import Status
+from control_plane.actors.trial_checkpoints import CHECKPOINTS, PINS, read_pin
 from control_plane.agents.spec import stored_config
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked
 from control_plane.api.services import Services
-from control_plane.api.views.rows import scanned
-from control_plane.state.table import Row
+from control_plane.api.views.rows import all_rows, scanned
+from control_plane.state.table import Key, Row
 
 
 class TrialCounts(BaseModel):
@@ -43,7 +47,7 @@ class Experiment(BaseModel):
     searcher: str
     metric: str
     smaller_is_better: bool
-    progress: float = 0.0
+    progress: float | None = 0.0
     best_metric: float | None = None
     best_trial_id: int | None = None
     trials: TrialCounts = TrialCounts()
@@ -52,6 +56,13 @@ class Experiment(BaseModel):
     message: str = ""
     labels: list[str]
     job_id: str
+    archived: bool = False
+    seed: int
+    max_slots: int | None
+    save_experiment_best: int
+    save_trial_best: int
+    save_trial_latest: int
+    code_sha256: str
 
 
 class ExperimentWithConfig(Experiment):
@@ -68,35 +79,71 @@ def found(services: Services, experiment_id: int) -> tuple[ExperimentState, Defi
     """
     known = services.agents.experiment(experiment_id)
     if known is None:
-        raise ApiError(Code.NOT_FOUND, f"there is no experiment {experiment_id}")
+        head = services.engine.state(addresses.experiment(experiment_id))
+        if head is None:
+            raise ApiError(Code.NOT_FOUND, f"there is no experiment {experiment_id}")
+        raise ApiError(Code.NOT_FOUND, f"experiment {experiment_id} was deleted")
     return known
 
 
 def experiment(services: Services, experiment_id: int) -> Experiment:
     """One experiment; ApiError not_found."""
-    return Experiment(**_fields(*found(services, experiment_id)))
+    return Experiment(**_fields(services, *found(services, experiment_id)))
 
 
 def experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
     """One experiment with its configuration; ApiError not_found."""
     state, definition = found(services, experiment_id)
     config = stored_config(definition).public()
-    return ExperimentWithConfig(**_fields(state, definition), config=config)
+    return ExperimentWithConfig(**_fields(services, state, definition), config=config)
 
 
-def experiments(
-    services: Services, asked: PageAsked, states: str | None, user: str | None
-) -> Page[Experiment]:
-    """Newest first. `states` is a comma list."""
-    chosen = _states(states)
+@dataclass(frozen=True)
+class Wanted:
+    """What a list is cut down to. `states` is a comma list, `name` a part of the name."""
 
-    def wanted(row: Row) -> bool:
-        status, _, owner = row.body.decode().partition("\n")
-        return (not chosen or status in chosen) and user in (None, owner)
+    states: str | None = None
+    user: str | None = None
+    label: str | None = None
+    name: str | None = None
+    archived: Literal["false", "true", "all"] = "false"
 
-    rows, cursor = scanned(services.table, LISTING, asked, descending=True, wanted=wanted)
-    items = [experiment(services, int(row.key.sort)) for row in rows]
+
+def experiments(services: Services, asked: PageAsked, wanted: Wanted) -> Page[Experiment]:
+    """Newest first."""
+    states = _states(wanted.states)
+    part = (wanted.name or "").casefold()
+
+    def is_wanted(row: Row) -> bool:
+        entry = read_listing(row.body)
+        if wanted.archived != "all" and entry.archived != (wanted.archived == "true"):
+            return False
+        if wanted.label is not None and wanted.label not in entry.labels:
+            return False
+        named = part in entry.name.casefold()
+        return named and (not states or entry.state in states) and wanted.user in (None, entry.user)
+
+    rows, cursor = scanned(services.table, LISTING, asked, descending=True, wanted=is_wanted)
+    # One that was deleted since the row was read is left out.
+    known = [services.agents.experiment(int(row.key.sort)) for row in rows]
+    items = [Experiment(**_fields(services, *found)) for found in known if found is not None]
     return Page(items=items, next_cursor=cursor)
+
+
+def check_unpinned(services: Services, experiment_id: int) -> None:
+    """Whether no other experiment started from a checkpoint of this one.
+
+    Raises:
+        ApiError: not_found; conflict, naming one that did.
+    """
+    found(services, experiment_id)
+    for row in all_rows(services.table, PINS, " ", "~"):
+        others = [by for by in read_pin(row.body).by if by != experiment_id]
+        source = services.table.get(Key(CHECKPOINTS, row.key.sort)) if others else None
+        trial = services.agents.trial(int(source.body)) if source else None
+        if trial is not None and trial.experiment_id == experiment_id:
+            text = f"experiment {others[0]} started from its checkpoint {row.key.sort}"
+            raise ApiError(Code.CONFLICT, f"{text}; delete that experiment first")
 
 
 def trial_ids(services: Services, state: ExperimentState, first: int, end: int) -> Iterator[int]:
@@ -110,7 +157,15 @@ def trial_ids(services: Services, state: ExperimentState, first: int, end: int) 
                 yield summary.trial_id
 
 
-def _fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
+def settings(services: Services, state: ExperimentState, definition: Definition) -> Settings:
+    """What may be changed of an experiment, as it is now."""
+    changed = services.engine.part(addresses.experiment(state.experiment_id), "settings")
+    assert changed is None or isinstance(changed, Settings)
+    return settings_now(definition, changed)
+
+
+def _fields(services: Services, state: ExperimentState, definition: Definition) -> dict[str, Any]:
+    now = settings(services, state, definition)
     counts = TrialCounts(
         requested=state.trials,
         running=state.trials_open,
@@ -120,7 +175,7 @@ def _fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
     return {
         "id": state.experiment_id,
         "name": state.name,
-        "description": definition.description,
+        "description": now.description,
         "state": state.status,
         "user": state.owner,
         "resource_pool": state.pool,
@@ -134,8 +189,13 @@ def _fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,
-        "labels": list(definition.labels),
+        "labels": list(now.labels),
         "job_id": definition.job_id,
+        "archived": state.archived,
+        "seed": definition.plan.seed,
+        "max_slots": now.max_slots,
+        **asdict(now.retention),
+        "code_sha256": definition.code_sha256,
     }
 
 

@@ -5,22 +5,34 @@ allocation had reported of them is passed over: of each group, an allocation's l
 later one's begin.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic_core import to_json
 
 from control_plane.actors import addresses
-from control_plane.agents.sessions import METRICS
+from control_plane.agents.segments import (
+    METRICS,
+    METRICS_END,
+    Stream,
+    first_segment,
+    of_epoch,
+    of_group,
+    segment_of,
+    segments,
+    starting_at,
+)
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
-from control_plane.dispatch.kinds import parse_json
-from control_plane.state.table import Row
+from control_plane.metrics.columns import Columns
+from control_plane.metrics.segment import summary_of
 
-_SEGMENTS_READ = 50
 # Later allocations than this many are not looked through for where they began.
 _LATER_MAX = 100
+# A report may be as long as its line: a page ends with the one that makes it so large.
+_PAGE_BYTES_MAX = 4 * 1024 * 1024
 
 Ends = Callable[[str, int], float]
 """The step before which an allocation's lines of a group count, by group and epoch."""
@@ -39,44 +51,57 @@ def metrics(
     services: Services, trial_id: int, epoch: int, group: str | None, asked: PageAsked
 ) -> Page[Metrics]:
     """Reports by group, then in the order they were made; `epoch` is the trial's latest."""
-    first, last = (METRICS, f"{METRICS}~") if group is None else _range(group)
-    skipped = 0
-    after = asked.after("metrics", (str, int))
+    first, last = (METRICS, METRICS_END) if group is None else of_group(group)
+    read: dict[Stream, int] = {}
+    after = asked.after("metrics", (str, int, str, int))
     if after is not None:
-        first, skipped = str(after[0]), int(after[1])
+        stream, offset = Stream(str(after[0]), int(after[1]), str(after[2])), int(after[3])
+        first, read[stream] = starting_at(services.table, trial_id, stream, offset), offset
     ends = _ends(services, trial_id, epoch)
     items: list[Metrics] = []
-    while True:
-        page = services.table.query(addresses.trial(trial_id), first, last, limit=_SEGMENTS_READ)
-        for row in page.rows:
-            segment = _segment(row, group, ends)
-            room = asked.limit - len(items)
-            items += segment[skipped : skipped + room]
-            if len(segment) > skipped + room:
-                cursor = write_cursor("metrics", (row.key.sort, skipped + room))
-                return Page(items=items, next_cursor=cursor)
-            skipped = 0
-        if page.next_sort is None:
-            return Page(items=items)
-        first = page.next_sort
+    size = 0
+    for stream, columns in _unread(services, trial_id, first, last, read):
+        end = ends(stream.group, stream.epoch)
+        for position in range(len(columns)):
+            if columns.steps[position] >= end:
+                continue
+            if len(items) == asked.limit or size > _PAGE_BYTES_MAX:
+                place = (*stream, columns.offsets[position] - 1)
+                return Page(items=items, next_cursor=write_cursor("metrics", place))
+            items.append(_item(stream.group, columns, position))
+            size += sum(map(_bytes_of, items[-1].metrics.items()))
+    return Page(items=items)
 
 
 def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
     """The steps that an allocation last reported training metrics of; 0 before that."""
-    first, last = _range_of_epoch("training", epoch)
+    first, last = of_epoch("training", epoch)
     address = addresses.trial(trial_id)
     rows = services.table.query(address, first, last, limit=1, descending=True).rows
-    lines = [line for row in rows for line in _lines(row, "training")]
-    return max((line.steps_completed for line in lines), default=0)
+    if not rows:
+        return 0
+    summary = summary_of(rows[0].body)
+    if summary is not None:
+        return summary.steps_max
+    return max(segment_of(rows[0]).columns().steps, default=0)
+
+
+def _unread(
+    services: Services, trial_id: int, first: str, last: str, read: dict[Stream, int]
+) -> Iterator[tuple[Stream, Columns]]:
+    """Reports of a range, each once; `read` holds the offset up to which a stream was read."""
+    for segment in segments(services.table, trial_id, first, last):
+        columns = segment.columns().behind(read.get(segment.stream, 0))
+        if len(columns):
+            read[segment.stream] = columns.offsets[-1]
+            yield segment.stream, columns
 
 
 def _ends(services: Services, trial_id: int, latest: int) -> Ends:
     @cache
     def began(group: str, epoch: int) -> float:
-        first, last = _range_of_epoch(group, epoch)
-        rows = services.table.query(addresses.trial(trial_id), first, last, limit=1).rows
-        lines = [line for row in rows for line in _lines(row, group)]
-        return min((line.steps_completed for line in lines), default=float("inf"))
+        found = first_segment(services.table, trial_id, *of_epoch(group, epoch))
+        return found.began if found else float("inf")
 
     @cache
     def ends(group: str, epoch: int) -> float:
@@ -86,28 +111,17 @@ def _ends(services: Services, trial_id: int, latest: int) -> Ends:
     return ends
 
 
-def _range(group: str) -> tuple[str, str]:
-    return f"{METRICS}{group}#", f"{METRICS}{group}$"
+def _bytes_of(metric: tuple[str, Any]) -> int:
+    """About what a metric takes in an answer."""
+    name, value = metric
+    return len(name) + (20 if isinstance(value, int | float) else len(to_json(value)))
 
 
-def _range_of_epoch(group: str, epoch: int) -> tuple[str, str]:
-    return f"{METRICS}{group}#{epoch:08d}#", f"{METRICS}{group}#{epoch:08d}$"
-
-
-def _segment(row: Row, group: str | None, ends: Ends) -> list[Metrics]:
-    name, epoch = row.key.sort.removeprefix(METRICS).split("#")[:2]
-    if group not in (None, name):
-        return []
-    end = ends(name, int(epoch))
-    return [line for line in _lines(row, name) if line.steps_completed < end]
-
-
-def _lines(row: Row, group: str) -> list[Metrics]:
-    """The reports of a row that are what they should be; a trial may write anything."""
-    kept = []
-    for line in parse_json(row.body):
-        try:
-            kept.append(Metrics(**{**line, "group": group}))
-        except ValidationError:
-            continue
-    return kept
+def _item(group: str, columns: Columns, position: int) -> Metrics:
+    report = columns.report(position)
+    return Metrics(
+        group=group,
+        steps_completed=report.steps,
+        metrics=dict(report.metrics),
+        time_ms=report.time_ms,
+    )

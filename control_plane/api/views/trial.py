@@ -41,6 +41,7 @@ class Trial(BaseModel):
     best_metric: float | None
     restarts: int
     latest_checkpoint: str | None
+    warm_start: str | None
     allocation: Allocation | None
     created_ms: int
     ended_ms: int | None
@@ -58,12 +59,16 @@ def found(services: Services, trial_id: int) -> TrialState:
     state = services.agents.trial(trial_id)
     if state is None:
         raise ApiError(Code.NOT_FOUND, f"there is no trial {trial_id}")
+    if state.deleted:
+        text = f"trial {trial_id} was deleted with experiment {state.experiment_id}"
+        raise ApiError(Code.NOT_FOUND, text)
     return state
 
 
 def trial_with_environment(services: Services, trial_id: int) -> TrialWithEnvironment:
     """One trial; ApiError not_found."""
-    fields = _fields(services, found(services, trial_id))
+    state = found(services, trial_id)
+    fields = _fields(services, state, _warm_start(services, state.experiment_id))
     return TrialWithEnvironment(**fields, environment=_environment(services, trial_id))
 
 
@@ -73,14 +78,16 @@ def trials(services: Services, experiment_id: int, asked: PageAsked) -> Page[Tri
     after = asked.after("trials", (int,))
     first = 0 if after is None else int(after[0]) + 1
     end = min(state.trials, first + asked.limit)
-    heads = [services.agents.trial(i) for i in experiments.trial_ids(services, state, first, end)]
+    heads = services.agents.trials(experiments.trial_ids(services, state, first, end))
     # A trial whose first message is still on its way has no head yet.
-    items = [Trial(**_fields(services, head)) for head in heads if head is not None]
+    kept = [head for head in heads if head is not None and not head.deleted]
+    warm_start = _warm_start(services, experiment_id)
+    items = [Trial(**_fields(services, head, warm_start)) for head in kept]
     cursor = write_cursor("trials", (end - 1,)) if end < state.trials else None
     return Page(items=items, next_cursor=cursor)
 
 
-def _fields(services: Services, state: TrialState) -> dict[str, Any]:
+def _fields(services: Services, state: TrialState, warm_start: str | None) -> dict[str, Any]:
     return {
         "id": state.trial_id,
         "experiment_id": state.experiment_id,
@@ -94,6 +101,7 @@ def _fields(services: Services, state: TrialState) -> dict[str, Any]:
         "best_metric": state.best_metric,
         "restarts": state.restarts,
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
+        "warm_start": warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
@@ -113,8 +121,17 @@ def _state(state: TrialState) -> Status:
     """Its own once it has ended, before that its experiment's."""
     if state.status.final:
         return state.status
-    stopped = state.experiment_status is Status.STOPPING_ERROR
-    return Status.STOPPING_KILLED if stopped else state.experiment_status
+    if state.experiment_status is Status.STOPPING_ERROR:
+        return Status.STOPPING_KILLED
+    alone = state.killed and not state.experiment_status.stopping
+    return Status.STOPPING_KILLED if alone else state.experiment_status
+
+
+def _warm_start(services: Services, experiment_id: int) -> str | None:
+    """The checkpoint that a trial starts from while it has none of its own."""
+    known = services.agents.experiment(experiment_id)
+    source = known[1].warm_start if known else None
+    return source.uuid if source else None
 
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:

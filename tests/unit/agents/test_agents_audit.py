@@ -7,6 +7,7 @@ import pytest
 
 from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.messages import (
+    AgentAvailabilityChanged,
     AgentEnrolled,
     AgentJoined,
     AgentLost,
@@ -20,11 +21,12 @@ from control_plane.actors.messages import (
     SlotsRequested,
     Status,
 )
-from control_plane.actors.slots import AgentSlots
+from control_plane.actors.slots import AgentSlots, Availability
 from control_plane.actors.trial import TrialState
 from control_plane.agents.audit import Differences, Holdings, audit, differences
 from control_plane.agents.leases import Lease
 from control_plane.dispatch.engine import Engine
+from control_plane.scheduling.model import Request
 from control_plane.state.sqlite import SqliteTable
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import created
@@ -61,7 +63,8 @@ def found(
 ) -> Differences:
     """With allocation 4.1 queued, running on agent a, or desired there."""
     slots = AgentSlots(1, (0, 1), {"4.1": (0,)} if running else {})
-    holdings = Holdings({"t": "4.1"} if queued else {}, {"a": slots}, {"a": Lease(1, 0)})
+    waiting = (Request("4.1", 1, "t", group=3),) if queued else ()
+    holdings = Holdings(waiting, {"a": slots}, {"a": Lease(1, 0)})
     if agent and desired:
         agent = replace(agent, desired=(Desired(4, 1, (0,)),))
     return differences(
@@ -79,7 +82,7 @@ def test_books_that_agree_have_no_difference() -> None:
 
 @LET_GO
 def test_a_queued_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
-    stale = (SlotsReleased(4, 1, "t", ""),)
+    stale = (SlotsReleased(4, 1, "t", "", group=3),)
     assert found(state, queued=True) == Differences(AuditFound(stale), (), ())
 
 
@@ -123,7 +126,7 @@ SECOND = AgentState("a", "default", 2, ((3, "cpu", "u", "n"),), 0)
 def sessions(pools_epoch: int | None, lease: Lease) -> tuple[object, ...]:
     """What the pool is told of agent a, whose second session has slot 3."""
     agents = {} if pools_epoch is None else {"a": AgentSlots(pools_epoch, (3,), {})}
-    holdings = Holdings({}, agents, {"a": lease})
+    holdings = Holdings((), agents, {"a": lease})
     return differences(holdings, lambda trial_id: None, lambda name: SECOND).sessions
 
 
@@ -140,6 +143,16 @@ def test_an_agent_that_was_lost_leaves_the_books_and_does_not_join_again() -> No
     assert sessions(None, lost) == ()
 
 
+def test_a_pool_that_has_not_heard_what_was_disabled_hears_it() -> None:
+    drained = Availability(enabled=False, draining=True)
+    state = replace(SECOND, availability=drained)
+    holdings = Holdings((), {"a": AgentSlots(2, (3,))}, {"a": Lease(2, 0)})
+    found = differences(holdings, lambda trial_id: None, lambda name: state)
+    assert found.sessions == (AgentAvailabilityChanged("a", 2, drained),)
+    knows = replace(holdings, agents={"a": AgentSlots(2, (3,), availability=drained)})
+    assert differences(knows, lambda trial_id: None, lambda name: state).sessions == ()
+
+
 def test_an_agent_that_enrols_during_the_audit_is_left_alone() -> None:
     # The lease is the third session's, the state read before it the second's.
     assert sessions(2, Lease(3, 0)) == ()
@@ -153,6 +166,16 @@ def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Pat
     assert audit(engine, "default").sessions == (AgentJoined("a", 1, (0,)),)
     assert engine.state("pool#default").slots == 1
     assert audit(engine, "default") == NOTHING
+
+
+def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
+    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine.command("pool#default", PoolConfigured("default"))
+    for trial_id in range(20):
+        message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}", trial_id, 1)
+        engine.post("pool#default", message, sender="nobody")
+    assert len(audit(engine, "default").pool.stale) == 20
+    assert engine.state("pool#default").queued == 0
 
 
 def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:

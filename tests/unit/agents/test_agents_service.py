@@ -199,10 +199,14 @@ def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
     # 150 lines that are rows of their own, where a commit has 100 operations.
     epoch = site.enrol()
     site.submit(1)
-    lines = tuple(report({"kind": "environment", "n": n}, n) for n in range(1, 151))
+    begun = [
+        {"kind": "checkpoint_intent", "uuid": f"{n:08x}-0000-4000-8000-000000000000"}
+        for n in range(1, 151)
+    ]
+    lines = tuple(report(line, n) for n, line in enumerate(begun, 1))
     answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines))
     assert answer.acked == {"1.1": {"0": 150}}
-    assert len(site.table.query("trial#1", "E#", "E$").rows) == 150
+    assert len(site.table.query("trial#1", "I#", "I$").rows) == 150
 
 
 def test_more_log_chunks_than_a_commit_holds_are_taken_in_halves(site: Site) -> None:

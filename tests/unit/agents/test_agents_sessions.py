@@ -1,6 +1,7 @@
 """What an agent's stream counts for: once, in order, and only for what is the agent's."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ from control_plane.actors.messages import (
     TrialMessage,
     ValidationReported,
 )
+from control_plane.actors.step import Refused
 from control_plane.agents.reports import Report
+from control_plane.agents.segments import Segment, Stream, segment_of
 from control_plane.agents.sessions import (
+    ROWS_AT_EXIT,
+    ROWS_MAX,
+    WRITERS_MAX,
     LogChunk,
     Session,
     forget,
@@ -29,7 +35,6 @@ from control_plane.state.table import (
     Key,
     Put,
     Row,
-    Write,
     check_limits,
 )
 
@@ -50,8 +55,8 @@ def by_agent(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
 def taken(
     *reports: Report, session: Session | None = None
 ) -> tuple[Session, list[Put], tuple[str, ...]]:
-    after, writes, mailed = take_reports("a", session or Session(), reports, METRICS, NOW_MS)
-    return after, [put for put in writes if isinstance(put, Put)], mailed
+    found = take_reports("a", session or Session(), reports, METRICS, NOW_MS)
+    return found.session, [put for put in found.writes if isinstance(put, Put)], found.mailed
 
 
 def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
@@ -68,11 +73,26 @@ def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
     return found
 
 
+def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
+    """Steps and metrics of each row of metrics."""
+    return {
+        f"{put.key.partition}/{put.key.sort}": [
+            (report.steps, dict(report.metrics)) for report in _segment(put).columns().reports()
+        ]
+        for put in writes
+        if put.key.sort.startswith("R#")
+    }
+
+
+def _segment(put: Put) -> Segment:
+    return segment_of(Row(put.key, put.revision, put.body))
+
+
 def lines_in(writes: list[Put]) -> dict[str, Any]:
     return {
         f"{put.key.partition}/{put.key.sort}": json.loads(put.body)
         for put in writes
-        if not put.key.sort.startswith("M#")
+        if not put.key.sort.startswith(("M#", "R#"))
     }
 
 
@@ -80,7 +100,8 @@ def test_a_report_is_acknowledged_stored_and_mailed() -> None:
     session, writes, mailed = taken(line(10))
     assert session.acked == {"4.1": {"0": 10}}
     assert mail_in(writes) == [("trial#4", ValidationReported(1, 10, 0.5))]
-    assert lines_in(writes) == {"trial#4/R#validation#00000001#0#00000000000010": [line(10).line]}
+    row = "trial#4/R#validation#00000001#0#00000000000010"
+    assert metrics_in(writes) == {row: [(10, {"loss": 0.5})]}
     assert mailed == ("trial#4",)
 
 
@@ -186,24 +207,70 @@ def test_what_the_agent_has_no_more_is_forgotten_altogether() -> None:
     assert left.clock == session.clock
 
 
-def test_metrics_of_one_group_are_one_row_in_the_order_they_came() -> None:
-    training = {"kind": "metrics", "group": "training", "steps_completed": 5, "metrics": {"l": 1}}
+def training(offset: int, steps: int, writer: str = "0", **values: Any) -> Report:
+    fields = {"kind": "metrics", "group": "training", "steps_completed": steps, "time_ms": 9}
+    return Report(4, 1, writer, offset, fields | {"metrics": values})
+
+
+def test_metrics_of_a_writer_and_group_are_one_row_in_the_order_they_came() -> None:
     _, writes, _ = taken(
-        Report(4, 1, "0", 10, training), line(20), Report(4, 1, "0", 30, training | {"n": 2})
+        training(10, 5, l=1), line(20), training(30, 6, l=2), training(7, 6, "1", l=3)
     )
-    assert lines_in(writes) == {
-        "trial#4/R#training#00000001#0#00000000000010": [training, training | {"n": 2}],
-        "trial#4/R#validation#00000001#0#00000000000020": [line(20).line],
+    assert metrics_in(writes) == {
+        "trial#4/R#training#00000001#0#00000000000010": [(5, {"l": 1}), (6, {"l": 2})],
+        "trial#4/R#training#00000001#1#00000000000007": [(6, {"l": 3})],
+        "trial#4/R#validation#00000001#0#00000000000020": [(10, {"loss": 0.5})],
     }
 
 
 @pytest.mark.parametrize(
-    "group", ["a.b", "", "a/b", "a#b", "x" * 65, None, 7, 10**5000, ["x"]], ids=type
+    ("group", "name"),
+    [
+        ("gpu 0", "gpu%200"),
+        ("a#b", "a%23b"),
+        ("a/b", "a%2Fb"),
+        ("~", "%7E"),
+        ("%23", "%2523"),
+        ("grün", "gr%C3%BCn"),
+        ("\n", "%0A"),
+        ("x" * 64, "x" * 64),
+        ("€" * 64, "%E2%82%AC" * 64),
+    ],
+)
+def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None:
+    fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {"l": 1}}
+    _, writes, _ = taken(Report(4, 1, "0", 10, fields))
+    check_limits(writes)
+    [put] = writes
+    assert put.key.sort == f"R#{name}#00000001#0#00000000000010"
+    assert _segment(put).stream == Stream(group, 1, "0")
+
+
+@pytest.mark.parametrize(
+    "group", ["a.b", "", "x" * 65, "\ud800", None, 7, 10**5000, ["x"]], ids=type
 )
 def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
-    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": "metrics", "group": group}))
+    fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {}}
+    session, writes, _ = taken(Report(4, 1, "0", 10, fields))
     assert writes == []
     assert session.acked == {"4.1": {"0": 10}}
+
+
+def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
+    session = Session()
+    for n in range(1, ROWS_MAX):
+        found = take_reports("a", session, [training(n, n)], METRICS, NOW_MS)
+        assert (found.session.rows, found.crowded) == ({"4.1": n}, ())
+        session = found.session
+    found = take_reports("a", session, [training(ROWS_MAX, 1)], METRICS, NOW_MS)
+    assert (found.session.rows, found.crowded) == ({}, ("4.1",))
+
+
+@pytest.mark.parametrize(("rows", "crowded"), [(ROWS_AT_EXIT - 1, ()), (ROWS_AT_EXIT, ("4.1",))])
+def test_an_exit_merges_what_is_not_few(rows: int, crowded: tuple[str, ...]) -> None:
+    exited = by_agent(9, {"kind": "exited", "reason": "completed"})
+    found = take_reports("a", Session(rows={"4.1": rows}), [exited], METRICS, NOW_MS)
+    assert found.crowded == crowded
 
 
 @pytest.mark.parametrize("kind", [10**5000, None, ["metrics"], {}], ids=type)
@@ -213,27 +280,52 @@ def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
     assert session.acked == {"4.1": {"0": 10}}
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [("environment", "E#"), ("checkpoint_intent", "I#")])
-def test_environments_and_intents_are_kept_by_allocation(kind: str, prefix: str) -> None:
-    fields = {"kind": kind, "uuid": "x"}
-    _, writes, mailed = taken(Report(4, 1, "0", 10, fields))
-    assert lines_in(writes) == {f"trial#4/{prefix}00000001#0#00000000000010": fields}
+def test_of_environments_a_writers_last_one_is_kept() -> None:
+    said = [{"kind": "environment", "hostname": name} for name in "abc"]
+    reports = [Report(4, 1, "0", 10, said[0]), Report(4, 1, "0", 20, said[1])]
+    _, writes, mailed = taken(*reports, Report(4, 1, "1", 10, said[2]))
+    assert lines_in(writes) == {
+        "trial#4/E#00000001#0": said[1],
+        "trial#4/E#00000001#1": said[2],
+    }
     assert mailed == ()
 
 
+def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
+    uuid = "0000000a-0000-4000-8000-000000000001"
+    line = {"kind": "checkpoint_intent", "uuid": uuid, "path": "p", "steps_completed": 3}
+    _, writes, mailed = taken(Report(4, 1, "0", 10, line))
+    assert lines_in(writes) == {"trial#4/I#00000001#0#00000000000010": {"uuid": uuid}}
+    assert mailed == ()
+
+
+@pytest.mark.parametrize("uuid", ["x", "../..", "", 7, None])
+def test_what_begins_no_checkpoint_is_not_kept(uuid: object) -> None:
+    line = {"kind": "checkpoint_intent", "uuid": uuid}
+    assert taken(Report(4, 1, "0", 10, line))[1] == []
+
+
+def test_an_allocation_has_so_many_writers_and_no_more() -> None:
+    reports = [Report(4, 1, str(n), 10, {}) for n in range(WRITERS_MAX)]
+    session, _, _ = taken(*reports, reports[0])
+    assert len(session.acked["4.1"]) == WRITERS_MAX
+    assert len(taken(*reports, by_agent(10, {}))[0].acked["4.1"]) == WRITERS_MAX + 1
+    with pytest.raises(Refused, match="more than 256 writers"):
+        taken(*reports, Report(4, 1, "256", 10, {}))
+
+
 def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
-    # 8 lines of 120,000 bytes: 960,000 bytes, where a row holds 409,600.
-    fields = {"kind": "metrics", "group": "training", "metrics": {"note": "x" * 120_000}}
-    reports = [Report(4, 1, "0", 10 * n, fields | {"n": n}) for n in range(1, 9)]
+    # 8 lines of 120,000 characters of chance, 4 bits each: what compression leaves of 960,000 is
+    # 480,000 bytes at least, where a row holds 409,600.
+    random = Random(7)
+    texts = [random.randbytes(60_000).hex() for _ in range(8)]
+    reports = [training(10 * n, n, note=text) for n, text in enumerate(texts, 1)]
     _, writes, _ = taken(*reports)
     check_limits(writes)
+    assert len(writes) > 1
     assert all(len(put.body) < ROW_BYTES_MAX for put in writes)
-    kept = [entry["n"] for put in sorted(writes, key=_sort) for entry in json.loads(put.body)]
-    assert kept == list(range(1, 9))
-
-
-def _sort(put: Write) -> str:
-    return put.key.sort
+    kept = [entry for _, row in sorted(metrics_in(writes).items()) for entry in row]
+    assert kept == [(n, {"note": text}) for n, text in enumerate(texts, 1)]
 
 
 def test_a_session_is_stored_and_read_back() -> None:

@@ -35,6 +35,16 @@ SUBJECTS = {Role.JOIN: "default", Role.AGENT: "someone-else"}
 V1 = "/api/v1"
 
 
+@dataclass
+class Clock:
+    """Stands still until a test moves it."""
+
+    ms: int = NOW_MS
+
+    def __call__(self) -> int:
+        return self.ms
+
+
 @dataclass(frozen=True)
 class Cluster:
     app: FastAPI
@@ -42,6 +52,7 @@ class Cluster:
     signer: Signer
     services: Services
     waiting: WaitingRoom
+    clock: Clock
 
     def get(self, path: str) -> Answer:
         """Asked by the user."""
@@ -73,15 +84,16 @@ def cluster(root: Path) -> Cluster:
         for role, token in TOKENS.items()
     }
     table = SqliteTable(root / "state.db", synchronous="NORMAL")
-    engine = Engine(table, lambda: NOW_MS)
+    clock = Clock()
+    engine = Engine(table, clock)
     waiting = WaitingRoom()
     engine.on_commit = waiting.changed
     checkpoints = root / "checkpoints"
     services = Services(
-        tokens=TableTokens(table, StaticTokens(principals)),
+        tokens=TableTokens(table, StaticTokens(principals), clock),
         objects=objects,
         signer=signer,
-        now_ms=lambda: NOW_MS,
+        now_ms=clock,
         hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
         engine=engine,
         agents=AgentService(
@@ -93,7 +105,7 @@ def cluster(root: Path) -> Cluster:
         waiting=waiting,
     )
     engine.command(addresses.pool("default"), PoolConfigured("default"))
-    return Cluster(create_app(services), objects, signer, services, waiting)
+    return Cluster(create_app(services), objects, signer, services, waiting, clock)
 
 
 @cache

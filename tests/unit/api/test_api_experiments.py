@@ -40,6 +40,13 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "message": "",
         "labels": [],
         "job_id": created["job_id"],
+        "archived": False,
+        "seed": 7,
+        "max_slots": None,
+        "save_experiment_best": 0,
+        "save_trial_best": 1,
+        "save_trial_latest": 1,
+        "code_sha256": served.store_code(),
     }
     assert created == expected
     described = served.get("/experiments/1").json

@@ -113,7 +113,7 @@ def test_a_problem_of_another_layer_has_no_line_and_names_the_layer() -> None:
     assert (problem.path, problem.line, problem.hint) == (
         "max_restarts",
         None,
-        "set by the template",
+        "on line 1 of the template",
     )
     (problem,) = problems_of(SHORT, cluster={"max_restarts": "x"})
     assert problem.hint == "set by the cluster"

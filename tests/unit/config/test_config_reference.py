@@ -12,7 +12,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 def test_the_document_is_up_to_date() -> None:
     assert DOCUMENT.read_text() == reference.reference(), (
-        "run `python -m control_plane.config.reference > docs/configuration.md`"
+        "run `python -m control_plane.config --reference > docs/configuration.md`"
     )
 
 

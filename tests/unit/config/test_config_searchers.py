@@ -21,6 +21,7 @@ PBT = {
 STEP_SEARCHERS: list[dict[str, Any]] = [
     {"name": "single", "max_steps": 5, "source_trial_id": 3},
     {"name": "single", "max_steps": 5, "source_checkpoint_uuid": "abc"},
+    {"name": "single", "max_steps": 5, "source_trial_id": 3, "source_checkpoint_uuid": "abc"},
     {"name": "random", "max_steps": 10, "max_trials": 5, "smaller_is_better": False},
     {"name": "grid", "max_steps": 5},
     {"name": "sync_halving", "num_rungs": 3, "target_trial_steps": 9, "step_budget": 100},
@@ -62,11 +63,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"name": "custom", "max_steps": 1}, "searcher.name", "must be one of"),
     ({"name": "single", "max_steps": {"batches": 1}}, "searcher.max_steps", "a number of steps"),
     ({"name": "single", "max_steps": 1, "metric": ""}, "searcher.metric", "must not be empty"),
-    (
-        {"name": "single", "max_steps": 1, "source_trial_id": 1, "source_checkpoint_uuid": "a"},
-        "searcher.source_checkpoint_uuid",
-        "must not be given beside source_trial_id",
-    ),
     (
         {"name": "random", "max_steps": 1, "max_trials": 1, "max_concurrent_trials": 4},
         "searcher.max_concurrent_trials",

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from control_plane.config import ConfigInvalid, ExperimentConfig, check
+from control_plane.config.section import MASK
 from control_plane.config.storage import S3, Azure
 from tests.unit.config.samples import LENGTH, changed, checked, text_of
 
@@ -69,8 +70,33 @@ def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
     assert getattr(ExperimentConfig.from_json(config.to_json()), section) == value
 
 
-def test_the_users_own_data_reach_the_trial_as_they_are() -> None:
-    assert checked(LENGTH, {"data": {"token": "x"}}).public()["data"] == {"token": "x"}
+@pytest.mark.parametrize(
+    "name", ["token", "hf_token", "password", "DB_PASSWORD", "api_key", "secret.key", "Secret"]
+)
+def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(name: str) -> None:
+    data = {"deep": [{name: CANARY}], "tokenizer": "bert", "key": "image", "num_tokens": 5}
+    config = ExperimentConfig.from_json(checked(LENGTH, {"data": data}).to_json())
+    assert config.for_trial()["data"] == data
+    assert config.public()["data"] == {**data, "deep": [{name: MASK}]}
+    assert CANARY not in repr(config)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "DB_PASSWD", "wandb_api_key", "MY_SECRET"],
+)
+@pytest.mark.parametrize("shape", ["list", "map"])
+def test_variables_that_sound_like_secrets_are_shown_masked(name: str, shape: str) -> None:
+    listed = [f"{name}={CANARY}=x", "TOKENIZERS_PARALLELISM=false", "MODE=fast"]
+    variables = listed if shape == "list" else {"cpu": listed, "gpu": listed}
+    config = checked(LENGTH, {"environment.environment_variables": variables})
+    shown = config.public()["environment"]["environment_variables"]
+    assert shown["cpu"] == shown["cuda"] == [f"{name}={MASK}", *listed[1:]]
+    assert CANARY not in repr(config)
+    stored = ExperimentConfig.from_json(config.to_json())
+    assert stored.environment.environment_variables.revealed()["cpu"] == listed
+    # What is shown can be checked again.
+    assert check(json.dumps(config.public())).public() == config.public()
 
 
 @pytest.mark.parametrize(

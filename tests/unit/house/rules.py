@@ -23,8 +23,15 @@ FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 PURE_FUNCTION_LINES_MAX = 60
 
-PURE_FOLDERS = tuple(f"control_plane/{x}" for x in ("actors", "searchers", "scheduling", "config"))
-PURE_FILES = ("control_plane/evolve.py", "provisioner/decide.py", "provisioner/model.py")
+PURE_FOLDERS = tuple(
+    f"control_plane/{x}" for x in ("actors", "searchers", "scheduling", "config", "metrics")
+)
+PURE_FILES = (
+    "control_plane/evolve.py",
+    "control_plane/collection/ranking.py",
+    "provisioner/decide.py",
+    "provisioner/model.py",
+)
 PURE_MODULES = tuple(
     path.removesuffix(".py").replace("/", ".") for path in (*PURE_FOLDERS, *PURE_FILES)
 )

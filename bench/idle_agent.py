@@ -1,0 +1,88 @@
+"""`python -m bench.idle_agent URL TOKEN_FILE WORK SLOTS`: an agent whose trials are folders only.
+
+It is the agent that ships but for the processes: a trial counts as running from its start until it
+is told to end, so that one writer can report for hundreds.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from detcloud.agent.__main__ import say
+from detcloud.agent.agent import Agent
+from detcloud.agent.model_code import CodeCache
+from detcloud.agent.node import Node
+from detcloud.agent.notices import FileNotices
+from detcloud.agent.pace import Pace
+from detcloud.agent.runtime import Launch, Phase, Status
+from detcloud.agent.session import Identity, Session
+from detcloud.agent.slots import cpu_slots
+from detcloud.http import Transport
+from lambdas.wiring import POOL
+
+STOP_SECONDS = 1.0
+
+
+class IdleRuntime:
+    """A ContainerRuntime without processes."""
+
+    def __init__(self) -> None:
+        self._killed: dict[Path, bool] = {}
+
+    def prepare(self, launch: Launch) -> None:
+        """There is nothing to make ready."""
+
+    def start(self, directory: Path, launch: Launch) -> None:
+        """It runs from now on."""
+        self._killed[directory] = False
+
+    def poll(self, directory: Path) -> Status:
+        """Running until it was killed."""
+        if directory not in self._killed:
+            return Status(Phase.ABSENT)
+        if self._killed[directory]:
+            return Status(Phase.ENDED, "trial", signal=signal.SIGKILL, killed=True)
+        return Status(Phase.RUNNING, "trial")
+
+    def kill(self, directory: Path, grace_ms: int) -> None:
+        """It has ended."""
+        self._killed[directory] = True
+
+    def remove(self, directory: Path) -> None:
+        """Nothing is held."""
+
+    def tend(self) -> None:
+        """Nothing is to be freed."""
+
+    def close(self) -> None:
+        """Nothing goes on."""
+
+
+def main() -> int:
+    """Runs until SIGTERM."""
+    url, token_file, folder, slots = sys.argv[1:]
+    work, pace = Path(folder), Pace()
+
+    def download(path: str, file: BinaryIO) -> int:
+        client = Transport(url, session.token)
+        try:
+            return client.download(path, file)
+        finally:
+            client.close()
+
+    devices = cpu_slots(int(slots))
+    node = Node(work, devices, IdleRuntime(), CodeCache(work / "cache/code", download), say)
+    identity = Identity("fan-in", POOL, devices, "1")
+    session = Session(url, Path(token_file).read_text().strip(), identity, node, pace, say)
+    agent = Agent(node, pace, session, FileNotices(work / "notice.json"), STOP_SECONDS, say)
+
+    def stop(*_: object) -> None:
+        agent.stop_requests += 1
+
+    signal.signal(signal.SIGTERM, stop)
+    return 0 if agent.run() is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

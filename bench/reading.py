@@ -1,0 +1,257 @@
+"""Reading at size: lists, descriptions and charts over HTTP while ten clients ask at once.
+
+The table is filled through the agents' call, as an agent would: 10,000 trials with a million metric
+values between them, and one trial with a million of its own.
+"""
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from math import ceil, exp
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.figures import Row, Scale, at_most, noted, progress
+from bench.serving import USER, served
+from control_plane.agents.reports import Report
+from control_plane.agents.service import AgentService, SyncRequest
+from control_plane.api.archives import model_code_key
+from control_plane.api.auth import Principal, Role
+from control_plane.api.services import Services
+from control_plane.api.submission import Create, accepted, submit
+from lambdas.home import HomeFolder
+from lambdas.wiring import POOL, embedded
+
+CLIENTS = 10
+P95_MS_MAX = 100
+ANSWER_KB_MAX = 200
+NAMES = 10
+SLOTS = 64
+# Reports in a call of the long trial: what some minutes of training bring.
+REPORTS_PER_CALL = 100
+CODE = "0" * 64
+CONFIG = """
+name: reading
+entrypoint: python train.py
+searcher: {name: random, metric: loss, max_length: {batches: 1000}, max_trials: TRIALS,
+  max_concurrent_trials: 64}
+hyperparameters:
+  lr: {type: log, minval: -5, maxval: -1, base: 10}
+  width: {type: int, minval: 8, maxval: 512}
+reproducibility: {experiment_seed: 7}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was written: the experiment of many trials, their ids, and the one long trial."""
+
+    experiment: int
+    trials: tuple[int, ...]
+    long_trial: int
+
+
+def reading(scale: Scale) -> Iterator[Row]:
+    """One table for all rows."""
+    with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
+        home = HomeFolder(Path(folder))
+        with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
+            filled = fill(home, scale.reading_trials, scale.reading_values)
+        with served(home) as url:
+            token = home.secret("token")
+            yield from _measured("many trials", url, token, _many(filled), scale)
+            yield from _measured("one long trial", url, token, _long(filled), scale)
+
+
+def fill(home: HomeFolder, trials: int, values: int) -> Filled:
+    """Runs an experiment of `trials` trials with `values` metric values between them, then one of a
+    single trial with as many.
+    """
+    cluster = embedded(home, USER)
+    services: Services = cluster.app.state.services
+    services.objects.put(model_code_key(CODE), b"")
+    agent = _Agent(services.agents)
+    many = _submitted(services, trials)
+    ran = agent.work(values // trials)
+    one = _submitted(services, 1)
+    [long_trial] = agent.work(values)
+    cluster.table.close()
+    assert one == many + 1
+    return Filled(many, tuple(ran), long_trial)
+
+
+class _Agent:
+    """Works through everything it is told to run, by the real call."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service = service
+        slots = tuple((n, "cpu", f"cpu-{n}", "cpu") for n in range(SLOTS))
+        self._epoch = service.enrol("reading", POOL, slots, "1")
+        self._known: dict[str, None] = {}
+
+    def work(self, values: int) -> list[int]:
+        """Runs trials until none is left; each reports so many values. Their ids."""
+        ran: list[int] = []
+        pending: list[_Life] = []
+        while True:
+            reports = tuple(report for life in pending for report in life.next())
+            pending = [life for life in pending if not life.is_over]
+            request = SyncRequest(self._epoch, tuple(self._known), reports)
+            for entry in self._service.sync("reading", request).desired:
+                allocation = entry["allocation"]
+                if entry["state"] == "forget":
+                    del self._known[allocation]
+                elif entry["state"] == "run" and allocation not in self._known:
+                    self._known[allocation] = None
+                    trial_id = int(allocation.partition(".")[0])
+                    ran.append(trial_id)
+                    lines = _lines(trial_id, entry["directives"], values)
+                    pending.append(_Life(lines))
+            if not self._known:
+                return ran
+
+
+class _Life:
+    """What a trial has still to report."""
+
+    def __init__(self, lines: Iterator[Report]) -> None:
+        self._lines = lines
+        self.is_over = False
+
+    def next(self) -> tuple[Report, ...]:
+        """What goes into the next call."""
+        taken = tuple(itertools.islice(self._lines, REPORTS_PER_CALL))
+        self.is_over = len(taken) < REPORTS_PER_CALL
+        return taken
+
+
+def _lines(trial_id: int, directives: Mapping[str, Any], values: int) -> Iterator[Report]:
+    """Reports of a trial: a validation for every nine of training, NAMES values in each."""
+    chance = random.Random(trial_id)
+    reports, length = max(1, values // NAMES), directives["length"]
+    yield Report(trial_id, 1, "agent", 1, {"kind": "container", "state": "RUNNING"})
+    loss = 0.0
+    for n in range(1, reports + 1):
+        done = n / reports
+        loss = exp(-3 * done) + chance.gauss(0, 0.05)
+        line = {
+            "kind": "metrics",
+            "group": "training" if n % 10 else "validation",
+            "steps_completed": max(1, int(length * done)) if reports < length else n,
+            "metrics": {"loss": loss, **{f"m{k}": chance.random() for k in range(1, NAMES)}},
+            "time_ms": 1_700_000_000_000 + 100 * n,
+        }
+        yield Report(trial_id, 1, "0", 200 * n, line)
+    done_line = {"kind": "completed", "length": length, "metric": loss}
+    yield Report(trial_id, 1, "0", 200 * reports + 100, done_line)
+    reason = "completed" if directives["closed"] else "idle"
+    yield Report(trial_id, 1, "agent", 2, {"kind": "exited", "reason": reason})
+
+
+def _submitted(services: Services, trials: int) -> int:
+    config = CONFIG.replace("TRIALS", str(trials))
+    caller = Principal(USER, Role.ADMIN)
+    asked = accepted(services, Create(config=config, model_code=CODE), caller)
+    created = submit(services, asked, USER, lambda reply: ())
+    assert isinstance(created, int)
+    return created
+
+
+Paths = Mapping[str, Callable[[random.Random], str]]
+
+
+def _many(filled: Filled) -> Paths:
+    def trial(chance: random.Random) -> int:
+        return chance.choice(filled.trials)
+
+    experiment = f"/experiments/{filled.experiment}"
+    return {
+        "list experiments": lambda chance: "/experiments",
+        "list trials": lambda chance: f"{experiment}/trials",
+        "describe experiment": lambda chance: experiment,
+        "describe trial": lambda chance: f"/trials/{trial(chance)}",
+        "list metrics": lambda chance: f"/trials/{trial(chance)}/metrics",
+        "names": lambda chance: f"/trials/{trial(chance)}/metrics/names",
+        "chart trial": lambda chance: f"/trials/{trial(chance)}/metrics/series?group=training",
+        "chart experiment": lambda chance: f"{experiment}/metrics",
+    }
+
+
+def _long(filled: Filled) -> Paths:
+    trial = f"/trials/{filled.long_trial}"
+    return {
+        "chart trial": lambda chance: f"{trial}/metrics/series?group=training",
+        "chart one name": lambda chance: f"{trial}/metrics/series?group=training&name=loss",
+        "describe trial": lambda chance: trial,
+        "list metrics": lambda chance: f"{trial}/metrics",
+        "names": lambda chance: f"{trial}/metrics/names",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    milliseconds: float
+    size: int
+
+
+def _measured(what: str, url: str, token: str, paths: Paths, scale: Scale) -> Iterator[Row]:
+    """Each kind of question in turn by every client, for some seconds."""
+    cold = {kind: _asked(url, token, paths[kind](random.Random(0))) for kind in paths}
+    with progress(f"{what}, {CLIENTS} clients"):
+        until = time.monotonic() + scale.reading_seconds
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            found = list(
+                pool.map(lambda seed: _client(url, token, paths, seed, until), range(CLIENTS))
+            )
+    for kind in paths:
+        answers = [answer for one in found for answer in one[kind]]
+        times = sorted(answer.milliseconds for answer in answers)
+        p95 = times[ceil(0.95 * len(times)) - 1]
+        kilobytes = max(answer.size for answer in answers) / 1000
+        beside = f"median {median(times):.0f} ms, first {cold[kind].milliseconds:.0f} ms"
+        yield at_most(f"{what}: {kind}, p95", p95, P95_MS_MAX, "ms", beside=beside)
+        yield at_most(f"{what}: {kind}, largest answer", kilobytes, ANSWER_KB_MAX, "KB")
+    rate = sum(len(one[kind]) for one in found for kind in paths) / scale.reading_seconds
+    yield noted(f"{what}: answers", rate, "/s")
+
+
+def _client(
+    url: str, token: str, paths: Paths, seed: int, until: float
+) -> dict[str, list[_Answer]]:
+    chance = random.Random(seed)
+    found: dict[str, list[_Answer]] = {kind: [] for kind in paths}
+    connection = HTTPConnection(urlsplit(url).netloc)
+    kinds = list(paths)
+    chance.shuffle(kinds)
+    for kind in itertools.cycle(kinds):
+        if time.monotonic() > until and all(found.values()):
+            connection.close()
+            return found
+        found[kind].append(_answer(connection, token, paths[kind](chance)))
+    raise AssertionError("there are no kinds")
+
+
+def _asked(url: str, token: str, path: str) -> _Answer:
+    connection = HTTPConnection(urlsplit(url).netloc)
+    try:
+        return _answer(connection, token, path)
+    finally:
+        connection.close()
+
+
+def _answer(connection: HTTPConnection, token: str, path: str) -> _Answer:
+    started = time.perf_counter()
+    connection.request("GET", f"/api/v1{path}", headers={"Authorization": f"Bearer {token}"})
+    response = connection.getresponse()
+    content = response.read()
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {json.loads(content)['error']['message']}")
+    return _Answer((time.perf_counter() - started) * 1000, len(content))

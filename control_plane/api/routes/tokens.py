@@ -1,0 +1,154 @@
+"""Tokens of people: made, listed without the secret, revoked."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from control_plane.api.auth import Principal, Role, bearer_of
+from control_plane.api.errors import ApiError, Code
+from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
+from control_plane.api.idempotency import AskedOnce
+from control_plane.api.pages import Page, PageParameters
+from control_plane.api.services import Given
+from control_plane.api.token_entries import (
+    ENTRIES,
+    Entry,
+    Minted,
+    entry_of,
+    mint,
+    opened,
+    read_entry,
+    revoke,
+)
+from control_plane.api.views.rows import scanned
+
+USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
+DAY_MS = 24 * 3600 * 1000
+
+router = guarded_router("tokens")
+
+TokenId = Annotated[int, Path(ge=1, le=10**12 - 1)]
+
+
+class Asked(BaseModel):
+    """The body of `POST /tokens`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    user: Annotated[str, Field(pattern=USER_NAME)] | None = None
+    role: Literal["user", "admin"] = "user"
+    description: Annotated[str, Field(max_length=200)] = ""
+    expires_days: Annotated[int, Field(ge=1, le=365)] | None = None
+
+
+class Token(BaseModel):
+    """See docs/api.md."""
+
+    id: int
+    user: str
+    role: Role
+    description: str
+    created_ms: int
+    expires_ms: int | None
+    revoked: bool
+
+
+class NewToken(Token):
+    """With the token itself."""
+
+    token: str
+
+
+@router.get("/tokens")
+@needs(*PEOPLE)
+def list_tokens(caller: Caller, services: Given, asked: PageParameters) -> Page[Token]:
+    """Newest first."""
+
+    def is_shown(entry: Entry) -> bool:
+        return caller.role is Role.ADMIN or entry.user == caller.user
+
+    rows, cursor = scanned(
+        services.table,
+        ENTRIES,
+        asked,
+        descending=True,
+        wanted=lambda row: is_shown(read_entry(row.body)),
+    )
+    items = [Token(**_fields(read_entry(row.body))) for row in rows]
+    return Page(items=items, next_cursor=cursor)
+
+
+@router.post("/tokens", status_code=201, response_model=NewToken)
+@needs(*PEOPLE)
+def create(
+    asked: Asked, caller: Caller, once: AskedOnce, services: Given, request: Request
+) -> Response:
+    entry = _asked_for(asked, caller, services.now_ms())
+    bearer = bearer_of(request.headers.get("authorization"))
+
+    def described(reply: dict[str, Any]) -> NewToken:
+        minted = Minted(**reply)
+        made = entry_of(services.table, minted.id)
+        token = opened(minted, made, bearer)
+        if token is None:
+            text = f"token {made.id} was made with another token of yours, and shown only there"
+            raise ApiError(Code.CONFLICT, text)
+        return NewToken(**_fields(made), token=token)
+
+    return once.carried_out(
+        services,
+        lambda beside: asdict(mint(services.table, entry, bearer, beside)),
+        described,
+        status=201,
+        is_secret=True,
+    )
+
+
+@router.delete("/tokens/{token_id}", response_model=Token)
+@needs(*PEOPLE)
+def delete(token_id: TokenId, caller: Caller, once: AskedOnce, services: Given) -> Response:
+    known = entry_of(services.table, token_id)
+    if caller.role is not Role.ADMIN and known.user != caller.user:
+        text = f"token {token_id} is not yours; an admin can revoke it"
+        raise ApiError(Code.FORBIDDEN, text)
+    return once.carried_out(
+        services,
+        lambda beside: revoke(services.table, token_id, caller.user, beside),
+        lambda reply: Token(**_fields(entry_of(services.table, reply))),
+    )
+
+
+def _asked_for(asked: Asked, caller: Principal, now_ms: int) -> Entry:
+    """The entry of a token that the caller may make. It does not outlive the caller's own."""
+    user = caller.user if asked.user is None else asked.user
+    if caller.role is not Role.ADMIN and user != caller.user:
+        raise ApiError(Code.FORBIDDEN, f"only an admin may make a token for {user}")
+    if caller.role is not Role.ADMIN and Role(asked.role) is Role.ADMIN:
+        raise ApiError(Code.FORBIDDEN, "only an admin may make a token of the role admin")
+    days = asked.expires_days
+    ends = [] if days is None else [now_ms + days * DAY_MS]
+    ends += [] if caller.expires_ms is None else [caller.expires_ms]
+    return Entry(
+        id=0,
+        user=user,
+        role=Role(asked.role),
+        description=asked.description,
+        created_ms=now_ms,
+        expires_ms=min(ends, default=None),
+        digest="",
+        made_by=caller.user,
+    )
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "user": entry.user,
+        "role": entry.role,
+        "description": entry.description,
+        "created_ms": entry.created_ms,
+        "expires_ms": entry.expires_ms,
+        "revoked": entry.revoked_by is not None,
+    }

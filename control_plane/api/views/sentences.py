@@ -1,0 +1,304 @@
+"""What a journal's messages mean to people: a plain sentence for every kind of message.
+
+Nothing of a configuration is ever in one: it may hold secrets.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from sys import float_info
+from typing import Any
+
+from control_plane.actors import messages as m
+from control_plane.actors.slots import Availability
+
+HPARAMS_CHARACTERS_MAX = 200
+CAUSE_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a sentence needs beside its message: whom it reached, who commanded it, "" if it was no
+    command, the searcher's metric, the unit of lengths, and a trial's id by its number.
+    """
+
+    address: str
+    by: str
+    metric: str
+    unit: str
+    trial_id: Callable[[int], int | None]
+
+    @property
+    def name(self) -> str:
+        """`trial 7`."""
+        return self.address.replace("#", " ")
+
+    @property
+    def user(self) -> str:
+        """` by ana`, or nothing."""
+        return f" by {self.by}" if self.by else ""
+
+    def trial(self, number: int) -> str:
+        """`trial 7`, by its number within the experiment."""
+        found = self.trial_id(number)
+        return f"the trial with number {number}" if found is None else f"trial {found}"
+
+    def allocation(self, epoch: int) -> str:
+        """`allocation 7.2`."""
+        return f"allocation {self.address.partition('#')[2]}.{epoch}"
+
+    def measured(self, metric: float | None) -> str:
+        """`accuracy 0.93`."""
+        # The worst there is stands for a metric that was no number.
+        if metric is None or abs(metric) >= float_info.max:
+            return f"no finite {self.metric}"
+        return f"{self.metric} {_number(metric)}"
+
+
+Sentence = Callable[[Any, Told], str]
+
+
+def sentence(message: object, told: Told) -> str:
+    """What happened, in plain English."""
+    return SENTENCES[type(message)](message, told)
+
+
+def _submitted(message: m.ExperimentSubmitted, told: Told) -> str:
+    trials = "a test run" if message.test_mode else f"a {message.searcher} search"
+    paused = ", paused" if message.paused else ""
+    by = told.by or message.owner
+    return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
+
+
+def _settings(message: m.SettingsChanged, told: Told) -> str:
+    given = {
+        "name": message.name,
+        "description": message.description,
+        "labels": None if message.labels is None else ", ".join(message.labels) or "none",
+    }
+    changes = [f"{name} to {value!r}" for name, value in given.items() if value is not None]
+    if message.max_slots_given:
+        limit = "no limit" if message.max_slots is None else str(message.max_slots)
+        changes.append(f"max_slots to {limit}")
+    if message.retention is not None:
+        kept = message.retention
+        changes.append(f"the checkpoints kept to {_retained(kept)}")
+    return f"changed{told.user}: {', '.join(changes) or 'nothing'}"
+
+
+def _continued(message: m.ContinueRequested, told: Told) -> str:
+    restarts = message.max_restarts
+    more = "" if restarts is None else f", with max_restarts {restarts}"
+    return f"continued{told.user}{more}"
+
+
+def _trial_ended(message: m.TrialEnded, told: Told) -> str:
+    early = message.early_exit.replace("_", " ").lower()
+    how = f" early ({early})" if early and early != "errored" else ""
+    why = f": {_line(message.message)}" if message.message else ""
+    return f"{told.trial(message.number)} ended {message.status}{how}{why}"
+
+
+def _created(message: m.TrialCreated, told: Told) -> str:
+    listed = ", ".join(f"{name}={_value(value)}" for name, value in message.hparams.items())
+    if len(listed) > HPARAMS_CHARACTERS_MAX:
+        listed = listed[:HPARAMS_CHARACTERS_MAX] + "..."
+    given = f" with {listed}" if listed else ""
+    length = message.length
+    goal = "nothing to train yet" if length is None else f"to train to {_length(length, told)}"
+    return f"{told.name} created{given}; {goal}"
+
+
+def _work(message: m.WorkAssigned, told: Told) -> str:
+    if message.length is not None:
+        return f"{told.name} is to train to {_length(message.length, told)}"
+    return f"{told.name} has done its part" if message.closed else f"{told.name} is to wait"
+
+
+def _trial_status(message: m.ExperimentStatusChanged, told: Told) -> str:
+    at_once = ", to stop at once" if message.forced else ""
+    return f"{told.name} heard that the experiment is {message.status}{at_once}"
+
+
+def _trial_continued(message: m.TrialContinued, told: Told) -> str:
+    goal = "" if message.length is None else f", to {_length(message.length, told)}"
+    return f"{told.name} goes on{goal}"
+
+
+def _exited(message: m.AllocationExited, told: Told) -> str:
+    name = told.allocation(message.epoch)
+    if message.reason in _EXITS:
+        return f"{name} {_EXITS[message.reason]}"
+    code = "" if message.code is None else f"exit code {message.code}"
+    cause = _line(message.message) if message.message else ""
+    reason = "" if message.reason == "errored" and (code or cause) else message.reason
+    return f"{name} failed: {', '.join(filter(None, (reason, code, cause)))}"
+
+
+_EXITS = {
+    "completed": "exited: its work is done",
+    "preempted": "exited, as it was asked to",
+    "idle": "exited: it had nothing to do",
+    "stop_requested": "exited: the training code asked to stop",
+    "invalid_hp": "exited: the training code refused the hyperparameters",
+    "killed": "was killed",
+    "lost": "was lost",
+}
+
+
+def _checkpoint(message: m.CheckpointReported, told: Told) -> str:
+    kept = message.checkpoint
+    size = f"{message.size_bytes:,} bytes in {_count(message.files, 'file')}"
+    return f"checkpoint {kept.uuid[:8]} at {_count(kept.steps_completed, 'batch')}, {size}"
+
+
+def _available(given: Availability) -> str:
+    if not given.enabled:
+        return "draining" if given.draining else "disabled"
+    closed = ", ".join(map(str, given.disabled))
+    return f"enabled without slots {closed}" if closed else "enabled"
+
+
+def _requested(message: m.SlotsRequested, told: Told) -> str:
+    name = f"allocation {message.trial_id}.{message.epoch}"
+    return f"{name} asks for {_count(message.slots, 'slot')}"
+
+
+def _disabled(message: m.AgentDisableRequested, told: Told) -> str:
+    slot = "" if message.slot is None else f" slot {message.slot} of"
+    drained = "; what runs there may finish" if message.drain else ""
+    return f"disabled{slot} {told.name}{told.user}{drained}"
+
+
+def _enabled(message: m.AgentEnableRequested, told: Told) -> str:
+    slot = "" if message.slot is None else f" slot {message.slot} of"
+    return f"enabled{slot} {told.name}{told.user}"
+
+
+def _collected(message: m.CollectionEnded, told: Told) -> str:
+    failure = f", but for: {_line(message.failure)}" if message.failure else ""
+    return f"unwanted checkpoints are deleted{failure}"
+
+
+OF_EXPERIMENTS: Mapping[type, Sentence] = {
+    m.ExperimentSubmitted: _submitted,
+    m.ActivateRequested: lambda _, told: f"activated{told.user}",
+    m.PauseRequested: lambda _, told: f"paused{told.user}",
+    m.CancelRequested: lambda _, told: f"canceled{told.user}",
+    m.KillRequested: lambda _, told: f"killed{told.user}",
+    m.SettingsChanged: _settings,
+    m.ArchiveRequested: lambda _, told: f"archived{told.user}",
+    m.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
+    m.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
+    m.ContinueRequested: _continued,
+    m.CollectionEnded: _collected,
+    m.DeletionContinued: lambda _, told: "the deletion goes on",
+    m.SearchContinued: lambda _, told: "the search goes on creating trials",
+    m.TrialValidated: lambda x, told: (
+        f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
+    ),
+    m.TrialLengthReached: lambda x, told: (
+        f"{told.trial(x.number)} reached {_length(x.length, told)} with {told.measured(x.metric)}"
+    ),
+    m.TrialEnded: _trial_ended,
+}
+
+OF_TRIALS: Mapping[type, Sentence] = {
+    m.TrialCreated: _created,
+    m.TrialContinued: _trial_continued,
+    m.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
+    m.SlotsLimited: lambda x, told: (
+        f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"
+    ),
+    m.TerminationOverdue: lambda x, told: f"{told.allocation(x.epoch)} is overdue to stop",
+    m.CheckpointsUnwanted: lambda x, told: f"checkpoints no longer kept: {_uuids(x.uuids)}",
+    m.CheckpointFilesDeleted: lambda x, told: f"files deleted of checkpoints {_uuids(x.uuids)}",
+    m.TrialDeleted: lambda _, told: f"{told.name} deleted",
+    m.WorkAssigned: _work,
+    m.ExperimentStatusChanged: _trial_status,
+    m.SlotsAssigned: lambda x, told: (
+        f"{told.allocation(x.epoch)} has slots {_ids(x.slots)} of agent {x.agent}"
+    ),
+    m.PreemptionRequested: lambda x, told: (
+        f"{told.allocation(x.epoch)} is asked to give its slots back: {_line(x.reason)}"
+    ),
+    m.AllocationLost: lambda x, told: f"{told.allocation(x.epoch)} was lost: {_line(x.reason)}",
+    m.ContainerStateReported: lambda x, told: f"{told.allocation(x.epoch)} is {x.state}",
+    m.ValidationReported: lambda x, told: (
+        f"{told.name} validated at {_count(x.steps, 'batch')}: {told.measured(x.metric)}"
+    ),
+    m.LengthReported: lambda x, told: (
+        f"{told.name} reached {_count(x.length, 'batch')} with {told.measured(x.metric)}"
+    ),
+    m.CheckpointReported: _checkpoint,
+    m.EarlyExitReported: lambda x, told: f"{told.name} asks to end: {x.reason}",
+    m.AllocationExited: _exited,
+}
+
+OF_POOLS: Mapping[type, Sentence] = {
+    m.PoolConfigured: lambda x, told: f"pool {x.name} configured{told.user}",
+    m.SlotsRequested: _requested,
+    m.GroupLimited: lambda x, told: (
+        f"experiment {x.group} may hold "
+        + ("any number of slots" if x.max_slots is None else _count(x.max_slots, "slot"))
+    ),
+    m.SlotsReleased: lambda x, told: f"allocation {x.trial_id}.{x.epoch} gives its slots back",
+    m.AgentJoined: lambda x, told: f"agent {x.agent} joined with {_count(len(x.slots), 'slot')}",
+    m.AgentAvailabilityChanged: lambda x, told: f"agent {x.agent} is {_available(x.availability)}",
+    m.AgentLost: lambda x, told: f"agent {x.agent} was lost: {_line(x.reason)}",
+    m.AuditFound: lambda x, told: f"the audit found {_count(len(x.stale), 'stale allocation')}",
+    m.SchedulingContinued: lambda _, told: "the scheduling goes on",
+}
+
+OF_AGENTS: Mapping[type, Sentence] = {
+    m.AgentEnrolled: lambda x, told: (
+        f"agent {x.agent} enrolled in pool {x.pool} with {_count(len(x.slots), 'slot')}"
+    ),
+    m.AllocationPlaced: lambda x, told: (
+        f"allocation {x.trial_id}.{x.epoch} placed on slots {_ids(x.slots)}"
+    ),
+    m.AllocationRemoved: lambda x, told: f"allocation {x.trial_id}.{x.epoch} removed",
+    m.AgentDeclaredLost: lambda _, told: f"{told.name} was given up",
+    m.AgentEnableRequested: _enabled,
+    m.AgentDisableRequested: _disabled,
+}
+
+SENTENCES: Mapping[type, Sentence] = {**OF_EXPERIMENTS, **OF_TRIALS, **OF_POOLS, **OF_AGENTS}
+
+
+def _retained(kept: m.Retention) -> str:
+    return (
+        f"{kept.save_experiment_best} best of the experiment, {kept.save_trial_best} best and"
+        f" {kept.save_trial_latest} latest of each trial"
+    )
+
+
+def _length(length: float, told: Told) -> str:
+    return f"{_number(length)} {told.unit}"
+
+
+def _count(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def _number(value: float) -> str:
+    """Four digits for what is no whole number: 0.93, 100, 1.5e-05."""
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _value(value: object) -> str:
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _line(text: str) -> str:
+    """The last line, which says most in a traceback, and not too much of it."""
+    line = next(reversed(text.strip().splitlines()), "").strip()
+    return line if len(line) <= CAUSE_CHARACTERS_MAX else line[:CAUSE_CHARACTERS_MAX] + "..."
+
+
+def _ids(slots: tuple[int, ...]) -> str:
+    return ", ".join(map(str, slots)) or "none"
+
+
+def _uuids(uuids: tuple[str, ...]) -> str:
+    return ", ".join(uuid[:8] for uuid in uuids)

@@ -1,0 +1,45 @@
+"""The documents are true: what they tell to type works, and prints what they show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require
+from tests.end_to_end.documents import play, steps
+from tests.end_to_end.laptop import DETCLOUD, DIGITS, ROOT, Laptop
+
+pytestmark = pytest.mark.end_to_end
+
+DOCS = ROOT / "docs"
+HOME = "/home/ada/.detcloud"
+PLAYED = ("manage.md", "quickstart.md", "training-api.md")
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_document_is_true(tmp_path: Path, name: str) -> None:
+    require("sklearn")
+    shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
+    path = _path_with_commands(tmp_path / "bin")
+    laptop = Laptop(tmp_path / "ada" / ".detcloud", LOGNAME="ada", PATH=path)
+    try:
+        play(DOCS / name, laptop, HOME)
+    finally:
+        assert laptop.end() == []
+
+
+def test_every_document_with_commands_is_played() -> None:
+    assert {path.name for path in DOCS.glob("*.md") if steps(path)} == set(PLAYED)
+
+
+def _path_with_commands(folder: Path) -> str:
+    """A PATH with `detcloud` and this Python on it."""
+    folder.mkdir()
+    script = folder / "detcloud"
+    script.write_text(f'#!/bin/sh\nexec {" ".join(DETCLOUD)} "$@"\n')
+    script.chmod(0o755)
+    return os.pathsep.join((str(folder), str(Path(sys.executable).parent), os.environ["PATH"]))

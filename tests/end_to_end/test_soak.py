@@ -1,0 +1,24 @@
+"""Five minutes of searches with a kill every 30 seconds lose nothing and leave memory flat."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.soak import report, soak
+
+pytestmark = pytest.mark.end_to_end
+
+SECONDS = 300.0
+
+
+def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"python -m tests.end_to_end.soak --minutes {SECONDS / 60:.0f} --seed {seed}")
+    found = soak(tmp_path, SECONDS, seed)
+    print(report(found))
+    assert found.verdict() == []
+    # Kills may wait for a trial to hit, but most of the ten must have come.
+    assert len(found.struck) >= 6

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop
+from tests.unit.api.cluster import Cluster, cluster
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Cluster:
+    return cluster(tmp_path / "cluster")
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Laptop]:
+    """A cluster's home that does not exist yet; whatever ran for it is gone after the test."""
+    one = Laptop(tmp_path / "home")
+    yield one
+    assert one.end() == [], "something outlived `detcloud down`"

@@ -1,0 +1,292 @@
+"""Secrets given to a cluster reach the trials that need them, and nothing that it says or writes:
+no answer, history, log, error or command line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.client import Client
+from detcloud.http import ApiError, Transport
+from tests.end_to_end.laptop import Laptop, eventually
+
+pytestmark = pytest.mark.end_to_end
+
+VARIABLE, DATUM = "canary-variable-81f2", "canary-datum-33c7"
+CONFIGURED = {
+    "variable": VARIABLE,
+    "datum": DATUM,
+    "registry": "canary-registry-5d0e",
+    "layer key": "canary-layer-access-90aa",
+    "layer secret": "canary-layer-secret-17bd",
+    "carried": "canary-carried-4c4c",
+}
+TEMPLATE = {"template key": "canary-template-77e1", "template variable": "canary-template-0b0b"}
+
+# It has received the real values, and prints its configuration as people do.
+TRAIN = f"""
+import json, os, sys, time
+from detcloud import core
+
+with core.init() as context:
+    config = dict(context.info.config)
+    data = config.pop("data")
+    assert os.environ["HF_TOKEN"] == "{VARIABLE}", "the variable is not the one configured"
+    assert os.environ["OTHER_SECRET"] == "{TEMPLATE["template variable"]}"
+    assert data["service"]["api_key"] == "{DATUM}", "the datum is not the one configured"
+    print("configured:", json.dumps(config), flush=True)
+    for operation in context.searcher.operations():
+        with context.checkpoint.store_path({{"steps_completed": operation.length}}) as (folder, _):
+            (folder / "state").write_text("x")
+        while os.path.exists("wait") and not context.preempt.should_preempt():
+            time.sleep(0.05)
+        if context.info.hparams["x"] > 1:
+            raise ArithmeticError("x is too large")
+        context.train.report_validation_metrics(operation.length, {{"loss": 0.5}})
+        operation.complete(0.5)
+"""
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "with secrets",
+        "entrypoint": ["python", "train.py"],
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 2}},
+        "hyperparameters": {"x": 0.5},
+        "max_restarts": 0,
+        "environment": {
+            "environment_variables": [
+                f"HF_TOKEN={VARIABLE}",
+                f"OTHER_SECRET={TEMPLATE['template variable']}",
+            ],
+            "registry_auth": {"username": "u", "password": CONFIGURED["registry"]},
+        },
+        "data": {"service": {"api_key": DATUM}, "path": "/data"},
+        "data_layer": {
+            "type": "s3",
+            "bucket": "b",
+            "bucket_directory_path": "p",
+            "access_key": CONFIGURED["layer key"],
+            "secret_key": CONFIGURED["layer secret"],
+        },
+        "integrations": {"pachyderm": {"pachd": {"token": CONFIGURED["carried"]}}},
+        **changes,
+    }
+
+
+class Said:
+    """Everything that was said, with where."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, bytes]] = []
+
+    def note(self, where: str, text: bytes | str) -> None:
+        self.texts.append((where, text if isinstance(text, bytes) else text.encode()))
+
+    def with_any(self, secrets: dict[str, str]) -> list[str]:
+        return [
+            f"{name} in {where}: {text[max(0, at - 60) : at + 60]!r}"
+            for where, text in self.texts
+            for name, secret in secrets.items()
+            if (at := text.find(secret.encode())) >= 0
+        ]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    return folder
+
+
+def test_no_secret_is_said_anywhere(laptop: Laptop, tmp_path: Path, model: Path) -> None:
+    said = Said()
+    laptop.run("up")
+    with laptop.cluster() as admin:
+        minted = _lives(laptop, admin, model, said)
+        own = (laptop.home / "token").read_text().strip()
+        _every_answer(admin, own, "admin", said)
+        _every_answer(admin, minted["user"], "another user", said)
+        lived = [(found.id, next(found.trials()).id) for found in admin.experiments()]
+    _every_command(laptop, lived, tmp_path, said)
+    laptop.run("down")
+    _every_file(laptop, said)
+    secrets = {**CONFIGURED, **minted, **_own(laptop)}
+    assert said.with_any(secrets) == []
+    # The template's are its owner's, and admins', to see.
+    said.texts = [entry for entry in said.texts if not entry[0].startswith("admin: /templates")]
+    assert said.with_any(TEMPLATE) == []
+    assert len(said.texts) > 60
+
+
+def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, str]:
+    """A whole life of experiments, with mistakes in it; the tokens that were made."""
+    tokens = {
+        "user": laptop.json("token", "create", "bob", "--role", "user")["token"],
+        "revoked": laptop.json("token", "create", "eve", "--role", "user")["token"],
+    }
+    entries = {entry["user"]: entry["id"] for entry in laptop.json("token", "list")}
+    laptop.run("token", "revoke", entries["eve"])
+    template = {
+        "environment": {"environment_variables": [f"OTHER_SECRET={TEMPLATE['template variable']}"]},
+        "integrations": {"x": {"access_key": TEMPLATE["template key"]}},
+    }
+    admin.set_template("shared", json.dumps(template))
+    (model / "wait").touch()
+    running = admin.create_experiment(config(), model, template="shared")
+    eventually(lambda: laptop.running())
+    for process in laptop.processes():
+        said.note(f"command of {process.pid}", Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    for path in laptop.home.rglob("*"):
+        _note_file(laptop.home, path, said)
+    running.pause()
+    eventually(lambda: next(running.trials()).state == "PAUSED" and not laptop.running())
+    running.activate()
+    running.kill()
+    (model / "wait").unlink()
+    admin.create_experiment(config(hyperparameters={"x": 2}), model, template="shared")
+    admin.create_experiment(config(), model, template="shared").wait()
+    eventually(lambda: all(found.ended for found in admin.experiments()))
+    states = sorted(found.state for found in admin.experiments())
+    assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
+    _mistakes(admin, model, said)
+    return tokens
+
+
+def _mistakes(admin: Client, model: Path, said: Said) -> None:
+    """Requests that are refused because of something beside a secret, or because of one."""
+    wrong: list[dict[str, Any]] = [
+        config(max_restarts="many"),
+        config(data_layer={**config()["data_layer"], "bucket": 5}),
+        config(data_layer={**config()["data_layer"], "secret_kee": CONFIGURED["layer secret"]}),
+        config(environment={"registry_auth": {"password": CONFIGURED["registry"]}}),
+        config(environment={"registry_auth": CONFIGURED["registry"]}),
+        config(environment={"environment_variables": [VARIABLE]}),
+        config(environment={"environment_variables": {"HF_TOKEN": VARIABLE}}),
+        config(environment={"environment_variables": VARIABLE}),
+        config(checkpoint_storage={"type": "s3", "bucket": "b", "secret_key": [DATUM]}),
+        config(data=DATUM),
+    ]
+    for n, refused in enumerate(wrong):
+        with pytest.raises(ApiError) as caught:
+            admin.create_experiment(refused, model, template="shared")
+        said.note(f"mistake {n}", f"{caught.value} {caught.value.details}")
+    for override in (f"environment.registry_auth={VARIABLE}", f"data={DATUM}", DATUM):
+        with pytest.raises(ApiError) as caught:
+            admin.create_experiment(config(), model, overrides=[override])
+        said.note(f"override {override[:9]}", f"{caught.value} {caught.value.details}")
+
+
+def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
+    """What every route answers to a GET, with everything there is to name."""
+    transport = Transport(client.url, token)
+    experiments = [found.id for found in client.experiments()]
+    trials = [trial.id for found in client.experiments() for trial in found.trials()]
+    checkpoints = [it.uuid for found in client.experiments() for it in found.checkpoints()]
+    named: dict[str, list[Any]] = {
+        "experiment_id": experiments,
+        "trial_id": trials,
+        "uuid": checkpoints,
+        "name": ["shared"],
+        "agent_id": ["local"],
+        "sha256": [found.data["code_sha256"] for found in client.experiments()],
+    }
+    paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
+    queries = {"/trials/{trial_id}/metrics/series": "?group=validation"}
+    for path, methods in paths.items():
+        if "get" not in methods or "{key}" in path:
+            continue
+        for target in _filled(path.removeprefix("/api/v1"), named):
+            content = io.BytesIO()
+            query = queries.get(path.removeprefix("/api/v1"), "")
+            transport.download(f"/api/v1{target}{query}", content)
+            said.note(f"{who}: {target}", _unpacked(content.getvalue()))
+    transport.close()
+
+
+def _filled(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
+    found = re.search(r"\{(\w+)\}", path)
+    if found is None:
+        yield path
+        return
+    for value in named[found[1]]:
+        yield from _filled(path.replace(found[0], str(value), 1), named)
+
+
+def _every_command(
+    laptop: Laptop, lived: list[tuple[int, int]], tmp_path: Path, said: Said
+) -> None:
+    commands: list[list[object]] = [
+        ["list", "--json"],
+        ["status"],
+        ["master", "info", "--json"],
+        ["master", "logs"],
+        ["agent", "list", "--json"],
+        ["token", "list", "--json"],
+        ["user", "whoami", "--json"],
+    ]
+    for number, trial in lived:
+        commands += [
+            ["describe", number, "--json"],
+            ["experiment", "config", number],
+            ["experiment", "list-trials", number, "--json"],
+            ["logs", number],
+            ["history", number],
+            ["replay", number],
+            ["trial", "describe", trial, "--json"],
+            ["trial", "logs", trial],
+        ]
+        bundle = ["trial", "support-bundle", trial, "-o", tmp_path]
+        path = Path(laptop.run(*bundle).stdout.strip())
+        said.note(f"support bundle {trial}", _unpacked(path.read_bytes()))
+    for words in commands:
+        done = laptop.run(*words)
+        said.note(f"detcloud {words}", done.stdout + done.stderr)
+
+
+def _unpacked(content: bytes) -> bytes:
+    if content[:2] != b"\x1f\x8b":
+        return content
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = [archive.extractfile(member) for member in archive if member.isfile()]
+        texts = [member.read() for member in members if member is not None]
+    # The model code that was sent: our program has the canaries in it, to compare.
+    return b"".join(text for text in texts if b"the variable is not the one" not in text)
+
+
+def _every_file(laptop: Laptop, said: Said) -> None:
+    for path in laptop.home.rglob("*"):
+        _note_file(laptop.home, path, said)
+
+
+def _note_file(home: Path, path: Path, said: Said) -> None:
+    """Files but those that are there to keep secrets, and the model code, which has ours in it."""
+    name = path.relative_to(home).as_posix()
+    keeps = name.startswith(("state.db", "token", "agent.token", "signing.key", "objects/model-"))
+    is_code = path.name == "train.py" or "cache/code" in name
+    if keeps or is_code or not path.is_file() or path.is_symlink():
+        return
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return
+    if name.endswith("in/spec.json"):
+        # The trial's own data are for it to read.
+        content = json.dumps({**json.loads(content), "config": {}}).encode()
+    said.note(f"file {name}", gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+
+
+def _own(laptop: Laptop) -> dict[str, str]:
+    """The cluster's own secrets."""
+    names = ("token", "agent.token", "signing.key")
+    return {name: (laptop.home / name).read_text().strip() for name in names}

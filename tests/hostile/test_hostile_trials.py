@@ -1,0 +1,433 @@
+"""What a trial and its agent may claim over the one call that agents make: nothing of it reaches
+what is another trial's, and nothing of it stops the call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.trial_checkpoints import CHECKPOINTS
+from control_plane.state.table import Key
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import TOKENS, V1, Cluster, Role
+from tests.unit.api.exchange import call
+
+THEIRS = "0000000a-0000-4000-8000-000000000001"
+OURS = "0000000b-0000-4000-8000-000000000002"
+
+
+def checkpoint(
+    allocation: str, uuid: str, experiment_id: int = 1, steps: int = 5, **fields: Any
+) -> dict[str, Any]:
+    """The report of a complete checkpoint, as the harness of that allocation writes it."""
+    path = f"{experiment_id}/{allocation.replace('.', '/')}/{uuid}"
+    line = {
+        "kind": "checkpoint",
+        "uuid": uuid,
+        "steps_completed": steps,
+        "path": path,
+        "manifest_sha256": "0" * 64,
+        "size_bytes": 8,
+        "files": 1,
+        "metadata": {},
+        "time_ms": 1,
+    }
+    return {**line, **fields}
+
+
+@pytest.fixture
+def two(served: Cluster) -> tuple[Agent, str, str]:
+    """An agent with two running trials: the one attacked, and the one that attacks."""
+    assert served.create(CONFIG).status == 201
+    agent = Agent(served)
+    first, second = agent.take_work()
+    return agent, first, second
+
+
+def trial_of(allocation: str) -> int:
+    return int(allocation.partition(".")[0])
+
+
+def test_a_checkpoint_stays_its_trials_whatever_another_trial_reports(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, victim, thief = two
+    assert agent.report(victim, checkpoint(victim, THEIRS)).status == 200
+    before = served.get(f"/checkpoints/{THEIRS}").json
+    stolen = checkpoint(thief, THEIRS, steps=9, metadata={"stolen": True})
+    assert agent.report(thief, stolen).status == 200
+    assert served.get(f"/checkpoints/{THEIRS}").json == before
+    assert before["trial_id"] == trial_of(victim)
+    assert served.get(f"/trials/{trial_of(thief)}/checkpoints").json["items"] == []
+    assert served.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] is None
+    # Why nothing came of it is told where the trial's history is.
+    history = served.get("/experiments/1/history").json["items"]
+    told = [line["text"] + " ".join(line["reasons"]) for line in history]
+    assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in told)
+
+
+def test_a_trial_that_claimed_anothers_checkpoint_goes_on_with_its_own(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, victim, thief = two
+    agent.report(victim, checkpoint(victim, THEIRS))
+    agent.report(thief, checkpoint(thief, THEIRS), checkpoint(thief, OURS), checkpoint(thief, OURS))
+    assert served.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] == OURS
+    assert served.get(f"/checkpoints/{OURS}").json["trial_id"] == trial_of(thief)
+    agent.finish(thief)
+    assert served.get(f"/trials/{trial_of(thief)}").json["state"] == "COMPLETED"
+
+
+def test_two_that_report_one_checkpoint_in_one_call_do_not_share_it(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, one, other = two
+    reports = [
+        {"allocation": name, "writer": "0", "offset": 9, "line": checkpoint(name, THEIRS)}
+        for name in (one, other)
+    ]
+    assert agent.sync(reports=reports).status == 200
+    row = served.services.table.get(Key(CHECKPOINTS, THEIRS))
+    assert row is not None
+    owner = int(row.body)
+    for trial_id in map(trial_of, (one, other)):
+        part = served.services.engine.part(addresses.trial(trial_id), f"checkpoint/{THEIRS}")
+        assert (part is not None) == (trial_id == owner)
+
+
+def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, victim, thief = two
+    agent.report(victim, checkpoint(victim, THEIRS), checkpoint(victim, OURS, steps=6))
+    path = f"{V1}/checkpoints/{THEIRS}"
+    assert call(served.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
+    agent.report(thief, checkpoint(thief, THEIRS))
+    found = served.get(f"/checkpoints/{THEIRS}").json
+    assert (found["trial_id"], found["state"]) == (trial_of(victim), "DELETING")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "2/{own}/{uuid}",
+        "01/{own}/{uuid}",
+        "1/{other}/{uuid}",
+        "1/{own}/../1/{uuid}",
+        "/1/{own}/{uuid}",
+        "1/{own}/{uuid}/..",
+        "1/{own}/{uuid}\n",
+        "1\\{own}\\{uuid}",
+        "١/{own}/{uuid}",
+        "",
+    ],
+)
+def test_a_checkpoint_lies_where_its_trial_may_write_or_it_is_none(
+    served: Cluster, two: tuple[Agent, str, str], path: str
+) -> None:
+    agent, victim, thief = two
+    places = {"own": thief.replace(".", "/"), "other": victim.replace(".", "/"), "uuid": OURS}
+    line = checkpoint(thief, OURS, path=path.format(**places))
+    assert agent.report(thief, line).status == 200
+    assert served.get(f"/checkpoints/{OURS}").status == 404
+
+
+NAMES = {
+    "control characters": "a\x00b\x1b[2J\r\n\x7f",
+    "bidirectional": "\u202elr\u2066",
+    "markup": "<img src=x onerror=alert(1)>",
+    "formula": "=HYPERLINK(1)",
+    "path": "../../../../etc/passwd",
+    "sort keys": "R#~E#I#",
+    "long": "n" * 200_000,
+    "empty": "",
+    "emoji": "😀" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_metric_of_any_name_comes_back_as_it_was_and_as_json(
+    served: Cluster, two: tuple[Agent, str, str], name: str
+) -> None:
+    agent, mine, _ = two
+    assert agent.report(mine, metrics(1, **{name: 0.5, "fine": 0.25})).status == 200
+    path = f"/trials/{trial_of(mine)}/metrics"
+    (found,) = served.get(path).json["items"]
+    assert found["metrics"] == {name: 0.5, "fine": 0.25}
+    names = [item["name"] for item in served.get(f"{path}/names").json["items"]]
+    assert sorted(names) == sorted([name, "fine"])
+    answer = served.get(f"{path}/series?group=training")
+    assert answer.headers["content-type"] == "application/json"
+    assert len(answer.json["series"]) == 2
+
+
+def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    for call_number in range(4):
+        lines = [
+            metrics(n, fine=1.0, **{f"{call_number}-{n}-{name}": 1.0 for name in range(12_000)})
+            for n in range(4)
+        ]
+        assert agent.report(mine, *lines).status == 200
+    # 4 calls of 4 lines of 12,000 names of their own: 192,000, of which 500 are drawn.
+    names = served.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
+    assert len(names) == 500
+    assert next(item for item in names if item["name"] == "fine")["count"] == 16
+    course, _ = next(iter(served.services.courses._kept.values()))
+    assert course.numbers() <= 16 + 16 * 500
+
+
+def test_a_page_of_huge_reports_is_cut_by_its_size(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    text = "x" * 200_000
+    for n in range(10):
+        lines = [metrics(4 * n + i, group="big", text=text, list=[text[:1000]]) for i in range(4)]
+        assert agent.report(mine, *lines).status == 200
+    seen, cursor, pages = [], "", 0
+    while True:
+        answer = served.get(f"/trials/{trial_of(mine)}/metrics?limit=500{cursor}")
+        # 4 MiB, and the report that went over it.
+        assert len(answer.body) < 4 * 2**20 + 256 * 1024
+        seen += [item["steps_completed"] for item in answer.json["items"]]
+        pages += 1
+        if answer.json["next_cursor"] is None:
+            break
+        cursor = f"&cursor={answer.json['next_cursor']}"
+    assert seen == list(range(40))
+    # 40 x 201,000 bytes are 8.04 MB: two pages of 21 and 19.
+    assert pages == 2
+
+
+def rows(served: Cluster, trial_id: int, prefix: str) -> int:
+    address = addresses.trial(trial_id)
+    return len(served.services.table.query(address, f"{prefix}#", f"{prefix}~").rows)
+
+
+def test_an_environment_reported_over_and_over_is_kept_once(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    for n in range(5):
+        said = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
+        assert agent.report(mine, said).status == 200
+    assert rows(served, trial_of(mine), "E") == 1
+    assert served.get(f"/trials/{trial_of(mine)}").json["environment"]["hostname"] == "h4"
+
+
+def test_of_a_checkpoint_that_is_begun_no_more_is_kept_than_its_name(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    intent = {"kind": "checkpoint_intent", "uuid": OURS, "path": "../..", "junk": "x" * 100_000}
+    assert agent.report(mine, intent, {**intent, "uuid": "../.."}, {**intent, "uuid": 7}).status
+    address = addresses.trial(trial_of(mine))
+    (row,) = served.services.table.query(address, "I#", "I~").rows
+    assert len(row.body) < 100
+
+
+@pytest.mark.parametrize("steps", [-1, -(2**63), 2**53, 2**63, 10**30, 1.5, "1", None, True, []])
+def test_steps_that_are_no_count_say_nothing(
+    served: Cluster, two: tuple[Agent, str, str], steps: object
+) -> None:
+    agent, mine, _ = two
+    lines = [
+        {**metrics(1, "validation", loss=0.1), "steps_completed": steps},
+        {**checkpoint(mine, OURS), "steps_completed": steps},
+        {"kind": "completed", "length": steps, "metric": 0.1},
+    ]
+    assert agent.report(mine, *lines).status == 200
+    found = served.get(f"/trials/{trial_of(mine)}").json
+    assert (found["metric"], found["latest_checkpoint"]) == (None, None)
+    assert served.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
+    assert served.get("/experiments/1").json["trials"]["completed"] == 0
+
+
+def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, other = two
+    huge = 2**53 - 1
+    agent.report(mine, metrics(huge, loss=1.0), checkpoint(mine, OURS, steps=huge))
+    agent.report(mine, {"kind": "completed", "length": huge, "metric": -1e308})
+    agent.report(other, metrics(1, "validation", loss=0.5))
+    agent.finish(other)
+    assert served.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
+    assert served.get(f"/trials/{trial_of(mine)}").status == 200
+    assert served.get("/experiments/1").status == 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "exited", "reason": "completed", "code": 0},
+        {"kind": "container", "state": "RUNNING"},
+        {"kind": "agent_warning", "message": "x" * 100_000},
+        {"kind": ["exited"], "reason": "completed"},
+        {"kind": {"a": 1}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("writer", ["0", "Agent", "agent_", "AGENT"])
+def test_a_trial_speaks_for_nobody_else(
+    served: Cluster, two: tuple[Agent, str, str], line: dict[str, Any], writer: str
+) -> None:
+    agent, mine, _ = two
+    before = served.get(f"/trials/{trial_of(mine)}").json
+    assert agent.report(mine, line, writer=writer).status == 200
+    assert served.get(f"/trials/{trial_of(mine)}").json == before
+
+
+def test_metadata_that_are_too_much_are_left_out_and_the_checkpoint_is_not(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    nested: Any = 1
+    for _ in range(90):
+        nested = {"a": nested}
+    for n, metadata in enumerate([{"x": "y" * 100_000}, nested, {"x" * 20_000: 1}], 1):
+        uuid = f"0000000{n}-0000-4000-8000-000000000009"
+        agent.report(mine, checkpoint(mine, uuid, metadata=metadata))
+        found = served.get(f"/checkpoints/{uuid}")
+        assert found.status == 200
+        assert len(found.body) < 20_000
+
+
+def test_an_agent_reports_about_its_own_trials_only(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    _, victim, _ = two
+    stranger = Agent(served, "stranger")
+    stranger.known = [victim]
+    before = served.get(f"/trials/{trial_of(victim)}").json
+    exited = {"kind": "exited", "reason": "completed", "code": 0}
+    stranger.report(victim, metrics(5, "validation", loss=0.0), checkpoint(victim, THEIRS))
+    stranger.report(victim, {"kind": "environment", "hostname": "mine"})
+    stranger.report(victim, exited, writer="agent")
+    stranger.log(victim, 0, "forged\n")
+    assert served.get(f"/trials/{trial_of(victim)}").json == before
+    assert served.get(f"/trials/{trial_of(victim)}/metrics").json["items"] == []
+    assert served.get(f"/trials/{trial_of(victim)}/logs").json["text"] == ""
+    assert served.get(f"/checkpoints/{THEIRS}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"reports": [{"allocation": "1.1", "writer": "0", "offset": -1, "line": {}}]}, "offset"),
+        (
+            {"reports": [{"allocation": "1.1", "writer": "0", "offset": 2**64, "line": {}}]},
+            "offset",
+        ),
+        ({"reports": [{"allocation": "1.1", "writer": "../0", "offset": 1, "line": {}}]}, "writer"),
+        ({"reports": [{"allocation": "1.1", "writer": "0\n", "offset": 1, "line": {}}]}, "writer"),
+        ({"reports": [{"allocation": "1.1#", "writer": "0", "offset": 1, "line": {}}]}, "allocat"),
+        ({"reports": [{"allocation": "01.1", "writer": "0", "offset": 1, "line": {}}]}, "allocat"),
+        (
+            {"reports": [{"allocation": "١.1", "writer": "0", "offset": 1, "line": {}}]},
+            "allocation",
+        ),
+        ({"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": []}]}, "line"),
+        ({"logs": [{"allocation": "1.1", "offset": -5, "text": "x"}]}, "offset"),
+        ({"logs": [{"allocation": "1.1", "offset": 0, "text": 5}]}, "text"),
+        ({"logs": [{"allocation": "1.1", "offset": 0, "text": "", "marks": [[1]]}]}, "marks"),
+        ({"known": ["1.1"] * 2001}, "known"),
+        ({"known": ["../1"]}, "known"),
+        ({"epoch": 0}, "epoch"),
+        ({"epoch": True}, "epoch"),
+        ({"wait_ms": 10**9}, "wait_ms"),
+        ({"seen": -1}, "seen"),
+    ],
+    ids=str,
+)
+def test_a_call_that_makes_no_sense_is_refused_and_named(
+    two: tuple[Agent, str, str], fields: dict[str, Any], path: str
+) -> None:
+    agent, _, _ = two
+    answer = agent.sync(**fields)
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert any(path in detail["path"] for detail in answer.json["error"]["details"])
+
+
+def test_offsets_twice_backwards_or_with_gaps_count_once_each(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    offsets = [10, 10, 5, 30, 20, 30, 2**53]
+    reports = [
+        {"allocation": mine, "writer": "0", "offset": offset, "line": metrics(n, loss=n)}
+        for n, offset in enumerate(offsets)
+    ]
+    answer = agent.sync(reports=reports)
+    assert answer.json["acked"][mine] == {"0": 2**53}
+    items = served.get(f"/trials/{trial_of(mine)}/metrics").json["items"]
+    # Of 10, 10, 5, 30, 20, 30 and the last, those that grow: 10, 30 and the last.
+    assert [item["steps_completed"] for item in items] == [0, 3, 6]
+    agent.sync(logs=[{"allocation": mine, "offset": 7, "text": "behind a gap"}])
+    agent.sync(logs=[{"allocation": mine, "offset": 0, "text": "ab"}] * 3)
+    agent.sync(logs=[{"allocation": mine, "offset": 1, "text": "bc\ud800"}])
+    text = served.get(f"/trials/{trial_of(mine)}/logs").json["text"]
+    assert text.startswith("abc")
+    assert "gap" not in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"epoch": 1, "logs": [{"allocation": "1.1", "offset": 0, "text": "\xff\xfe"}]}',
+        b"\xff\xfe{\x00}\x00",
+        b"\x00" * 100,
+        b'{"epoch": 1' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    ],
+    ids=["no UTF-8", "UTF-16", "NUL", "a long number", "open lists", "deep maps"],
+)
+def test_a_body_that_is_no_call_is_refused(two: tuple[Agent, str, str], body: bytes) -> None:
+    agent, _, _ = two
+    headers = [("content-type", "application/json")]
+    path = f"{V1}/agents/{agent.name}/sync"
+    answer = call(agent.served.app, "POST", path, token=agent.token, headers=headers, body=body)
+    assert (answer.status, answer.code) == (422, "invalid")
+
+
+def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, _ = two
+    line = metrics(1, loss=1.0)
+    many = [
+        {"allocation": f"{n}.1", "writer": "0", "offset": 1, "line": line} for n in range(1, 32)
+    ]
+    assert agent.sync(reports=many).status == 422
+    tall = {"allocation": mine, "writer": "0", "offset": 1, "line": {"x": "y" * 262_144}}
+    assert agent.sync(reports=[tall]).status == 422
+    wide = [{"allocation": mine, "writer": "0", "offset": 1, "line": {"x": "y" * 200_000}}] * 6
+    assert agent.sync(reports=wide).status == 413
+    assert served.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
+
+
+def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
+    served: Cluster, two: tuple[Agent, str, str]
+) -> None:
+    agent, mine, other = two
+    answer = agent.sync()
+    for n in range(12):
+        reports = [
+            {"allocation": mine, "writer": f"{n}-{i:028d}", "offset": 1, "line": {}}
+            for i in range(8_000)
+        ]
+        answer = agent.sync(reports=reports)
+        if answer.status != 200:
+            break
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert "writers" in answer.json["error"]["message"]
+    # Its other trials are heard as before.
+    agent.finish(other)
+    assert served.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"

@@ -1,0 +1,242 @@
+"""Lines of a log: whole, with the time of their first byte, their rank and their level."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from control_plane.agents.log_lines import (
+    PIECE_BYTES,
+    SCANNED_BYTES_MAX,
+    LinesFound,
+    LogLine,
+    Place,
+    Wanted,
+    find_lines,
+    level_of,
+    parsed,
+)
+from control_plane.agents.logs import IndexedChunk, TrialLogs
+from control_plane.agents.sessions import LogChunk
+from control_plane.api.signing import Signer
+from control_plane.objects.directory import DirectoryStore
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Put
+
+TRIAL = 7
+START = Place()
+
+
+class Logs:
+    """A trial's log that is written in chunks."""
+
+    def __init__(self, root: Path) -> None:
+        self.table = SqliteTable(":memory:")
+        self.kept = TrialLogs(self.table, DirectoryStore(root, Signer(b"s" * 32)))
+        self.sizes: dict[int, int] = {}
+
+    def write(self, text: bytes, time_ms: int = 1, epoch: int = 1) -> None:
+        offset = self.sizes.get(epoch, 0)
+        chunk = LogChunk(f"{TRIAL}.{epoch}", offset, text, ((offset, time_ms),))
+        self.table.commit((self.kept.store(TRIAL, chunk),))
+        self.sizes[epoch] = offset + len(text)
+
+    def find(
+        self, after: Place = START, *, ended: bool = False, limit: int = 100, **wanted: Any
+    ) -> LinesFound:
+        return find_lines(
+            self.kept,
+            TRIAL,
+            max(self.sizes, default=1),
+            after,
+            ended=ended,
+            wanted=Wanted(**wanted),
+            limit=limit,
+        )
+
+    def all(self, limit: int = 100, **wanted: Any) -> list[LogLine]:
+        """Page after page, of a trial that has ended."""
+        lines: list[LogLine] = []
+        place = Place()
+        while True:
+            found = self.find(place, ended=True, limit=limit, **wanted)
+            lines += found.lines
+            if found.is_end:
+                return lines
+            assert found.next != place or found.lines
+            place = found.next
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[Logs]:
+    made = Logs(tmp_path)
+    yield made
+    made.table.close()
+
+
+def texts(lines: list[LogLine]) -> list[str]:
+    return [line.text for line in lines]
+
+
+def test_lines_come_out_whole_over_chunks(logs: Logs) -> None:
+    logs.write(b"one\ntw", 100)
+    logs.write("ö\r\nth".encode()[:3], 200)
+    logs.write("ö\r\nthree".encode()[3:], 300)
+    found = logs.find()
+    # "one" lies at 0, "twö" at 4 and began in the first chunk; the last one waits for its end.
+    assert [(line.offset, line.time_ms, line.text) for line in found.lines] == [
+        (0, 100, "one"),
+        (4, 100, "twö"),
+    ]
+    assert (found.next, found.is_end) == (Place(10), True)
+    assert texts(logs.find(found.next, ended=True).lines) == ["three"]
+
+
+def test_a_character_cut_by_a_chunk_is_whole(logs: Logs) -> None:
+    for byte in "a€b\n".encode():
+        logs.write(bytes([byte]))
+    assert texts(logs.find().lines) == ["a€b"]
+
+
+def test_a_line_ends_with_its_allocation(logs: Logs) -> None:
+    logs.write(b"broken off", epoch=1)
+    logs.write(b"begun anew\n", epoch=2)
+    assert [(line.offset, line.text) for line in logs.find().lines] == [
+        (0, "broken off"),
+        (10, "begun anew"),
+    ]
+
+
+def test_a_page_ends_and_the_next_goes_on(logs: Logs) -> None:
+    logs.write(b"".join(b"%d\n" % n for n in range(10)))
+    first = logs.find(limit=4)
+    assert (texts(first.lines), first.next, first.is_end) == (list("0123"), Place(8), False)
+    assert texts(logs.find(first.next).lines) == list("456789")
+
+
+def test_an_endless_line_comes_in_pieces_of_whole_characters(logs: Logs) -> None:
+    text = "x" + "€" * PIECE_BYTES
+    logs.write(text.encode())
+    pieces = texts(logs.all())
+    # After the x, 16,383 bytes hold 5,461 signs of three bytes.
+    assert len(pieces[0].encode()) == PIECE_BYTES
+    assert len(pieces[1].encode()) == PIECE_BYTES - 1
+    assert "".join(pieces) == text
+
+
+def test_a_request_looks_at_so_much_and_no_more(logs: Logs) -> None:
+    line = b"y" * 99 + b"\n"
+    for _ in range(3):
+        logs.write(line * (SCANNED_BYTES_MAX // 200))
+    logs.write(b"needle\n")
+    first = logs.find(search="NEEDLE")
+    assert (first.lines, first.is_end) == ([], False)
+    assert texts(logs.all(search="NEEDLE")) == ["needle"]
+
+
+def test_times_choose_chunks_by_their_index(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(1, 6):
+        logs.write(b"at %d\ncut %d" % (n, n) + b" goes on\n", 1000 * n)
+    read: list[int] = []
+    content = logs.kept.content
+
+    def noted(trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
+        read.append(start)
+        return content(trial_id, chunk, start, end)
+
+    monkeypatch.setattr(logs.kept, "content", noted)
+    found = logs.find(since_ms=3000, until_ms=3999)
+    assert texts(found.lines) == ["at 3", "cut 3 goes on"]
+    # Chunks have 19 bytes: the third lies at 38, and the byte before it says where a line begins.
+    assert sorted(set(read)) == [37, 38]
+
+
+def test_a_line_that_began_in_what_is_passed_over_is_left_out(logs: Logs) -> None:
+    logs.write(b"early, and its e", 1000)
+    logs.write(b"nd\nlate\nlast", 2000)
+    logs.write(b" words\n", 3000)
+    assert texts(logs.find(since_ms=2000).lines) == ["late", "last words"]
+    assert texts(logs.find(until_ms=2000).lines) == ["early, and its end", "late", "last words"]
+
+
+def test_one_who_follows_later_lines_does_not_begin_inside_one(logs: Logs) -> None:
+    logs.write(b"early, and its e", 1000)
+    found = logs.find(since_ms=2000)
+    assert found.next == Place(16, True)
+    logs.write(b"nd\nlate\n", 2000)
+    assert texts(logs.find(found.next, since_ms=2000).lines) == ["late"]
+
+
+def test_rank_level_and_text_are_filters(logs: Logs) -> None:
+    logs.write(b"[rank=1] ERROR: lost\n[rank=0] INFO: begun\nWARNING:root:Begun\nplain\n")
+    assert texts(logs.find(rank=1).lines) == ["ERROR: lost"]
+    assert texts(logs.find(rank=0).lines) == ["INFO: begun", "WARNING:root:Begun", "plain"]
+    assert texts(logs.find(level="WARNING").lines) == ["ERROR: lost", "WARNING:root:Begun"]
+    assert texts(logs.find(search="begun").lines) == ["INFO: begun", "WARNING:root:Begun"]
+
+
+def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
+    logs.write(b"old\n")
+    [row] = logs.table.query(f"trial#{TRIAL}", "L#", "L$").rows
+    logs.table.commit((Put(row.key, 1, b"4", Expect.ANYTHING),))
+    assert logs.find().lines == [LogLine(0, None, 0, None, "old")]
+    assert logs.find(since_ms=1).lines == []
+
+
+def test_what_is_no_text_is_passed_on() -> None:
+    line = parsed(b"[rank=12] \x1b[31m\x00\xff", 5, 9)
+    assert line == LogLine(5, 9, 12, None, "\x1b[31m\x00\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("ERROR: x", "ERROR"),
+        ("[WARNING] x", "WARNING"),
+        ("WARN x", "WARNING"),
+        ("FATAL: x", "CRITICAL"),
+        ("WARNING:root:x", "WARNING"),
+        ("2026-01-02 03:04:05,678 INFO x", "INFO"),
+        ("2026-01-02T03:04:05.678Z [DEBUG] x", "DEBUG"),
+        ("2026-01-02 03:04:05 - my.logger - INFO - x", "INFO"),
+        ("[2026-01-02 03:04:05] [my.logger] [ERROR] x", "ERROR"),
+        ("my.logger - CRITICAL - x", "CRITICAL"),
+        ("2026-01-02 03:04:05.678 | TRACE    | x", "TRACE"),
+        ("\x1b[32mINFO\x1b[0m: x", "INFO"),
+        ("I0102 03:04:05.678 x", "INFO"),
+        ("W0102 03:04:05.678 x", "WARNING"),
+        ("error: no such file", "ERROR"),
+        ("ValueError: INFO is bad", None),
+        ("Traceback (most recent call last):", None),
+        ("INFORMATION is here", None),
+        ("this is an ERROR", None),
+        ("errors: 5", None),
+        ("", None),
+    ],
+)
+def test_levels_are_found_where_loggers_put_them(text: str, level: str | None) -> None:
+    assert level_of(text) == level
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    lines=st.lists(st.text(st.sampled_from("aé€😀\r "), max_size=12), max_size=8),
+    cuts=st.lists(st.integers(0, 300), max_size=6),
+    limit=st.integers(1, 5),
+)
+def test_any_cuts_give_the_same_lines(
+    lines: list[str], cuts: list[int], limit: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    logs = Logs(tmp_path_factory.mktemp("logs"))
+    content = "".join(f"{line}\n" for line in lines).encode()
+    edges = [0, *sorted(cut for cut in cuts if cut < len(content)), len(content)]
+    for start, end in pairwise(edges):
+        if start < end:
+            logs.write(content[start:end])
+    expected = [line.removesuffix("\r") for line in lines]
+    assert texts(logs.all(limit)) == expected
+    logs.table.close()

@@ -1,0 +1,220 @@
+"""Every report is read exactly once, whatever merges beside the reader and wherever it dies."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_plane.agents.segments import (
+    FULL_BYTES,
+    FULL_REPORTS,
+    METRICS,
+    METRICS_END,
+    Stream,
+    merge,
+    merge_stream,
+    of_group,
+    puts,
+    segments,
+    starting_at,
+)
+from control_plane.metrics.columns import Reported
+from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import ROW_BYTES_MAX, Conflict, Row, StateTable, Write
+
+TRIAL = 7
+STREAM = Stream("training", 1, "0")
+
+
+@pytest.fixture
+def table() -> Iterator[SqliteTable]:
+    made = SqliteTable(":memory:")
+    yield made
+    made.close()
+
+
+def report(offset: int, text: str = "") -> Reported:
+    return Reported(
+        offset, offset // 10, 0, {"loss": offset / 7} | ({"note": text} if text else {})
+    )
+
+
+def write(table: StateTable, offsets: Sequence[int], stream: Stream = STREAM) -> None:
+    """One call's reports."""
+    table.commit(list(puts(TRIAL, stream, [report(offset) for offset in offsets])))
+
+
+def read(
+    table: StateTable, first: str = METRICS, last: str = METRICS_END
+) -> list[tuple[Stream, int]]:
+    """Stream and offset of each report, as a reader meets it."""
+    found: list[tuple[Stream, int]] = []
+    before: dict[Stream, int] = {}
+    for segment in segments(table, TRIAL, first, last):
+        columns = segment.columns().behind(before.get(segment.stream, 0))
+        for one in columns.reports():
+            assert one == report(one.offset)
+            found.append((segment.stream, one.offset))
+            before[segment.stream] = one.offset
+    return found
+
+
+def rows(table: StateTable) -> tuple[Row, ...]:
+    return table.query(f"trial#{TRIAL}", METRICS, METRICS_END).rows
+
+
+def test_many_small_rows_become_one(table: SqliteTable) -> None:
+    for n in range(1, 49):
+        write(table, [10 * n])
+    assert merge_stream(table, TRIAL, STREAM) == 47
+    [row] = rows(table)
+    assert row.key.sort == STREAM.sort(480)
+    assert read(table) == [(STREAM, 10 * n) for n in range(1, 49)]
+
+
+def test_a_merged_row_is_guarded_by_what_was_read(table: SqliteTable) -> None:
+    for n in range(1, 9):
+        write(table, [10 * n])
+    racing = InterleavingTable(table, lambda: merge_stream(table, TRIAL, STREAM))
+    with pytest.raises(Conflict):
+        merge_stream(racing, TRIAL, STREAM)
+    assert [offset for _, offset in read(table)] == [10 * n for n in range(1, 9)]
+
+
+def test_all_streams_of_an_allocation_are_merged_and_no_others(table: SqliteTable) -> None:
+    streams = [
+        Stream(group, epoch, writer)
+        for group in ("a", "a b", "training", "~")
+        for epoch in (1, 2, 3)
+        for writer in ("0", "1")
+    ]
+    for stream in streams:
+        for n in (1, 2, 3):
+            write(table, [n], stream)
+    # 4 groups and 2 writers of allocation 2, of 3 rows each, of which 1 is left: 8 * 2 go.
+    assert merge(table, TRIAL, 2) == 16
+    left = [row.key.sort.split("#")[2] for row in rows(table)]
+    assert [left.count(f"{epoch:08d}") for epoch in (1, 2, 3)] == [24, 8, 24]
+    assert sorted(read(table)) == sorted((stream, n) for stream in streams for n in (1, 2, 3))
+
+
+def test_rows_stay_below_a_rows_limit_and_full_ones_as_they_are(table: SqliteTable) -> None:
+    random, offset = Random(3), 0
+    for _ in range(60):
+        # 4,000 characters of chance, 4 bits each: 2,000 bytes whatever is made of them.
+        texts = [random.randbytes(2_000).hex() for _ in range(3)]
+        reports = [Reported(offset + n, 1, 0, {"note": text}) for n, text in enumerate(texts, 1)]
+        table.commit(list(puts(TRIAL, STREAM, reports)))
+        offset += 3
+    merge_stream(table, TRIAL, STREAM)
+    sizes = [len(row.body) for row in rows(table)]
+    assert max(sizes) < ROW_BYTES_MAX
+    assert min(sizes[:-1]) >= FULL_BYTES
+    before = rows(table)
+    assert merge_stream(table, TRIAL, STREAM) == 0
+    assert rows(table) == before
+
+
+def test_a_row_of_many_reports_is_full(table: SqliteTable) -> None:
+    write(table, range(1, FULL_REPORTS + 1))
+    write(table, [FULL_REPORTS + 1])
+    write(table, [FULL_REPORTS + 2])
+    assert merge_stream(table, TRIAL, STREAM) == 1
+    assert len(rows(table)) == 2
+
+
+def test_reports_are_rewritten_a_few_times_only(table: SqliteTable) -> None:
+    rewritten = 0
+
+    def count(writes: Sequence[Write]) -> bool:
+        nonlocal rewritten
+        rewritten += len(writes)
+        return False
+
+    counting = InterleavingTable(table, lambda: None, count)
+    for n in range(1, 2001):
+        write(table, [10 * n])
+        if n % 48 == 0:
+            merge_stream(counting, TRIAL, STREAM)
+    # 2,000 rows were written once, and a merge takes hardly more than the 48 since the last one.
+    assert rewritten < 2_000 * 1.2
+    assert len(rows(table)) < 100
+    assert [offset for _, offset in read(table)] == [10 * n for n in range(1, 2001)]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_write_of_a_merge_loses_nothing(table: SqliteTable, when: str) -> None:
+    expected = []
+    for n in range(1, 40):
+        for stream in (STREAM, Stream("validation", 1, "0"), Stream("training", 1, "1")):
+            write(table, [10 * n, 10 * n + 1], stream)
+            expected += [(stream, 10 * n), (stream, 10 * n + 1)]
+    crash_at = 0
+    while True:
+        crash_at += 1
+        crashing = CrashingTable(table, crash_at, "before" if when == "before" else "after")
+        try:
+            merge(crashing, TRIAL, 1)
+        except Crash:
+            assert sorted(read(table)) == sorted(expected)
+            continue
+        break
+    assert crash_at > 1
+    assert sorted(read(table)) == sorted(expected)
+    assert len(rows(table)) == 3
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=2, max_size=30),
+    torn_at=st.integers(0, 2_000),
+    earlier=st.integers(0, 30),
+)
+def test_a_torn_reading_meets_each_report_once(
+    sizes: list[int], torn_at: int, earlier: int
+) -> None:
+    with_rows = SqliteTable(":memory:")
+    offsets, act = _written(with_rows, sizes, earlier)
+    torn = TearingTable(with_rows, act, STREAM.sort(torn_at), None)
+    assert [offset for _, offset in read(torn)] == offsets
+    assert [offset for _, offset in read(with_rows)] == offsets
+    with_rows.close()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=2, max_size=60),
+    cuts=st.lists(st.integers(0, 400), max_size=5),
+    earlier=st.integers(0, 60),
+)
+def test_a_reader_that_comes_back_later_goes_on_where_it_was(
+    sizes: list[int], cuts: list[int], earlier: int
+) -> None:
+    """Each page is read after another merge, from the offset where the one before ended."""
+    table = SqliteTable(":memory:")
+    offsets, act = _written(table, sizes, earlier)
+    seen: list[int] = []
+    for cut in [*sorted(cuts), 10**6]:
+        last = seen[-1] if seen else 0
+        place = starting_at(table, TRIAL, STREAM, last) if seen else METRICS
+        for segment in segments(table, TRIAL, place, of_group(STREAM.group)[1]):
+            page = [one for one in segment.columns().behind(seen[-1] if seen else 0).offsets]
+            seen += [offset for offset in page if offset <= cut]
+        act("")
+    assert seen == offsets
+    table.close()
+
+
+def _written(
+    table: SqliteTable, sizes: list[int], earlier: int
+) -> tuple[list[int], Callable[[str], object]]:
+    """Rows of so many reports, some of them merged already, and what merges the rest."""
+    offsets: list[int] = []
+    for n, size in enumerate(sizes):
+        call = [10 * (len(offsets) + k + 1) for k in range(size)]
+        offsets += call
+        write(table, call)
+        if n == earlier:
+            merge_stream(table, TRIAL, STREAM)
+    return offsets, lambda partition: merge_stream(table, TRIAL, STREAM)

@@ -1,0 +1,245 @@
+"""History and replay over HTTP: sentences, order, pages, secrets."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from control_plane.actors import trial
+from control_plane.actors.messages import TrialValidated
+from control_plane.actors.trial_state import TrialState
+from control_plane.api.pages import write_cursor
+from control_plane.api.views import history as views
+from control_plane.api.views.sentences import SENTENCES, Told, sentence
+from control_plane.dispatch.kinds import KINDS
+from control_plane.evolve import evolve
+from control_plane.state.table import Expect, Key, Page, Put
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import Cluster
+
+LIST = "/experiments/1/history"
+
+
+@pytest.fixture
+def agent(served: Cluster) -> Agent:
+    """Runs trials 1 and 2 of experiment 1."""
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    return agent
+
+
+def texts(served: Cluster, query: str = "") -> list[str]:
+    return [item["text"] for item in served.get(f"{LIST}?limit=500{query}").json["items"]]
+
+
+def fail(agent: Agent, allocation: str) -> None:
+    exited = {"kind": "exited", "reason": "errored", "code": 1, "message": "Traceback:\n  boom"}
+    agent.report(allocation, exited, writer="agent")
+
+
+def test_every_kind_of_message_has_a_sentence() -> None:
+    kinds = {message for kind in KINDS.values() for message in get_args(kind.union)}
+    assert {kind.__name__ for kind in kinds - set(SENTENCES)} == set()
+    assert {kind.__name__ for kind in set(SENTENCES) - kinds} == set()
+
+
+def test_an_experiment_is_told_from_its_submission_to_its_end(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    agent.take_work()
+    served.post("/experiments/1/pause", {})
+    served.post("/experiments/1/activate", {})
+    for allocation in agent.known:
+        agent.finish(allocation)
+    served.post("/experiments/1/kill", {})
+    told = texts(served, "&actor=experiment%231")
+    assert told[0] == "submitted by user-1 as 'digits': a random search for loss"
+    assert told[1:3] == ["paused by user-1", "activated by user-1"]
+    last = served.get(f"{LIST}?actor=experiment%231").json["items"][-1]
+    assert last["actor"] == "experiment#1"
+    assert last["text"] == "killed by user-1"
+
+
+def test_a_restart_is_told_with_its_reason(served: Cluster, agent: Agent) -> None:
+    fail(agent, "1.1")
+    events = served.get(f"{LIST}?actor=trial%231").json["items"]
+    [exit_] = [event for event in events if "failed" in event["text"]]
+    assert exit_["text"] == "allocation 1.1 failed: exit code 1, boom"
+    # max_restarts is 5 unless it is configured.
+    assert exit_["reasons"] == ["restart 1 of 5"]
+    assert events[0]["text"].startswith("trial 1 created with x=0.")
+    assert events[0]["text"].endswith("; to train to 10 batches")
+
+
+def test_values_are_told(served: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(10, "validation", loss=0.25))
+    agent.report("1.1", {"kind": "completed", "length": 10, "metric": 0.25})
+    told = texts(served)
+    assert "trial 1 validated at 10 batches: loss 0.25" in told
+    assert "trial 1 reached 10 batches with loss 0.25" in told
+    alone = texts(served, "&trials=false")
+    assert "trial 1 reached 10 batches with loss 0.25" in alone
+    # Both journals hold the two events; merged they are told once.
+    assert len([text for text in told if "loss 0.25" in text]) == 2
+
+
+def test_trials_are_told_among_the_experiments_own_events(served: Cluster, agent: Agent) -> None:
+    fail(agent, "2.1")
+    actors = {item["actor"] for item in served.get(LIST).json["items"]}
+    assert actors == {"experiment#1", "trial#1", "trial#2"}
+    own = served.get(f"{LIST}?trials=false").json["items"]
+    assert {item["actor"] for item in own} == {"experiment#1"}
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(served: Cluster, agent: Agent) -> None:
+    for n in range(1, 4):
+        agent.report("1.1", metrics(n, "validation", loss=n), metrics(n, "validation", loss=n + 1))
+    fail(agent, "2.1")
+    whole = served.get(f"{LIST}?limit=500").json
+    assert whole["next_cursor"] is None
+    for limit in (1, 2, 3, 7):
+        listed: list[Any] = []
+        cursor = ""
+        while True:
+            page = served.get(f"{LIST}?limit={limit}{cursor}").json
+            assert len(page["items"]) <= limit
+            listed += page["items"]
+            if page["next_cursor"] is None:
+                break
+            cursor = f"&cursor={page['next_cursor']}"
+        assert listed == whole["items"]
+
+
+def test_a_cursor_of_another_list_is_refused(served: Cluster, agent: Agent) -> None:
+    cursor = served.get(f"{LIST}?limit=1").json["next_cursor"]
+    assert served.get(f"{LIST}?limit=1&cursor={cursor}").status == 200
+    assert served.get(f"{LIST}?limit=1&actor=trial%231&cursor={cursor}").status == 422
+    assert served.get(f"/experiments/1/replay?cursor={cursor}").status == 422
+    garbled = write_cursor("history 1", ("1,x",))
+    assert served.get(f"{LIST}?cursor={garbled}").status == 422
+
+
+def test_who_has_no_history_here_is_said(served: Cluster, agent: Agent) -> None:
+    served.create(CONFIG)
+    assert served.get("/experiments/9/history").status == 404
+    assert served.get(f"{LIST}?actor=pool%23default").status == 422
+    assert served.get(f"{LIST}?actor=trial%23x").status == 422
+    assert served.get(f"{LIST}?actor=trial%23999").status == 404
+    # Ids come in blocks of 64: trial 65 is of experiment 2.
+    other = served.get(f"{LIST}?actor=trial%2365")
+    assert other.status == 404
+    assert "not one of experiment 1" in other.json["error"]["message"]
+
+
+def test_very_many_trials_are_not_merged(
+    served: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged = served.get(f"{LIST}?limit=1").json
+    monkeypatch.setattr(views, "MERGED_TRIALS_MAX", 1)
+    actors = {item["actor"] for item in served.get(LIST).json["items"]}
+    assert actors == {"experiment#1"}
+    refused = served.get(f"{LIST}?trials=true")
+    assert refused.status == 422
+    assert "has 2 trials" in refused.json["error"]["message"]
+    # Who was in the middle of the merged list goes on with the experiment's own events.
+    rest = served.get(f"{LIST}?cursor={merged['next_cursor']}").json
+    own = served.get(LIST).json
+    assert merged["items"] + rest["items"] == own["items"]
+
+
+def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
+    served: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(1, 40):
+        agent.report("1.1", metrics(n, "validation", loss=n))
+    rows: list[int] = []
+    query = served.services.table.query
+
+    def counted(*args: Any, **options: Any) -> Page:
+        page = query(*args, **options)
+        rows.append(len(page.rows))
+        return page
+
+    monkeypatch.setattr(served.services.table, "query", counted)
+    served.get(f"{LIST}?limit=5&actor=experiment%231")
+    # Entries of 5 events at most, and a look at whether more follow.
+    assert sum(rows) <= 10
+    rows.clear()
+    served.get(f"{LIST}?limit=5")
+    # Two stretches of each of three journals, and a few rows of other things.
+    assert sum(rows) <= (3 * 2 + 1) * views.STRETCH_ROWS
+
+
+def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
+    served: Cluster, agent: Agent
+) -> None:
+    key = Key("trial#1", "Z#000000000001")
+    served.services.table.commit([Put(key, 1, b"garbled", Expect.ANYTHING)])
+    told = texts(served, "&actor=trial%231")
+    assert told[0] == "an entry of the journal that cannot be read"
+    assert len(told) > 1
+    renamed = b'{"v":2,"now":1,"f":1,"in":[],"command":[["TrialHatched",{}]],"out":{}}'
+    served.services.table.commit([Put(key, 1, renamed, Expect.ANYTHING)])
+    assert texts(served, "&actor=trial%231")[0].startswith("TrialHatched, which is no message")
+
+
+def test_secrets_of_a_configuration_are_in_no_answer(served: Cluster) -> None:
+    secret = "canary-4711"
+    config = f"""
+{CONFIG}
+environment: {{registry_auth: {{username: me, password: {secret}}}}}
+data: {{token: {secret}}}
+"""
+    assert served.create(config).status == 201
+    for path in (LIST, "/experiments/1/replay"):
+        answer = served.get(path)
+        assert answer.status == 200
+        assert secret not in answer.body.decode()
+
+
+def test_the_replay_of_what_ran_here_finds_no_difference(served: Cluster, agent: Agent) -> None:
+    fail(agent, "1.1")
+    agent.finish("2.1")
+    first = served.get("/experiments/1/replay?limit=2").json
+    rest = served.get(f"/experiments/1/replay?cursor={first['next_cursor']}").json
+    items = first["items"] + rest["items"]
+    assert [item["actor"] for item in items] == ["experiment#1", "trial#1", "trial#2"]
+    assert [item["difference"] for item in items] == [None] * 3
+    assert all(item["complete"] and item["entries"] > 0 for item in items)
+
+
+def test_the_replay_names_what_a_changed_rule_changes(
+    served: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(agent, "1.1")
+    healthy = trial._failed
+
+    def forgetful(state: TrialState, *others: Any) -> TrialState:
+        return evolve(healthy(state, *others), restarts=0)
+
+    monkeypatch.setattr(trial, "_failed", forgetful)
+    items = served.get("/experiments/1/replay").json["items"]
+    assert [item["actor"] for item in items if item["difference"]] == ["trial#1"]
+    difference = items[1]["difference"]
+    assert difference["message"] == "AllocationExited"
+    assert (difference["field"], difference["recorded"], difference["replayed"]) == (
+        "restarts",
+        1,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("units", "metric", "text"),
+    [
+        (100.0, 0.93, "trial 7 validated at 100 batches: accuracy 0.93"),
+        (2.5, None, "trial 7 validated at 2.5 batches: no finite accuracy"),
+        (1.0, 1.5e-5, "trial 7 validated at 1 batches: accuracy 1.5e-05"),
+    ],
+)
+def test_numbers_are_short(units: float, metric: float | None, text: str) -> None:
+    told = Told("experiment#1", "", "accuracy", "batches", lambda number: number + 1)
+    assert sentence(TrialValidated(6, units, metric), told) == text
+    unknown = replace(told, trial_id=lambda number: None)
+    assert sentence(TrialValidated(6, units, metric), unknown).startswith("the trial with number 6")

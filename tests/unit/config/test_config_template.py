@@ -1,0 +1,113 @@
+"""Templates: read as hostile text, shown without secrets, and named where they are at fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from control_plane.config import ConfigInvalid
+from control_plane.config.template import WRITTEN_BYTES_MAX, masked_template, read_template
+from tests.unit.config.samples import LENGTH, problems_of, text_of
+
+SHORT = text_of(LENGTH)
+SECRET = """\
+# ours
+checkpoint_storage: &s3
+  type: s3
+  bucket: b
+  secret_key: canary-5f1c
+data_layer: *s3
+"""
+
+
+def test_a_template_may_be_any_part_of_a_configuration() -> None:
+    template = read_template("searcher: {max_trials: 3}\nmax_restarts: 1\n")
+    assert template.tree == {"searcher": {"max_trials": 3}, "max_restarts": 1}
+    assert (template.line_of(("max_restarts",)), template.line_of(("name",))) == (2, None)
+    assert read_template("").tree == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("[1, 2]", 1, "must be a map of fields"),
+        ("a: 1\nb: [", 2, "is not valid YAML"),
+        ("a: &x [*x]", 1, "contains itself"),
+        ("---\na: 1\n---\nb: 2\n", 3, "more than one YAML document"),
+        ("a: " + "[" * 100 + "]" * 100, 1, "nested deeper"),
+    ],
+)
+def test_what_is_no_map_is_refused_with_its_line(text: str, line: int, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        masked_template(text)
+    (problem,) = caught.value.problems
+    assert problem.line == line
+    assert message in problem.message
+
+
+def test_every_value_that_cannot_be_read_is_refused_with_its_line() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        masked_template("a: !!python/object:os.system x\nb: 1\nb: 2\n")
+    found = [(problem.path, problem.line) for problem in caught.value.problems]
+    assert found == [("a", 1), ("b", 2)]
+
+
+def test_a_template_without_secrets_is_shown_as_it_is() -> None:
+    text = "# a note\nmax_restarts:   1\n"
+    assert masked_template(text) == text
+
+
+def test_secrets_are_masked_and_the_rest_says_the_same() -> None:
+    shown = masked_template(SECRET)
+    assert "canary" not in shown
+    tree = read_template(shown).tree
+    assert tree["checkpoint_storage"] == {"type": "s3", "bucket": "b", "secret_key": "********"}
+    assert tree["data_layer"] == tree["checkpoint_storage"]
+
+
+def test_aliases_are_not_written_out_without_end() -> None:
+    # 2,000 aliases of 1,000 characters are 2 MB.
+    text = f"token: t\na: &a {'x' * 1000}\nb: [{', '.join(['*a'] * 2000)}]\n"
+    assert len(text) < WRITTEN_BYTES_MAX
+    with pytest.raises(ConfigInvalid, match="aliases are written out"):
+        masked_template(text)
+
+
+def test_a_wrong_value_is_found_on_its_line_of_the_template_or_of_the_configuration() -> None:
+    template = "max_restarts: -1\nresources:\n  slots_per_trial: -2\n"
+    found = problems_of("scheduling_unit: -3\n" + SHORT, template=template)
+    places = {problem.path: (problem.line, problem.hint) for problem in found}
+    assert places == {
+        "scheduling_unit": (1, ""),
+        "max_restarts": (None, "on line 1 of the template"),
+        "resources.slots_per_trial": (None, "on line 3 of the template"),
+    }
+
+
+def test_a_wrong_value_beside_the_users_own_is_the_templates() -> None:
+    mine = "resources: {weight: 2}\n"
+    (problem,) = problems_of(mine + SHORT, template="resources:\n  max_slots: -1\n")
+    assert (problem.path, problem.line) == ("resources.max_slots", None)
+    assert problem.hint == "on line 2 of the template"
+
+
+def test_what_the_user_overrides_is_the_users_even_where_the_template_cannot_be_read() -> None:
+    found = problems_of("max_restarts: -1\n" + SHORT, template="max_restarts: !!int 3\n")
+    hint = "on line 1; quote a value to make it a string; on line 1 of the template"
+    assert [(problem.line, problem.hint) for problem in found] == [(1, ""), (None, hint)]
+
+
+def test_what_the_templates_section_lacks_is_missed_where_it_stands() -> None:
+    text = text_of({name: value for name, value in LENGTH.items() if name != "searcher"})
+    (problem,) = problems_of(text, template="max_restarts: 1\nsearcher:\n  name: single\n")[:1]
+    assert problem.path.startswith("searcher")
+    assert problem.hint.endswith("on line 2 of the template")
+
+
+def test_an_entry_that_follows_the_users_is_found_in_the_template() -> None:
+    mount = "{host_path: /a, container_path: x}"
+    template = f"bind_mounts:\n  - {mount}\n  - {{host_path: b, container_path: y}}\n"
+    mine = "bind_mounts: [{host_path: /c, container_path: z}]\n"
+    (problem,) = problems_of(mine + SHORT, template=template)
+    # Merged, the template's second entry is the third.
+    assert problem.path == "bind_mounts[2].host_path"
+    assert (problem.line, problem.hint.split("; ")[-1]) == (None, "on line 3 of the template")

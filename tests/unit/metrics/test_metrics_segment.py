@@ -1,0 +1,220 @@
+"""Segments give back exactly what a trial reported, and sum it up."""
+
+import json
+from array import array
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_plane.metrics.columns import (
+    WHOLE_MAX,
+    Columns,
+    Reported,
+    columns_of,
+    is_number,
+    joined,
+    reported,
+)
+from control_plane.metrics.segment import (
+    SUMMARISED_FROM,
+    decoded,
+    encoded,
+    reports_in,
+    summary_of,
+)
+from control_plane.metrics.summary import combined, summarised
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+INTEGERS = st.integers() | st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**400])
+OTHER = st.none() | st.booleans() | st.text(max_size=5) | st.sampled_from(["NaN", "-Infinity"])
+SCALARS = FLOATS | INTEGERS | OTHER
+METRICS = st.dictionaries(
+    st.sampled_from(["loss", "a.b", "", "näme"]), SCALARS | st.lists(SCALARS, max_size=3)
+)
+ONE_KIND = st.sampled_from([FLOATS, st.integers(-(2**63), 2**63 - 1)])
+
+
+@st.composite
+def reports(draw: st.DrawFn, metrics: st.SearchStrategy[dict[str, Any]]) -> list[Reported]:
+    found, offset = [], 0
+    for _ in range(draw(st.integers(1, 12))):
+        offset += draw(st.integers(1, 2**40))
+        steps, time_ms = draw(st.integers(0, WHOLE_MAX - 1)), draw(st.integers(0, WHOLE_MAX - 1))
+        found.append(Reported(offset, steps, time_ms, draw(metrics)))
+    return found
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal, and of equal types and signs: 1 is not 1.0, nor 0.0 -0.0, nor True 1."""
+    return repr(found) == repr(expected)
+
+
+def as_sorted(report: Reported) -> tuple[Any, ...]:
+    return report.offset, report.steps, report.time_ms, sorted(report.metrics.items())
+
+
+def assert_same(columns: Columns, expected: list[Reported]) -> None:
+    assert same([as_sorted(r) for r in columns.reports()], [as_sorted(r) for r in expected])
+
+
+@given(reports(METRICS))
+def test_any_reports_come_back_as_they_were(given_reports: list[Reported]) -> None:
+    body = encoded(columns_of(given_reports))
+    assert_same(decoded(body, 0), given_reports)
+    assert reports_in(body) == len(given_reports)
+
+
+@given(ONE_KIND.flatmap(lambda kind: reports(st.fixed_dictionaries({"x": kind}))))
+def test_packed_columns_come_back_as_they_were(given_reports: list[Reported]) -> None:
+    columns = columns_of(given_reports)
+    assert isinstance(columns.names["x"].values, array)
+    assert_same(decoded(encoded(columns), 0), given_reports)
+
+
+@given(reports(METRICS), st.data())
+def test_joined_parts_are_the_whole(given_reports: list[Reported], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(given_reports)), max_size=3)))
+    edges = [0, *cuts, len(given_reports)]
+    parts = [columns_of(given_reports[start:end]) for start, end in pairwise(edges)]
+    assert_same(joined(parts), given_reports)
+
+
+@given(reports(METRICS), st.integers(0, 12), st.integers(0, 12))
+def test_overlapping_parts_hold_each_report_once(
+    given_reports: list[Reported], first: int, second: int
+) -> None:
+    low, high = sorted((first, second))
+    parts = [columns_of(given_reports[:high]), columns_of(given_reports[low:])]
+    assert_same(joined(parts), given_reports)
+
+
+@given(reports(METRICS), st.data())
+def test_reports_are_picked(given_reports: list[Reported], data: st.DataObject) -> None:
+    positions = range(len(given_reports))
+    kept = sorted(data.draw(st.sets(st.sampled_from(positions))))
+    assert_same(columns_of(given_reports).picked(kept), [given_reports[n] for n in kept])
+
+
+def test_reports_behind_an_offset() -> None:
+    columns = columns_of([Reported(n, n, 0, {"x": n}) for n in (10, 20, 30)])
+    assert [list(columns.behind(offset).offsets) for offset in (9, 10, 25, 30)] == [
+        [10, 20, 30],
+        [20, 30],
+        [30],
+        [],
+    ]
+
+
+def test_rows_of_the_first_releases_are_read() -> None:
+    line = {"kind": "metrics", "group": "g", "steps_completed": 5, "metrics": {"x": 1}}
+    wrong = {**line, "steps_completed": "many"}
+    body = json.dumps([line, wrong, {**line, "time_ms": 9}, "no line"]).encode()
+    assert list(decoded(body, 100).reports()) == [
+        Reported(100, 5, 0, {"x": 1}),
+        Reported(102, 5, 9, {"x": 1}),
+    ]
+    assert (reports_in(body), summary_of(body)) == (0, None)
+
+
+def test_a_later_version_is_refused_by_its_number() -> None:
+    body = b"\x07" + encoded(columns_of([Reported(1, 1, 1, {})]))[1:]
+    with pytest.raises(ValueError, match="version 7"):
+        decoded(body, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"steps_completed": 1},
+        {"steps_completed": 1, "metrics": []},
+        {"steps_completed": -1, "metrics": {}},
+        {"steps_completed": True, "metrics": {}},
+        {"steps_completed": 1.5, "metrics": {}},
+        {"steps_completed": float("inf"), "metrics": {}},
+        {"steps_completed": 2**53, "metrics": {}},
+        {"steps_completed": 10**400, "metrics": {}},
+        {"steps_completed": 1, "metrics": {}, "time_ms": "now"},
+    ],
+)
+def test_a_malformed_line_is_no_report(line: dict[str, Any]) -> None:
+    assert reported(1, line) is None
+
+
+def test_whole_floats_are_steps() -> None:
+    line = {"steps_completed": 5.0, "metrics": {"x": 1}, "time_ms": 7}
+    assert reported(3, line) == Reported(3, 5, 7, {"x": 1})
+
+
+def test_numbers_leave_out_what_is_none() -> None:
+    values = [1, 2.5, "NaN", None, True, [1], 10**400, -0.0]
+    columns = columns_of([Reported(n, n, 0, {"x": value}) for n, value in enumerate(values)])
+    steps, numbers = columns.numbers("x")
+    assert (list(steps), list(numbers)) == ([0, 1, 7], [1.0, 2.5, -0.0])
+    assert columns.numbers("y") == (array("q"), array("d"))
+    assert not is_number(float("nan"))
+
+
+def test_numbers_of_a_name_that_some_reports_lack() -> None:
+    columns = columns_of(
+        [Reported(n, 10 * n, 0, {"x": float(n)} if n % 2 else {"y": n}) for n in range(5)]
+    )
+    steps, numbers = columns.numbers("x")
+    assert (list(steps), list(numbers)) == ([10, 30], [1.0, 3.0])
+
+
+def long_columns() -> Columns:
+    return columns_of(
+        [
+            Reported(100 * n, n, 7, {"x": float((37 * n) % 101), "name": f"run {n}"})
+            for n in range(1, SUMMARISED_FROM + 1)
+        ]
+    )
+
+
+def test_a_long_segment_carries_its_summary() -> None:
+    columns = long_columns()
+    stored = summary_of(encoded(columns))
+    assert stored == summarised(columns)
+    assert stored is not None
+    assert (stored.reports, stored.steps_min, stored.steps_max) == (512, 1, 512)
+    assert (stored.first_offset, stored.last_offset) == (100, 51_200)
+    assert list(stored.names) == ["x"]
+    found = stored.names["x"]
+    values = [float((37 * n) % 101) for n in range(1, 513)]
+    # 37 n mod 101 runs through all of 0 to 100 in each 101 steps, so both bounds are met.
+    assert (found.count, found.minimum, found.maximum) == (512, 0.0, 100.0)
+    assert found.mean == pytest.approx(sum(values) / 512)
+    assert (found.last_steps, found.last) == (512, values[-1])
+    assert len(found.steps) <= 2 * 512 // 16 + 2
+
+
+def test_a_short_segment_carries_none() -> None:
+    columns = long_columns().picked(range(SUMMARISED_FROM - 1))
+    assert summary_of(encoded(columns)) is None
+
+
+def test_a_segment_of_more_names_than_reports_carries_none() -> None:
+    columns = columns_of([Reported(n, n, 0, {f"x{n}": n}) for n in range(1, 600)])
+    assert summary_of(encoded(columns)) is None
+
+
+def test_summaries_are_combined_in_order() -> None:
+    first = columns_of([Reported(1, 1, 0, {"x": 1.0}), Reported(2, 2, 0, {"x": 4.0})])
+    second = columns_of([Reported(3, 3, 0, {"x": -2.0})])
+    found = combined(summarised(part).names["x"] for part in (first, second))
+    # (1 + 4 - 2) / 3 = 1
+    assert (found.count, found.minimum, found.maximum) == (3, -2.0, 4.0)
+    assert found.mean == pytest.approx(1.0)
+    assert (found.last_steps, found.last) == (3, -2.0)
+    assert (list(found.steps), list(found.values)) == ([1, 2, 3], [1.0, 4.0, -2.0])
+
+
+def test_a_mean_is_a_number_where_the_sum_is_none() -> None:
+    columns = columns_of([Reported(n, n, 0, {"x": 1.7e308}) for n in range(1, 5)])
+    summary = summarised(columns).names["x"]
+    assert summary.mean == pytest.approx(1.7e308)
+    assert combined([summary, summary]).mean == pytest.approx(1.7e308)
