@@ -20,6 +20,7 @@ from control_plane.dispatch.fold import (
     Commit,
     Fold,
     Origin,
+    Snapshot,
     commit_of,
     decode_spill,
     drain_of,
@@ -87,7 +88,7 @@ class Engine:
     def state(self, address: str) -> Any:
         """The actor's state as of now, or None. Mail it has not folded yet is not in it."""
         row = self.table.get(Key(address, HEAD))
-        return None if row is None else snapshot_of(self._cache, address, row)[0].state
+        return None if row is None else self._read(address, row).state
 
     def states(self, addresses: Sequence[str]) -> list[Any]:
         """The same of many actors, in their order."""
@@ -96,9 +97,14 @@ class Engine:
             some = addresses[start : start + GET_MAX]
             rows += self.table.get_many([Key(address, HEAD) for address in some])
         return [
-            None if row is None else snapshot_of(self._cache, address, row)[0].state
+            None if row is None else self._read(address, row).state
             for address, row in zip(addresses, rows, strict=True)
         ]
+
+    def _read(self, address: str, row: Row) -> Snapshot:
+        snapshot = snapshot_of(self._cache, address, row)[0]
+        self._cache.keep(snapshot)
+        return snapshot
 
     def part(self, address: str, name: str) -> Any:
         """A part of the actor as of now, or None. It may be newer than a state read before."""

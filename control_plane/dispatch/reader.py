@@ -71,6 +71,15 @@ class Cache:
                 self._kept.popitem(last=False)
 
 
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keeps an actor as it was read, unless it is known to have moved on since."""
+        with self._lock:
+            kept = self._kept.get(snapshot.address)
+            if kept is not None and kept[0].revision >= snapshot.revision:
+                return
+        self.put(snapshot, {})
+
+
 def load(table: StateTable, cache: Cache, address: str, timers_until_ms: int | None) -> Reading:
     """The actor with its mail and, if asked for, its timers due until then. Raises Torn."""
     rows = table.query(address, HEAD, MAIL_END, limit=1 + MAIL_MAX).rows

@@ -198,3 +198,15 @@ def test_a_reading_without_parts_begins_with_none(table: SqliteTable) -> None:
     reading = load(table, Cache(), POOL, None)
     assert reading == Reading(reading.snapshot, (), {})
     assert table.get(Key(POOL, HEAD)) is not None
+
+
+def test_what_was_read_late_does_not_replace_what_is_known() -> None:
+    cache = Cache()
+    newer = Snapshot("pool#x", 5, Header(), PoolState("x"))
+    cache.put(newer, {})
+    cache.keep(Snapshot("pool#x", 4, Header(), PoolState("older")))
+    assert cache.latest("pool#x") == newer
+    cache.keep(Snapshot("pool#x", 6, Header(), PoolState("newest")))
+    found = cache.latest("pool#x")
+    assert found is not None
+    assert found.revision == 6
