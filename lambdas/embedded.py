@@ -5,7 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from lambdas.home import HomeFolder, HomeTaken
+from control_plane.state.table import TableError
+from lambdas.home import HomeBroken, HomeFolder, HomeTaken
 from lambdas.local_cluster import serve
 
 
@@ -17,10 +18,16 @@ def main() -> int:
         home = HomeFolder(options.home)
         with home.claim():
             serve(home, options.slots, options.port)
-    except (HomeTaken, OSError) as error:
-        print(f"detcloud server: {error}", file=sys.stderr)
-        return 1
+    except (HomeBroken, HomeTaken, OSError) as error:
+        return _failed(str(error))
+    except TableError as error:
+        return _failed(f"the state table {home.state} cannot be used: {error}")
     return 0
+
+
+def _failed(why: str) -> int:
+    print(f"detcloud server: {why}", file=sys.stderr)
+    return 1
 
 
 def _options() -> argparse.Namespace:

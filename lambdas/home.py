@@ -12,13 +12,21 @@ Whatever a crash leaves is found and used by the next start.
 import fcntl
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any, BinaryIO
 
+# As the server makes them, or a user who has reasons to: nothing that can be guessed.
+_SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{32,256}")
+
 
 class HomeTaken(Exception):
     """Another server runs on this folder."""
+
+
+class HomeBroken(Exception):
+    """A file of the folder holds what it cannot."""
 
 
 class HomeFolder:
@@ -60,18 +68,28 @@ class HomeFolder:
         return lock
 
     def secret(self, name: str) -> str:
-        """The secret in the file `name`, made at the first call."""
+        """The secret in the file `name`, made at the first call.
+
+        Raises:
+            HomeBroken: there is something else in it.
+        """
         path = self.folder / name
-        if not path.exists() or not path.read_text().strip():
+        if not path.exists() or not path.read_bytes().strip():
             self._write(name, f"dct_{secrets.token_urlsafe(32)}\n")
         path.chmod(0o600)
-        return path.read_text().strip()
+        secret = path.read_bytes().decode("ascii", "replace").strip()
+        if not _SECRET.fullmatch(secret):
+            raise HomeBroken(
+                f"{path} must hold 32 to 256 letters, digits and ._~+/=-, and nothing else; "
+                "without the file a new secret is made"
+            )
+        return secret
 
     def record(self, name: str) -> dict[str, Any]:
         """The record in `NAME.json`; empty where there is none."""
         try:
             fields = json.loads((self.folder / f"{name}.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return fields if isinstance(fields, dict) else {}
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import socket
 import sys
 import threading
@@ -13,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
+from lambdas.connections import Connection
 
 HOST = "127.0.0.1"
 # Longer than an agent's call is held, so that its connection is kept.
@@ -32,7 +34,7 @@ class EmbeddedServer(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -71,17 +73,18 @@ def listening(port: int | None, former_url: str) -> socket.socket:
     Raises:
         OSError: `port` cannot be had; the message names it.
     """
-    former = former_url.rpartition(":")[2]
-    wishes = [port] if port is not None else [int(former) if former.isdigit() else 0, 0]
+    former = re.fullmatch(r".*:([0-9]{1,5})", former_url)
+    wishes = [port] if port is not None else [int(former[1]) if former else 0, 0]
     for wish in wishes[:-1]:
         try:
             return _bound(wish)
-        except OSError:
+        except (OSError, OverflowError):
             continue
     try:
         return _bound(wishes[-1])
-    except OSError as error:
-        text = f"port {port} cannot be had: {error.strerror}; without --port a free one is taken"
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no number of a port"
+        text = f"port {port} cannot be had: {why}; without --port a free one is taken"
         raise OSError(text) if port is not None else error from None
 
 
@@ -104,7 +107,7 @@ def _bound(port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         listener.listen(BACKLOG)
-    except OSError:
+    except (OSError, OverflowError):
         listener.close()
         raise
     return listener

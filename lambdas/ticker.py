@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 # Leases last 30 s, and each look at them is a commit: a few seconds more cost nobody anything.
 TICKS_PER_LEASE_PASS = 5
+LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 
 
@@ -58,7 +59,9 @@ class Ticker:
     def _mark_lost(self) -> None:
         engine = self._engine
         for pool in self._pools():
-            for agent in mark_lost(engine.table, pool, engine.clock(), engine.follow):
+            for agent in mark_lost(
+                engine.table, pool, engine.clock(), engine.follow, LEASE_PASS_MS
+            ):
                 log.warning("agent %s was lost", agent)
 
     def _audit(self) -> None:

@@ -134,6 +134,9 @@ def _commanded(
     after = _availability(state.availability, message)
     if after == state.availability:
         return state
+    if state.lost and isinstance(message, AgentDisableRequested):
+        text = f"agent {state.agent} is lost: wait until it has come back, then disable it"
+        raise Refused("conflict", text)
     turn.because(_described(after))
     if not state.lost:
         changed = AgentAvailabilityChanged(state.agent, state.epoch, after)

@@ -321,8 +321,8 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
                 work[trial] = WorkAssigned(length, False)
             case Close(trial):
                 work[trial] = replace(work.get(trial, WorkAssigned(None, True)), closed=True)
-            case Shutdown(failure):
-                ending = Status.STOPPING_ERROR if failure else Status.STOPPING_COMPLETED
+            case Shutdown():
+                ending = _ending(operation)
             case CreateTrial():
                 pass
     for number, assigned in work.items():
@@ -330,6 +330,12 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
         if summary is not None:
             turn.send(addresses.trial(summary.trial_id), assigned)
     return state if ending is None else _with_status(state, ending, turn)
+
+
+def _ending(shutdown: Shutdown) -> Status:
+    if shutdown.failure:
+        return Status.STOPPING_ERROR
+    return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED
 
 
 def _created(

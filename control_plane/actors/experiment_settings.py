@@ -40,7 +40,7 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
     before = settings_of(turn)
     after = _merged(before, message)
     name = state.name if message.name is None else message.name
-    if after == before and name == state.name:
+    if after == before and name == state.name and message.retention is None:
         return state
     _check_limit(after, turn)
     if after != before:
@@ -49,7 +49,8 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
         state = listed(evolve(state, name=name), turn)
     if after.max_slots != before.max_slots:
         _limit(state, after.max_slots, turn)
-    if after.retention != before.retention:
+    if message.retention is not None:
+        # The same numbers again: what is beyond them by now goes at once all the same.
         state = collected(state, turn)
     return state
 

@@ -77,7 +77,16 @@ class SlotsLimited:
 
 @dataclass(frozen=True, slots=True)
 class TerminationOverdue:
-    """The allocation of this epoch was told to stop, has saved its work and is still there."""
+    """The allocation of this epoch was told to stop or had nothing left to do, and is still there
+    after the time that it had to end.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDue:
+    """The allocation of this epoch could not be started; the time to wait since is over."""
 
     epoch: int
 
@@ -139,10 +148,11 @@ class SlotsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequested:
-    """The pool wants the slots of this epoch's allocation back."""
+    """The pool wants the slots of this epoch's allocation back; `forced`: at once."""
 
     epoch: int
     reason: str
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +225,7 @@ TrialMessage = (
     | TrialKillRequested
     | SlotsLimited
     | TerminationOverdue
+    | RestartDue
     | CheckpointsUnwanted
     | CheckpointFilesDeleted
     | TrialDeleted

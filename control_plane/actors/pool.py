@@ -250,7 +250,7 @@ def _reopened(state: PoolState, message: AgentAvailabilityChanged, turn: Turn) -
 
 
 def _send_away(name: str, agent: AgentSlots, turn: Turn) -> None:
-    """Asks for what runs on slots that are to be left."""
+    """Stops what runs on slots that are to be left: nobody waits for the end of a workload."""
     for allocation in agent.unwelcome:
         trial_id, epoch = parse_allocation(allocation)
         reason = (
@@ -258,7 +258,7 @@ def _send_away(name: str, agent: AgentSlots, turn: Turn) -> None:
             if not agent.availability.enabled
             else (f"a slot of agent {name} was disabled")
         )
-        turn.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason))
+        turn.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason, forced=True))
 
 
 def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:

@@ -48,7 +48,8 @@ class TrialSettings:
     """What a trial needs of its experiment, the same for all its trials.
 
     `max_slots` bounds the slots of all of them together, None: nothing does. `terminate_ms`: a
-    trial that was told to stop and has saved its work is killed after this long, None: never.
+    trial that was told to stop and has saved its work is killed after this long, None: never;
+    `preempt_ms`: so is one that was told to stop, whatever it has saved.
     """
 
     pool: str
@@ -59,6 +60,7 @@ class TrialSettings:
     submitted_ms: int
     max_slots: int | None = None
     terminate_ms: int | None = None
+    preempt_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ class LifecycleRules:
     cancel_needs_running: bool
     # An experiment that has ended has no progress; otherwise a completed one has all of it.
     progress_cleared: bool
-    # See TrialSettings.
+    # See TrialSettings; `preempt_ms` where the configuration names none.
     terminate_ms: int | None
+    preempt_ms: int | None = None
 
 
 STEP_ERA = LifecycleRules(
@@ -34,4 +35,5 @@ LENGTH_ERA = LifecycleRules(
     cancel_needs_running=False,
     progress_cleared=False,
     terminate_ms=None,
+    preempt_ms=3_600_000,
 )

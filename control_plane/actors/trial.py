@@ -3,7 +3,8 @@
 An allocation is named by the trial's epoch, which counts them. A message of an older epoch
 changes nothing, so a zombie's reports, a late loss and a repeated exit are harmless. The trial
 wants slots exactly while its experiment is ACTIVE and it has unfinished work; a failure beyond
-`max_restarts` ends it, a loss of its machine never does.
+`max_restarts` ends it, a loss of its machine never does. A machine that cannot start it is no
+failure of the trial either, but it is not tried for ever.
 """
 
 from dataclasses import replace
@@ -21,6 +22,7 @@ from control_plane.actors.messages import (
     ExperimentStatusChanged,
     LengthReported,
     PreemptionRequested,
+    RestartDue,
     SlotsAssigned,
     SlotsLimited,
     SlotsReleased,
@@ -37,6 +39,15 @@ from control_plane.actors.messages import (
     WorkAssigned,
 )
 from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_allocation import (
+    advanced,
+    assigned,
+    exiting_early,
+    killing,
+    overdue,
+    preempting,
+    saved,
+)
 from control_plane.actors.trial_checkpoints import CHECKPOINTS as CHECKPOINTS
 from control_plane.actors.trial_checkpoints import CheckpointRecord as CheckpointRecord
 from control_plane.actors.trial_checkpoints import condemned, files_deleted
@@ -48,10 +59,13 @@ from control_plane.actors.trial_training import batches_of, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
-# Times in a row that a trial may give up its slots unasked without having trained a batch.
+# Times in a row that a trial may end uncounted without having trained a batch: it gave up its
+# slots unasked, could not be started, or vanished from a machine that is still there.
 STALLS_MAX = 20
+# Between two starts on machines that cannot: it doubles, and with STALLS_MAX comes to 15 minutes.
+RESTART_MS_FIRST = 1_000
+RESTART_MS_MAX = 60_000
 
-_PROGRESS = tuple(AllocationState)
 _WORSE = (
     Status.STOPPING_COMPLETED,
     Status.STOPPING_CANCELED,
@@ -97,7 +111,7 @@ def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialSt
 
 def _while_open(
     state: TrialState,
-    message: WorkAssigned | ExperimentStatusChanged | SlotsLimited | AllocationMessage,
+    message: WorkAssigned | ExperimentStatusChanged | SlotsLimited | RestartDue | AllocationMessage,
     turn: Turn,
 ) -> TrialState:
     match message:
@@ -108,23 +122,27 @@ def _while_open(
         case SlotsLimited():
             settings = replace(state.settings, max_slots=message.max_slots)
             return evolve(state, settings=settings)
+        case RestartDue():
+            return _restart_due(state, message, turn)
         case _:
             return _of_allocation(state, message, turn)
 
 
 def _of_allocation(state: TrialState, message: AllocationMessage, turn: Turn) -> TrialState:
-    if message.epoch != state.epoch or state.allocation is None:
+    allocation = state.allocation
+    if message.epoch != state.epoch or allocation is None:
         return state
     match message:
         case SlotsAssigned() | PreemptionRequested() | AllocationLost():
-            return _by_pool(state, state.allocation, message, turn)
+            return _by_pool(state, allocation, message, turn)
         case ContainerStateReported() | EarlyExitReported() | AllocationExited():
-            return _by_agent(state, state.allocation, message, turn)
+            return _by_agent(state, allocation, message, turn)
         case ValidationReported() | LengthReported() | CheckpointReported():
-            _mind_termination(state, message, turn)
-            return reported(state, message, turn)
+            saved(state, allocation, message, turn)
+            running = advanced(state, allocation, AllocationState.RUNNING)
+            return reported(running, message, turn)
         case TerminationOverdue():
-            return _overdue(state, state.allocation)
+            return overdue(state, allocation)
         case _:
             assert_never(message)
 
@@ -145,7 +163,7 @@ def wants_slots(state: TrialState) -> bool:
     """Whether the trial should run if there are slots for it."""
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
-    if state.killed:
+    if state.killed or state.held_back:
         return False
     return state.length is not None and state.length > state.reached
 
@@ -175,8 +193,6 @@ def _initial(message: TrialCreated, turn: Turn) -> TrialState:
 
 def _created(message: TrialCreated, turn: Turn) -> TrialState:
     state = _initial(message, turn)
-    if state.experiment_status.stopping:
-        return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
     return _next(state, turn)
 
 
@@ -199,7 +215,8 @@ def _experiment_changed(
 ) -> TrialState:
     """Follows its experiment; what is stopping already only takes what is worse."""
     if _is_followed(state.experiment_status, message.status):
-        state = evolve(state, experiment_status=message.status)
+        # Whoever activates it does not want to wait.
+        state = evolve(state, experiment_status=message.status, held_back=False)
     return _next(evolve(state, killed=state.killed or message.forced), turn)
 
 
@@ -232,6 +249,7 @@ def _continued(state: TrialState, message: TrialContinued, turn: Turn) -> TrialS
         restarts=0,
         stalls=0,
         killed=False,
+        held_back=False,
         early_exit="",
         ended_ms=None,
         message="",
@@ -257,7 +275,7 @@ def _next(state: TrialState, turn: Turn) -> TrialState:
     allocation = state.allocation
     if allocation is None:
         if state.killed or state.experiment_status.stopping:
-            return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
+            return _stopped(state, turn)
         if state.closed and (state.length is None or state.reached >= state.length):
             return _ended(state, Status.COMPLETED, None, turn)
         return _requested(state, turn) if wants_slots(state) else state
@@ -269,9 +287,20 @@ def _next(state: TrialState, turn: Turn) -> TrialState:
     killed = state.experiment_status in (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
     if state.killed or killed:
         reason = "killed" if state.killed else f"the experiment is {state.experiment_status}"
-        return _wishing(state, allocation, Wish.KILL, reason)
-    reason = f"the experiment is {state.experiment_status}"
-    return _wishing(state, allocation, Wish.PREEMPT, reason)
+        return killing(state, allocation, reason)
+    return preempting(state, allocation, f"the experiment is {state.experiment_status}", turn)
+
+
+def _stopped(state: TrialState, turn: Turn) -> TrialState:
+    """Ends as its experiment ends, but for one that was killed alone."""
+    stopping = state.experiment_status
+    if stopping is Status.STOPPING_ERROR:
+        # The experiment knows its own reason.
+        ended = _ended(evolve(state, message=""), Status.ERROR, ExitReason.ERRORED, turn)
+        return evolve(ended, message="the experiment ended in ERROR")
+    if stopping is Status.STOPPING_COMPLETED and not state.killed:
+        return _ended(state, Status.COMPLETED, None, turn)
+    return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
 
 
 def _requested(state: TrialState, turn: Turn) -> TrialState:
@@ -307,9 +336,11 @@ def _by_pool(
 ) -> TrialState:
     match message:
         case SlotsAssigned():
-            return _assigned(state, allocation, message)
+            return assigned(state, allocation, message)
+        case PreemptionRequested(reason=reason, forced=True):
+            return killing(state, allocation, reason)
         case PreemptionRequested(reason=reason):
-            return _wishing(state, allocation, Wish.PREEMPT, reason)
+            return preempting(state, allocation, reason, turn)
         case AllocationLost():
             return _released(evolve(state, losses=state.losses + 1), allocation, turn)
 
@@ -322,75 +353,38 @@ def _by_agent(
 ) -> TrialState:
     match message:
         case ContainerStateReported(state=container):
-            return _container(state, allocation, container)
+            return advanced(state, allocation, container)
         case EarlyExitReported(reason=reason):
-            return evolve(state, early_exit=reason)
+            return exiting_early(state, reason, turn)
         case AllocationExited():
             return _exited(state, allocation, message, turn)
-
-
-def _mind_termination(state: TrialState, message: AllocationMessage, turn: Turn) -> None:
-    """One that has saved its work after it was told to stop has nothing left to do but end."""
-    allocation, patience_ms = state.allocation, state.settings.terminate_ms
-    if allocation is None or allocation.wish is not Wish.PREEMPT or patience_ms is None:
-        return
-    if isinstance(message, CheckpointReported):
-        turn.set_timer(turn.now_ms + patience_ms, TerminationOverdue(state.epoch))
-
-
-def _overdue(state: TrialState, allocation: Allocation) -> TrialState:
-    if allocation.wish is not Wish.PREEMPT:
-        return state
-    return _wishing(state, allocation, Wish.KILL, "it did not end when it was told to")
-
-
-def _assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
-    if allocation.agent:
-        return state
-    placed = evolve(
-        allocation,
-        agent=message.agent,
-        slots=message.slots,
-        state=_furthest(allocation.state, AllocationState.ASSIGNED),
-    )
-    return evolve(state, allocation=placed)
-
-
-def _container(state: TrialState, allocation: Allocation, container: str) -> TrialState:
-    if container not in AllocationState.__members__:
-        return state
-    furthest = _furthest(allocation.state, AllocationState(container))
-    return evolve(state, allocation=evolve(allocation, state=furthest))
-
-
-def _furthest(one: AllocationState, other: AllocationState) -> AllocationState:
-    return max(one, other, key=_PROGRESS.index)
-
-
-def _wishing(state: TrialState, allocation: Allocation, wish: Wish, reason: str) -> TrialState:
-    if allocation.wish is Wish.KILL or allocation.wish is wish:
-        return state
-    wishing = evolve(allocation, wish=wish, wish_reason=reason)
-    return evolve(state, allocation=wishing, revision=state.revision + 1)
 
 
 def _exited(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
+    reason = message.reason
     if state.early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
         return _ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
-    if message.reason == "stop_requested":
+    if reason == "stop_requested" and allocation.wish is Wish.KILL and not state.early_exit:
+        # It ended well because it was killed, not by its own wish.
+        reason = "killed"
+    if reason == "stop_requested" or (reason == "errored" and state.early_exit):
+        # Having said that it stops it may end as it likes.
         return _ended(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, turn)
-    if message.reason == "completed":
+    if reason == "completed":
         return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
-    if message.reason in ("preempted", "idle"):
+    if reason in ("preempted", "idle"):
         return _yielded(state, allocation, turn)
-    if allocation.wish is Wish.KILL and (state.killed or state.experiment_status.stopping):
-        return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
-    if message.reason in ("lost", "killed"):
+    if allocation.wish is not Wish.RUN:
+        # It was asked to stop: however it ended, that is no failure of its own.
+        return _left(state, allocation, message, turn)
+    if reason in ("lost", "killed"):
         # Nobody here asked for a kill: its agent was stopped.
-        return _released(evolve(state, losses=state.losses + 1), allocation, turn)
+        return _lost(state, allocation, message, turn)
+    if reason == "start_failed":
+        return _not_started(state, allocation, message, turn)
     return _failed(state, allocation, message, turn)
 
 
@@ -406,6 +400,48 @@ def _yielded(state: TrialState, allocation: Allocation, turn: Turn) -> TrialStat
     return _released(state, allocation, turn)
 
 
+def _left(
+    state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
+) -> TrialState:
+    if message.message and message.reason not in ("lost", "killed"):
+        state = evolve(state, message=message.message)
+    return _released(state, allocation, turn)
+
+
+def _lost(
+    state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
+) -> TrialState:
+    """Its processes are gone, which is no failure unless it never comes any further."""
+    worked = state.steps > allocation.from_steps or message.reason != "lost"
+    stalls = 0 if worked else state.stalls + 1
+    state = evolve(state, losses=state.losses + 1, stalls=stalls)
+    if stalls > STALLS_MAX:
+        text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
+        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+    return _released(state, allocation, turn)
+
+
+def _not_started(
+    state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
+) -> TrialState:
+    """Its machine could not start it: it tries again, after a while and not for ever."""
+    stalls = state.stalls + 1
+    text = message.message or "the trial could not be started"
+    if stalls > STALLS_MAX:
+        text = f"it could not be started {stalls} times in a row: {text}"
+        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+    pause_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
+    turn.set_timer(turn.now_ms + pause_ms, RestartDue(state.epoch))
+    turn.because(f"it is started again in {pause_ms} ms")
+    return _released(evolve(state, stalls=stalls, message=text, held_back=True), allocation, turn)
+
+
+def _restart_due(state: TrialState, message: RestartDue, turn: Turn) -> TrialState:
+    if not state.held_back or message.epoch != state.epoch:
+        return state
+    return _next(evolve(state, held_back=False), turn)
+
+
 def _failed(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
@@ -413,10 +449,7 @@ def _failed(
         # It had nothing left to do but to say so.
         return _ended(state, Status.COMPLETED, None, turn)
     text = message.message or f"the trial's process failed ({message.reason})"
-    if allocation.wish is not Wish.RUN:
-        # It was asked to stop and did not make it: no failure of its own.
-        return _released(evolve(state, message=text), allocation, turn)
-    state = evolve(state, restarts=state.restarts + 1, message=text)
+    state = evolve(state, restarts=state.restarts + 1, stalls=0, message=text)
     allowed = state.settings.max_restarts
     if state.restarts > allowed:
         turn.because(f"it failed more often than its {allowed} restarts allow")

@@ -45,7 +45,8 @@ class TrialState:
     """The head. Lengths are in batches except `length_units`; `revision` counts changes of
     directives; `metric` is of the last validation, at `metric_steps`. `life` is that of the
     experiment in which it last began; `killed`: what runs is to be stopped at once and for good;
-    `deleted`: nothing is left of the trial but this.
+    `deleted`: nothing is left of the trial but this. `held_back`: it waits a while before it asks
+    for slots again. `stalls`: ends in a row that are no failures and brought it no further.
     """
 
     trial_id: int
@@ -79,3 +80,4 @@ class TrialState:
     life: int = 0
     killed: bool = False
     deleted: bool = False
+    held_back: bool = False

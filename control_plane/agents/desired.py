@@ -8,10 +8,13 @@ from typing import Any
 
 from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.records import Status
 from control_plane.actors.trial import TrialState, Wish
 from control_plane.agents.sessions import Session
 
 GRACE_MS = 15_000
+
+_FOR_GOOD = (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
 
 SpecOf = Callable[[ExperimentState, Definition, TrialState], dict[str, Any]]
 """Builds `in/spec.json` but for what the agent adds."""
@@ -62,15 +65,22 @@ def desired_of(
 def directives_of(trial: TrialState) -> dict[str, Any]:
     """`in/directives.json` of the trial's current allocation, but for the best validation."""
     allocation = trial.allocation
-    preempting = allocation is not None and allocation.wish is Wish.PREEMPT
     reason = allocation.wish_reason if allocation else ""
     return {
         "revision": trial.revision,
         "length": trial.length,
         "closed": trial.closed,
         "answered": trial.answered,
-        "preempt": {"deadline_ms": None, "reason": reason} if preempting else None,
+        "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
+
+
+def _is_preempted(trial: TrialState) -> bool:
+    """Whether it is to save its work, as far as it can, and end for now."""
+    if trial.allocation is None or trial.allocation.wish is Wish.RUN:
+        return False
+    for_good = trial.killed or trial.experiment_status in _FOR_GOOD
+    return trial.allocation.wish is Wish.PREEMPT or not for_good
 
 
 def _entry(allocation: str, trial: TrialState) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Leases: an agent that has not been heard of for LEASE_MS is lost, unless it is we who were
 away.
 
-"Cannot see" is not "dead". After a gap in our own passes, or when more than a third of a pool's
-leases lapse together, marking pauses for one lease length: an outage of ours never kills healthy
-work. An agent is marked in one commit: its lease says so if the row is still as read, and the
-pool is told. What a session that was marked still says is refused until it has enrolled again.
+"Cannot see" is not "dead". After a gap in our own passes, a clock that jumped, or when more than a
+third of a pool's leases lapse together, marking pauses for one lease length: an outage of ours
+never kills healthy work. An agent is marked in one commit: its lease says so if the row is still as
+read, and the pool is told. What a session that was marked still says is refused until it has
+enrolled again.
 """
 
 from collections.abc import Callable
@@ -23,8 +24,10 @@ from control_plane.state.table import Conflict, Expect, Key, Put, Row, StateTabl
 
 LEASE_MS = 30_000
 RENEW_AFTER_MS = LEASE_MS // 3
-# A tick comes each minute; one that is missing is nothing yet.
-PASS_GAP_MS_MAX = 150_000
+# How often somebody looks, where it is not said: a tick comes each minute.
+PASS_MS = 60_000
+# Between two passes so many times that; one that is missing is nothing yet.
+GAP_PASSES_MAX = 2.5
 BRAKE = "~brake"
 
 
@@ -63,7 +66,8 @@ def renew(table: StateTable, partition: str, agent: str, epoch: int, now_ms: int
     lease = _LEASE.validate_json(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
         raise Refused("conflict", f"the session {epoch} of agent {agent} has ended; enrol again")
-    if now_ms - lease.renewed_ms < RENEW_AFTER_MS:
+    # One from the future is of a clock that has gone back since.
+    if abs(now_ms - lease.renewed_ms) < RENEW_AFTER_MS:
         return
     body = _LEASE.dump_json(replace(lease, renewed_ms=now_ms))
     try:
@@ -72,18 +76,24 @@ def renew(table: StateTable, partition: str, agent: str, epoch: int, now_ms: int
         renew(table, partition, agent, epoch, now_ms)
 
 
-def mark(leases: dict[str, Lease], brake: Brake, now_ms: int) -> Marking:
-    """Decides whom to mark."""
+def mark(leases: dict[str, Lease], brake: Brake, now_ms: int, pass_ms: int = PASS_MS) -> Marking:
+    """Decides whom to mark; a pass comes each `pass_ms`. A jump of the clock, ahead or back, is a
+    gap in the passes.
+    """
     live = {agent: lease for agent, lease in leases.items() if not lease.lost}
-    lapsed = sorted(agent for agent, lease in live.items() if now_ms - lease.renewed_ms > LEASE_MS)
-    away = brake.passed_ms > 0 and now_ms - brake.passed_ms > PASS_GAP_MS_MAX
+    lapsed = sorted(
+        agent for agent, lease in live.items() if abs(now_ms - lease.renewed_ms) > LEASE_MS
+    )
+    away = brake.passed_ms > 0 and abs(now_ms - brake.passed_ms) > GAP_PASSES_MAX * pass_ms
     passed = replace(brake, passed_ms=now_ms)
+    paused = replace(passed, paused_until_ms=now_ms + LEASE_MS)
+    if away:
+        return Marking(paused)
     if now_ms < brake.paused_until_ms:
         return Marking(passed)
     together = 3 * len(lapsed) > len(live)
-    paused_before = brake.paused_until_ms > 0
-    if away or (together and not paused_before):
-        return Marking(replace(passed, paused_until_ms=now_ms + LEASE_MS))
+    if together and brake.paused_until_ms == 0:
+        return Marking(paused)
     return Marking(replace(passed, paused_until_ms=0), tuple(lapsed))
 
 
@@ -95,9 +105,15 @@ def leases_in(table: StateTable, pool: str) -> dict[str, Lease]:
 
 
 def mark_lost(
-    table: StateTable, pool: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
+    table: StateTable,
+    pool: str,
+    now_ms: int,
+    follow: Callable[[tuple[str, ...]], None],
+    pass_ms: int = PASS_MS,
 ) -> tuple[str, ...]:
-    """One pass over a pool's leases; returns the agents marked."""
+    """One pass over a pool's leases, of which one comes each `pass_ms`; returns the agents
+    marked.
+    """
     partition = leases_of(pool)
     rows = _all(table, partition)
     kept = rows.pop(BRAKE, None)
@@ -106,7 +122,7 @@ def mark_lost(
     if all(lease.lost for lease in leases.values()):
         # Nobody to look after: a pool that is scaled to zero costs no writes.
         return ()
-    marking = mark(leases, brake, now_ms)
+    marking = mark(leases, brake, now_ms, pass_ms)
     lost = tuple(
         agent
         for agent in marking.lost

@@ -20,14 +20,14 @@ SCANNED_BYTES_MAX = 512 * 1024
 SCANNED_CHUNKS_MAX = 2_000
 
 _RANK = re.compile(rb"\[rank=(\d{1,5})\] ")
-_COLOUR = r"(?:\x1b\[[0-9;]*m)*"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
 # [time] [name] LEVEL, with what usually stands between them.
 _LEVEL = re.compile(
-    rf"{_COLOUR}\s*(?:[\[(]?{_TIME}[\])]?[\s,|:-]*)?{_COLOUR}"
-    rf"(?:\[?[\w.]+\]?(?: - | \| |\] )){{0,2}}"
-    rf"{_COLOUR}[\[(<|]?\s*{_COLOUR}(TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
-    rf"{_COLOUR}\s*(?:[\])>|:]|[\s-]|$)"
+    rf"(?:[\[(]?{_TIME}[\])]?[\s,|:-]*)?"
+    r"(?:\[?[\w.]+\]?(?: - | \| |\] )){0,2}"
+    r"[\[(<|]?\s*(TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
+    r"\s*(?:[\])>|:]|[\s-]|$)"
 )
 _GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d")
 _LOWER = re.compile(r"(trace|debug|info|warning|error|critical|fatal): ")
@@ -185,7 +185,9 @@ def parsed(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
 
 def level_of(text: str) -> str | None:
     """The level a line names where loggers put it, None for other text."""
-    found = _LEVEL.match(text[:200]) or _GLOG.match(text) or _LOWER.match(text)
+    # Colours and blanks in any number would have the pattern try all ways to divide them.
+    plain = " ".join(_COLOUR.sub("", text[:400]).split())
+    found = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
     return _MEANING.get(found[1], found[1].upper()) if found else None
 
 

@@ -9,7 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from control_plane.api.errors import ApiError, Code
-from control_plane.api.limits import host_is_ours
+from control_plane.api.limits import host_is_ours, is_ambiguous
 
 log = logging.getLogger("control_plane.api")
 
@@ -39,11 +39,9 @@ class Boundary:
             return
         exchange = _Exchange(scope, send)
         try:
-            if host_is_ours(scope, self._hosts):
-                await self._app(scope, receive, exchange.send)
-            else:
-                refusal = ApiError(Code.FORBIDDEN, "the Host header names none of our hosts")
-                await refusal.response()(scope, receive, exchange.send)
+            refusal = self._refusal(scope)
+            answer = self._app if refusal is None else refusal.response()
+            await answer(scope, receive, exchange.send)
         except Exception:
             log.exception("request failed", extra={"fields": exchange.fields()})
             if exchange.status:
@@ -51,6 +49,15 @@ class Boundary:
             text = f"something broke here; the log has it under {exchange.request_id}"
             await ApiError(Code.INTERNAL, text).response()(scope, receive, exchange.send)
         log.info("request", extra={"fields": exchange.fields()})
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        """What is wrong with a request, whatever it asks for."""
+        if not host_is_ours(scope, self._hosts):
+            return ApiError(Code.FORBIDDEN, "the Host header names none of our hosts")
+        if is_ambiguous(scope):
+            text = "send Content-Length or Transfer-Encoding, not both"
+            return ApiError(Code.INVALID, text, headers={"Connection": "close"})
+        return None
 
 
 class _Exchange:

@@ -1,5 +1,8 @@
 """Errors as the API answers them: one type, a code with its status, and the mapping of others."""
 
+import errno
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +17,10 @@ from starlette.routing import Match, Route
 
 from control_plane.actors.step import Refused
 from control_plane.state.table import Unavailable
+
+log = logging.getLogger(__name__)
+
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 class Code(StrEnum):
@@ -109,6 +116,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(Refused, _answer_refused)
     app.add_exception_handler(Unavailable, _answer_unavailable)
+    app.add_exception_handler(OSError, _answer_os_error)
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:
@@ -130,7 +138,18 @@ async def _answer_refused(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
-    return ApiError(Code.UNAVAILABLE, "the state table did not answer; try again").response()
+    log.warning("the state table is not available: %s", error)
+    return ApiError(Code.UNAVAILABLE, f"the state table cannot be used now: {error}").response()
+
+
+async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
+    """What is the disk's fault may be tried again; anything else is ours."""
+    assert isinstance(error, OSError)
+    if error.errno not in _DISK_FAULTS:
+        raise error
+    log.warning("the disk failed: %s", error)
+    text = f"the cluster's disk cannot be written now: {os.strerror(error.errno)}"
+    return ApiError(Code.UNAVAILABLE, text).response()
 
 
 def _translated(request: Request, error: HTTPException) -> ApiError:

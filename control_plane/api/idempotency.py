@@ -6,6 +6,7 @@ process end in between, the next request makes the answer from what the effect l
 """
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -19,7 +20,9 @@ from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import Caller
 from control_plane.api.services import Services
 from control_plane.dispatch.kinds import parse_json
-from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, Unavailable, Write
+
+log = logging.getLogger(__name__)
 
 KEPT_MS = 24 * 3600 * 1000
 KEY_CHARACTERS_MAX = 128
@@ -109,6 +112,9 @@ class Once:
             except Conflict:
                 now = services.table.get(row.key)
                 fields = parse_json(now.body) if now else fields
+            except Unavailable as error:
+                # It was carried out and can be answered; a repetition makes the answer anew.
+                log.warning("the answer to a request was not kept: %s", error)
         return _response(fields["status"], fields["answer"].encode())
 
 

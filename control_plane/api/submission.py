@@ -35,6 +35,7 @@ from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
+DETAILS_MAX = 200
 POOL_DEFAULT = "default"
 EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
 
@@ -113,11 +114,15 @@ def retention_of(config: ExperimentConfig) -> Retention:
 def config_invalid(
     error: ConfigInvalid, message: str = "the configuration is not valid"
 ) -> ApiError:
-    """The answer to a configuration that is not valid, with everything that is wrong with it."""
+    """The answer to a configuration that is not valid, with everything that is wrong with it up to
+    DETAILS_MAX problems.
+    """
     details = [
         Detail(problem.path, problem.message, problem.line, problem.hint or None)
-        for problem in error.problems
+        for problem in error.problems[:DETAILS_MAX]
     ]
+    if len(error.problems) > DETAILS_MAX:
+        message += f": {len(error.problems)} problems, of which these are the first {DETAILS_MAX}"
     return ApiError(Code.INVALID, message, details)
 
 
@@ -184,7 +189,15 @@ def _settings(
         submitted_ms=now_ms,
         max_slots=config.job.max_slots,
         terminate_ms=rules.terminate_ms,
+        preempt_ms=_preempt_ms(config, rules),
     )
+
+
+def _preempt_ms(config: ExperimentConfig, rules: LifecycleRules) -> int | None:
+    if config.preemption_timeout is None:
+        return rules.preempt_ms
+    # No one waits for longer than a hundred years.
+    return min(config.preemption_timeout, 3_153_600_000) * 1_000
 
 
 def _checked(services: Services, asked: Create) -> ExperimentConfig:

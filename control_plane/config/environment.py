@@ -33,12 +33,19 @@ def _check_variable(variable: str) -> str:
     return variable
 
 
+def _check_list(variables: object) -> object:
+    if not isinstance(variables, list | tuple):
+        refuse("must be a list of NAME=VALUE", shown=False)
+    return variables
+
+
 def _written(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
     return [it if info.context == REVEAL else masked_variable(it) for it in variables]
 
 
 Variables = Annotated[
     tuple[Annotated[str, AfterValidator(_check_variable)], ...],
+    BeforeValidator(_check_list),
     Field(strict=False),
     PlainSerializer(_written),
 ]

@@ -140,7 +140,9 @@ class ExperimentConfig(Section):
     perform_initial_validation: bool = False
     """Whether a trial validates before its first batch."""
     preemption_timeout: Count | None = None
-    """Seconds that a trial has for its checkpoint when it is asked to stop. Kept and shown."""
+    """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed. 3600
+    by default in the length era; the step era waits for the end of the step.
+    """
     data_layer: Layer = SharedFsLayer()
     """See Data layer."""
     tensorboard_storage: CarriedMap | None = None

@@ -40,7 +40,17 @@ from control_plane.dispatch.mailbox import (
 )
 from control_plane.dispatch.reader import Cache, PartReader, Reading, Torn, load, snapshot_of
 from control_plane.dispatch.turns import bury, settle, take, take_named
-from control_plane.state.table import GET_MAX, Conflict, Expect, Key, Put, Row, StateTable, Write
+from control_plane.state.table import (
+    GET_MAX,
+    Conflict,
+    Expect,
+    Key,
+    Put,
+    Row,
+    StateTable,
+    TableError,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
@@ -263,7 +273,11 @@ class Engine:
         commit = commit_of(reading.snapshot, fold, now_ms, origin, len(extra))
         writes = (*commit.writes, *extra)
         self._commit(Commit(writes, commit.after, commit.receivers), fold, reading)
-        self.follow((address, *commit.receivers))
+        try:
+            self.follow((address, *commit.receivers))
+        except TableError as error:
+            # The command is carried out; what it set off is found by the backstop.
+            log.warning("nobody went on after a command to %s: %s", address, error)
         return (fold.reply,)
 
     def _drained(self, reading: Reading, now_ms: int) -> tuple[str, ...]:

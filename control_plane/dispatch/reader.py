@@ -70,7 +70,6 @@ class Cache:
             while len(self._kept) > CACHED_ACTORS_MAX:
                 self._kept.popitem(last=False)
 
-
     def keep(self, snapshot: Snapshot) -> None:
         """Keeps an actor as it was read, unless it is known to have moved on since."""
         with self._lock:

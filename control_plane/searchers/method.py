@@ -46,9 +46,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """End the search."""
+    """End the search; `cancel`: people had stopped all of it."""
 
     failure: bool
+    cancel: bool = False
 
 
 Operation = Create | TrainTo | Close | Shutdown
@@ -110,7 +111,8 @@ Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
 class Tally:
     """What the driver counts over all trials; 0 <= closed <= created <= requested.
 
-    `closed` includes those that exited; `exited` counts every reason, `errored` and `invalid` some.
+    `closed` includes those that exited; `exited` counts every reason, `errored`, `invalid` and
+    `canceled` some.
     `units` is all reported training, `open_units` the part of it by trials still open.
     """
 
@@ -123,6 +125,7 @@ class Tally:
     reached: int = 0
     units: float = 0.0
     open_units: float = 0.0
+    canceled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

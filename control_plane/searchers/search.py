@@ -173,6 +173,7 @@ def reopened(
         exited=max(0, tally.exited - len(reasons)),
         errored=max(0, tally.errored - reasons.count(ExitReason.ERRORED)),
         invalid=max(0, tally.invalid - sum(reason.invalid_hparams for reason in reasons)),
+        canceled=max(0, tally.canceled - reasons.count(ExitReason.USER_CANCELED)),
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
@@ -222,6 +223,7 @@ def _counted(tally: Tally, event: Event) -> Tally:
                 exited=tally.exited + 1,
                 errored=tally.errored + (reason is ExitReason.ERRORED),
                 invalid=tally.invalid + reason.invalid_hparams,
+                canceled=tally.canceled + (reason is ExitReason.USER_CANCELED),
             )
 
 
@@ -250,16 +252,18 @@ def _folded(
     wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
     if tally.requested == tally.closed:
-        wishes.append(Shutdown(_failed(plan, tally)))
+        wishes.append(_shutdown(plan, tally))
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
     queue = () if shutdown else _queued(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
     return SearchStep(state, tuple(wishes), more=bool(queue))
 
 
-def _failed(plan: SearchPlan, tally: Tally) -> bool:
+def _shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:
     failed = tally.exited if plan.method.rules.any_exit_fails else tally.errored
-    return failed >= tally.requested
+    if failed >= tally.requested:
+        return Shutdown(failure=True)
+    return Shutdown(failure=False, cancel=tally.canceled >= tally.requested)
 
 
 def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create, ...]:

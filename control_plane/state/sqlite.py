@@ -8,6 +8,7 @@ crash of the process.
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -55,13 +56,17 @@ class SqliteTable:
     def __init__(
         self, path: Path | str, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:
+        """Raises Unavailable: the file cannot be used, or is none of ours."""
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
-        )
-        self._db.execute("pragma journal_mode=wal")
-        self._db.execute(f"pragma synchronous={synchronous}")
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
+            )
+            self._db.execute("pragma journal_mode=wal")
+            self._db.execute(f"pragma synchronous={synchronous}")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            raise _failure(error) from error
 
     def close(self) -> None:
         """Closes the file; the table is of no use afterwards."""
@@ -115,16 +120,22 @@ class SqliteTable:
         check_limits(writes)
         with self._lock:
             try:
+                self._roll_back()
                 self._db.execute("begin immediate")
-                try:
-                    for write in writes:
-                        self._apply(write)
-                    self._db.execute("commit")
-                except BaseException:
-                    self._db.execute("rollback")
-                    raise
-            except sqlite3.OperationalError as error:
-                raise Unavailable(str(error)) from error
+                for write in writes:
+                    self._apply(write)
+                self._db.execute("commit")
+            except sqlite3.DatabaseError as error:
+                raise _failure(error) from error
+            finally:
+                # On a broken disk this may fail too: whoever comes next tries again.
+                with suppress(sqlite3.OperationalError):
+                    self._roll_back()
+
+    def _roll_back(self) -> None:
+        """Ends a commit that failed, unless SQLite has done that by itself."""
+        if self._db.in_transaction:
+            self._db.execute("rollback")
 
     def _apply(self, write: Write) -> None:
         match write:
@@ -178,9 +189,17 @@ class SqliteTable:
     def _read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         with self._lock:
             try:
+                self._roll_back()
                 return self._db.execute(statement, values).fetchall()
-            except sqlite3.OperationalError as error:
-                raise Unavailable(str(error)) from error
+            except sqlite3.DatabaseError as error:
+                raise _failure(error) from error
+
+
+def _failure(error: sqlite3.DatabaseError) -> Exception:
+    """What a caller may retry; the error itself where it was the caller's fault."""
+    # A damaged file has no class of its own.
+    kinds = (sqlite3.DatabaseError, sqlite3.OperationalError)
+    return Unavailable(str(error)) if type(error) in kinds else error
 
 
 def _where(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:

@@ -2,8 +2,9 @@
 
 `pack` is deterministic: one tree has one digest, so that an upload can be skipped when the cluster
 has the content already. `extract` and `inspect` accept regular files and directories with plain
-relative names and nothing else, and stop at caps on bytes, entries and compression ratio. The
-standard library's extraction filters are not relied on: every rule is checked here.
+relative names and nothing else, neither between them nor behind them, and stop at caps on bytes,
+entries and compression ratio. The standard library's extraction filters are not relied on: every
+rule is checked here.
 """
 
 import gzip
@@ -16,6 +17,7 @@ import tarfile
 import tempfile
 import unicodedata
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -363,6 +365,7 @@ class _Metered(io.BufferedIOBase):
         self._archive_bytes = archive_bytes
         self._taken = 0
         self._allowed = 0
+        self._recent: deque[bytes] = deque(maxlen=2)
 
     def allow(self, size: int) -> None:
         # The tar reader takes whole blocks and may be one ahead.
@@ -374,7 +377,22 @@ class _Metered(io.BufferedIOBase):
         if self._taken > self._allowed:
             raise ArchiveInvalid("", "a header or the padding is longer than any real one")
         _check_ratio(self._taken, self._archive_bytes)
+        self._recent.append(data)
         return data
+
+    def end_at(self, offset: int) -> None:
+        """Reads to the very end, where gzip compares its sum over the whole content.
+
+        The tar reader takes a damaged header for the end. There is nothing but zeros behind a real
+        one, and the reader is never further behind it than what it read last.
+        """
+        recent = b"".join(self._recent)
+        rest = recent[len(recent) - (self._taken - offset) :]
+        while rest:
+            if rest.count(0) != len(rest):
+                text = "something stands behind its end, or a header in it is damaged"
+                raise ArchiveInvalid("", text)
+            rest = self.read(_BLOCK_BYTES)
 
 
 def _members(
@@ -384,9 +402,6 @@ def _members(
     with gzip.GzipFile(archive, "rb") as stream, _damage_refused():
         metered = _Metered(stream, archive.stat().st_size)
         yield from _metered_members(metered, bytes_max, files_max)
-        # To the very end, where gzip compares its sum over the whole content.
-        while metered.read(_BLOCK_BYTES):
-            pass
 
 
 @contextmanager
@@ -424,6 +439,7 @@ def _metered_members(
             # The tar reader would keep every entry it has read.
             vars(tar)["members"].clear()
             metered.allow(_HEADER_BYTES_MAX)
+        metered.end_at(int(vars(tar)["offset"]))
 
 
 def _checked(info: tarfile.TarInfo) -> _Member:

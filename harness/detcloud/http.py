@@ -14,6 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from detcloud import DetcloudError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from http.client import HTTPConnection, HTTPResponse
@@ -28,8 +30,11 @@ REDIRECTS_MAX = 5
 CHUNK_BYTES = 1 << 18
 
 
-class ApiError(Exception):
-    """The server answered with an error: its status, code, message and details."""
+class ApiError(DetcloudError):
+    """The server answered with an error: its status, code, message and details.
+
+    As a text it is the message and a line for each detail that the message does not tell.
+    """
 
     def __init__(
         self,
@@ -44,14 +49,27 @@ class ApiError(Exception):
         self.message = message
         self.details = details or []
 
+    def __str__(self) -> str:
+        untold = [d for d in self.details if str(d.get("message") or "") not in self.message]
+        lines = [f"line {d['line']}: " if d.get("line") else "" for d in untold]
+        told = [f"{line}{detail_text(d)}" for line, d in zip(lines, untold, strict=True)]
+        return "\n".join([self.message, *told])
+
     @property
     def transient(self) -> bool:
         """Whether the same request may succeed a moment later."""
         return self.status == 429 or self.status >= 500
 
 
-class Unreachable(OSError):
+class Unreachable(DetcloudError, OSError):
     """No complete answer came: refused, timed out, cut off, or not HTTP."""
+
+
+def detail_text(detail: Mapping[str, Any]) -> str:
+    """`PATH: message (hint)` of one detail of an error, without the parts that are not known."""
+    parts = [str(detail.get(name) or "") for name in ("path", "message")]
+    hint = detail.get("hint")
+    return ": ".join(filter(None, parts)) + (f" ({hint})" if hint else "")
 
 
 def backoff_seconds(failures: int) -> float:
@@ -63,8 +81,9 @@ def backoff_seconds(failures: int) -> float:
 class Transport:
     """Speaks to the API at `base_url` (scheme, host, optional port and path prefix).
 
-    Raises ValueError for an address that is not http or https; its requests raise ApiError and
-    Unreachable.
+    Raises ValueError for an address that is not http or https and for a token that no header can
+    carry; its requests raise ApiError and Unreachable. A copy or a pickle has the token and a
+    connection of its own.
     """
 
     def __init__(
@@ -77,6 +96,8 @@ class Transport:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         _origin(base_url)
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise ValueError("the token holds a character that no token has, such as a line break")
         self.base_url = base_url.rstrip("/")
         self.token = token
         self.timeout_seconds = timeout_seconds
@@ -149,6 +170,9 @@ class Transport:
             _content(answer, self.base_url)
 
         self._attempt(once, retry=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
 
     def interrupt(self) -> None:
         """Cut off the request in flight in another thread, which then raises Unreachable."""

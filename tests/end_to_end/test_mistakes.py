@@ -28,7 +28,7 @@ max_restarts: many
 def test_each_mistake_in_a_configuration_names_its_line(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path)
     config.write_text(WRONG)
-    refused = laptop.run("create", config, model, code=1)
+    refused = laptop.run("create", config, model, code=3)
     lines = refused.stderr.splitlines()
     assert lines[1] == f"error: {config} was refused: the configuration is not valid"
     places = [line.split(": ")[0] for line in lines[2:]]

@@ -10,9 +10,10 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.trial_checkpoints import CHECKPOINTS
+from control_plane.api.auth import Role
 from control_plane.state.table import Key
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import TOKENS, V1, Cluster, Role
+from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import call
 
 THEIRS = "0000000a-0000-4000-8000-000000000001"
@@ -135,6 +136,10 @@ def test_a_checkpoint_lies_where_its_trial_may_write_or_it_is_none(
     assert served.get(f"/checkpoints/{OURS}").status == 404
 
 
+def named(steps: int, values: dict[str, float]) -> dict[str, Any]:
+    return {**metrics(steps), "metrics": values}
+
+
 NAMES = {
     "control characters": "a\x00b\x1b[2J\r\n\x7f",
     "bidirectional": "\u202elr\u2066",
@@ -153,7 +158,7 @@ def test_a_metric_of_any_name_comes_back_as_it_was_and_as_json(
     served: Cluster, two: tuple[Agent, str, str], name: str
 ) -> None:
     agent, mine, _ = two
-    assert agent.report(mine, metrics(1, **{name: 0.5, "fine": 0.25})).status == 200
+    assert agent.report(mine, named(1, {name: 0.5, "fine": 0.25})).status == 200
     path = f"/trials/{trial_of(mine)}/metrics"
     (found,) = served.get(path).json["items"]
     assert found["metrics"] == {name: 0.5, "fine": 0.25}
@@ -168,9 +173,9 @@ def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
     served: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
-    for call_number in range(4):
+    for round_ in range(4):
         lines = [
-            metrics(n, fine=1.0, **{f"{call_number}-{n}-{name}": 1.0 for name in range(12_000)})
+            named(n, {"fine": 1.0} | {f"{round_}-{n}-{name}": 1.0 for name in range(12_000)})
             for n in range(4)
         ]
         assert agent.report(mine, *lines).status == 200
@@ -317,26 +322,32 @@ def test_an_agent_reports_about_its_own_trials_only(
     assert served.get(f"/checkpoints/{THEIRS}").status == 404
 
 
+def line(**fields: Any) -> dict[str, Any]:
+    """A call with one line."""
+    return {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": {}, **fields}]}
+
+
+def text(**fields: Any) -> dict[str, Any]:
+    """A call with a piece of a log."""
+    return {"logs": [{"allocation": "1.1", "offset": 0, "text": "x", **fields}]}
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"reports": [{"allocation": "1.1", "writer": "0", "offset": -1, "line": {}}]}, "offset"),
-        (
-            {"reports": [{"allocation": "1.1", "writer": "0", "offset": 2**64, "line": {}}]},
-            "offset",
-        ),
-        ({"reports": [{"allocation": "1.1", "writer": "../0", "offset": 1, "line": {}}]}, "writer"),
-        ({"reports": [{"allocation": "1.1", "writer": "0\n", "offset": 1, "line": {}}]}, "writer"),
-        ({"reports": [{"allocation": "1.1#", "writer": "0", "offset": 1, "line": {}}]}, "allocat"),
-        ({"reports": [{"allocation": "01.1", "writer": "0", "offset": 1, "line": {}}]}, "allocat"),
-        (
-            {"reports": [{"allocation": "١.1", "writer": "0", "offset": 1, "line": {}}]},
-            "allocation",
-        ),
-        ({"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": []}]}, "line"),
-        ({"logs": [{"allocation": "1.1", "offset": -5, "text": "x"}]}, "offset"),
-        ({"logs": [{"allocation": "1.1", "offset": 0, "text": 5}]}, "text"),
-        ({"logs": [{"allocation": "1.1", "offset": 0, "text": "", "marks": [[1]]}]}, "marks"),
+        (line(offset=-1), "offset"),
+        (line(offset=2**64), "offset"),
+        (line(offset="1"), "offset"),
+        (line(writer="../0"), "writer"),
+        (line(writer="0\n"), "writer"),
+        (line(allocation="1.1#"), "allocation"),
+        (line(allocation="01.1"), "allocation"),
+        (line(allocation="١.1"), "allocation"),
+        (line(allocation="1.1\n"), "allocation"),
+        (line(line=[]), "line"),
+        (text(offset=-5), "offset"),
+        (text(text=5), "text"),
+        (text(marks=[[1]]), "marks"),
         ({"known": ["1.1"] * 2001}, "known"),
         ({"known": ["../1"]}, "known"),
         ({"epoch": 0}, "epoch"),

@@ -82,10 +82,10 @@ class EmbeddedCluster:
 
     def record(self) -> dict[str, Any]:
         try:
-            fields: dict[str, Any] = json.loads((self.home / "server.json").read_text())
-        except OSError:
+            fields = json.loads((self.home / "server.json").read_text())
+        except (OSError, ValueError, RecursionError):
             return {}
-        return fields
+        return fields if isinstance(fields, dict) else {}
 
     def kill(self) -> None:
         """The server alone, at once: its agent and its trials go on."""

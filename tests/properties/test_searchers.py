@@ -192,8 +192,10 @@ def test_every_search_ends_with_all_its_trials_closed(
     assert run.done == 1.0
     any_exit = plan.method.rules is STEP_ERA
     failed = len(run.exits) if any_exit else run.exits.count(ExitReason.ERRORED)
+    failed_all = failed >= trials
+    canceled = not failed_all and run.exits.count(ExitReason.USER_CANCELED) >= trials
     ends = [op for op in run.operations if isinstance(op, Shutdown)]
-    assert ends == [Shutdown(failure=failed >= trials)]
+    assert ends == [Shutdown(failure=failed_all, cancel=canceled)]
     assert run.operations[-1] == ends[0]
 
 

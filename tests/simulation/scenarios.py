@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control_plane.actors.messages import (
     ActivateRequested,
@@ -74,6 +74,13 @@ def fail_always(run: Run) -> list[Line]:
     return [{"kind": "exited", "reason": "errored", "code": 1, "message": "out of luck"}]
 
 
+def start_late(run: Run) -> list[Line]:
+    """Its machine is up to starting a trial at the third attempt only."""
+    if int(run.allocation.partition(".")[2]) <= 2:
+        return [{"kind": "exited", "reason": "start_failed", "message": "the disk is full"}]
+    return train_at_once(run)
+
+
 def hold(run: Run) -> list[Line]:
     """Validates once and then trains on until it is stopped."""
     if run.killed:
@@ -95,6 +102,26 @@ def ignore_all_but_a_kill(run: Run) -> list[Line]:
 def hold_the_first(run: Run) -> list[Line]:
     """Trial 1 holds its slot, the others train at once."""
     return hold(run) if run.allocation.startswith("1.") else train_at_once(run)
+
+
+def wait_for_a_machine(cluster: Cluster) -> None:
+    """2 trials, either of which cannot be started twice: they wait, and have not failed."""
+    cluster.add_pool()
+    cluster.add_agent("a", 1, start_late)
+    cluster.submit(2, max_restarts=0)
+    cluster.settle()
+
+
+def cancel_the_deaf(cluster: Cluster) -> None:
+    """2 trials that hear of no preemption are killed when the time for it is over."""
+    cluster.add_pool()
+    cluster.add_agent("a", 1, ignore_all_but_a_kill)
+    message = submitted(1, 2)
+    settings = replace(message.settings, preempt_ms=4 * ROUND_MS)
+    cluster.command(EXPERIMENT, replace(message, settings=settings))
+    cluster.until(lambda: _validated(cluster) == 1, "validated once")
+    cluster.command(EXPERIMENT, CancelRequested())
+    cluster.settle()
 
 
 def pause_and_activate(cluster: Cluster) -> None:
@@ -207,7 +234,8 @@ def archive_and_delete(cluster: Cluster) -> None:
     cluster.add_agent("a", 1, train_at_once)
     cluster.submit(2)
     cluster.settle()
-    cluster.command(EXPERIMENT, SettingsChanged(retention=Retention(0, 0, 1)))
+    # Once: each asks for a collection, and they are counted below.
+    cluster.command_once(EXPERIMENT, SettingsChanged(retention=Retention(0, 0, 1)))
     for generation in (1, 2, 2):
         cluster.post(EXPERIMENT, CollectionEnded(generation))
     cluster.command(EXPERIMENT, ArchiveRequested())
@@ -256,6 +284,8 @@ SCENARIOS = (
     Scenario("pause", pause_and_activate),
     Scenario("restart", restart_twice),
     Scenario("error", error_out),
+    Scenario("start-late", wait_for_a_machine),
+    Scenario("deaf", cancel_the_deaf, interchangeable=True),
     Scenario("cancel", cancel_while_running, interchangeable=True),
     Scenario("kill-trial", kill_one_trial),
     Scenario("kill-steps", kill_a_step_era_search, interchangeable=True),

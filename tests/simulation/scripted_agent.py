@@ -141,6 +141,10 @@ class ScriptedAgent:
                 self.runs[name].directives = entry["directives"]
             case "kill" if name in self.runs:
                 self.runs[name].killed = True
+            case "kill":
+                # What is not there is answered all the same.
+                self.runs[name] = Run(name, {}, {}, killed=True)
+                self.runs[name].report({"kind": "exited", "reason": "killed"})
             case "forget":
                 self.runs.pop(name, None)
 

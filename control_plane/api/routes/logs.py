@@ -119,4 +119,4 @@ def _place(cursor: str | None) -> Place:
     if cursor is None:
         return Place()
     offset, is_inside = read_cursor(cursor, "lines", (int, int))
-    return Place(int(offset), bool(is_inside))
+    return Place(max(0, int(offset)), bool(is_inside))

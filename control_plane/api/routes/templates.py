@@ -30,7 +30,8 @@ PAGE_MAX = 50
 
 router = guarded_router("templates")
 
-TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+# None begins with a dot: a client would take `..` for the way up.
+TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 
 
 class Asked(BaseModel):

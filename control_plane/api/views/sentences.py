@@ -210,6 +210,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"
     ),
     m.TerminationOverdue: lambda x, told: f"{told.allocation(x.epoch)} is overdue to stop",
+    m.RestartDue: lambda x, told: f"{told.name} may be started again",
     m.CheckpointsUnwanted: lambda x, told: f"checkpoints no longer kept: {_uuids(x.uuids)}",
     m.CheckpointFilesDeleted: lambda x, told: f"files deleted of checkpoints {_uuids(x.uuids)}",
     m.TrialDeleted: lambda _, told: f"{told.name} deleted",
@@ -219,7 +220,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{told.allocation(x.epoch)} has slots {_ids(x.slots)} of agent {x.agent}"
     ),
     m.PreemptionRequested: lambda x, told: (
-        f"{told.allocation(x.epoch)} is asked to give its slots back: {_line(x.reason)}"
+        f"{told.allocation(x.epoch)} is {'to' if x.forced else 'asked to'} give its slots back"
+        f"{' at once' if x.forced else ''}: {_line(x.reason)}"
     ),
     m.AllocationLost: lambda x, told: f"{told.allocation(x.epoch)} was lost: {_line(x.reason)}",
     m.ContainerStateReported: lambda x, told: f"{told.allocation(x.epoch)} is {x.state}",

@@ -133,7 +133,7 @@ def _template(work: Path, slots: Sequence[Slot]) -> Template | None:
 def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise Misconfigured(f"the token file {path} could not be read: {error}") from error
     if not token:
         raise Misconfigured(f"the token file {path} is empty; it must hold the pool's join token")

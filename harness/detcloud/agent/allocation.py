@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.bind_mounts import MountImpossible
 from detcloud.agent.exits import LOG_LINES_SHOWN, exited_record
 from detcloud.agent.logs import LogMarks, log_size, log_tail, read_log
 from detcloud.agent.notices import Notice, with_notice
@@ -108,7 +109,9 @@ class Allocation:
                 # Under the lock: a kill comes either before this and is seen above, or after it.
                 self._launching = False
         except Exception as error:
-            reason = "start_failed" if self._kill_grace_ms is None else "killed"
+            # What the trial itself asks for and cannot have is its failure; the rest is ours.
+            reason = "errored" if isinstance(error, MountImpossible) else "start_failed"
+            reason = reason if self._kill_grace_ms is None else "killed"
             # Without room for the record, `poll` repeats it.
             with contextlib.suppress(OSError):
                 self.fail(reason, f"the trial could not be started: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from detcloud.agent.slots import Slot
 
 INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ")
+# The address of a socket ends after 103 bytes on some systems, and Python's processes append up to
+# 32 to this folder for theirs: the workers of a data loader would hang.
+TMPDIR_BYTES_MAX = 70
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[2])
 
@@ -47,7 +51,7 @@ def trial_environment(
     override all but `is_ours`.
     """
     environment = shared_environment(own, threads)
-    environment["TMPDIR"] = str(directory.home / "tmp")
+    environment["TMPDIR"] = _temporary_folder(directory)
     devices = [slot for slot in slots if slot.type == "cuda"]
     configured = by_name(variables, cuda=bool(devices))
     environment |= {name: value for name, value in configured.items() if not is_ours(name)}
@@ -89,3 +93,9 @@ def _is_by_device(variables: dict[str, Any]) -> bool:
         name in ("cpu", "cuda", "gpu", "rocm") and (value is None or isinstance(value, list | dict))
         for name, value in variables.items()
     )
+
+
+def _temporary_folder(directory: AllocationDirectory) -> str:
+    """The trial's own, or the machine's where that would be too deep for a socket."""
+    own = str(directory.home / "tmp")
+    return own if len(os.fsencode(own)) <= TMPDIR_BYTES_MAX else tempfile.gettempdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 LOG_LINES_SHOWN = 20
 MESSAGE_CHARACTERS_MAX = 4000
 LOG_CHARACTERS_SHOWN = 3500
+SHELL_SIGNALS = 128
 REVISION_MAX = 1 << 53
+_RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
 
 # What a trial may say of its own end; that it was lost or killed is for the agent to say.
 SAID = frozenset({"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"})
@@ -64,6 +67,9 @@ def _cause(status: Status) -> str:
     if status.stage == "hook":
         return f"{what} failed with exit code {status.code}"
     unsaid = "" if status.code else " and reported no exit"
+    if status.code is not None and status.code > SHELL_SIGNALS:
+        # A shell that ran the command tells in this way of the signal that ended it.
+        unsaid = f", that is {_signal_name(status.code - SHELL_SIGNALS)}"
     return f"{what} ended with exit code {status.code}{unsaid}"
 
 
@@ -76,8 +82,11 @@ def _signal_name(number: int) -> str:
 
 
 def _quoted(log_tail: str) -> str:
+    lines = log_tail.splitlines(keepends=True)
+    # How a run begins says nothing of how it ended.
+    said = "".join(line for line in lines if not _RUN_HEADER.match(line))
     return (
-        f"; the end of its log:\n{log_tail[-LOG_CHARACTERS_SHOWN:]}"
-        if log_tail
+        f"; the end of its log:\n{said[-LOG_CHARACTERS_SHOWN:]}"
+        if said.strip()
         else "; its log is empty"
     )

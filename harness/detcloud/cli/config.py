@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ def overrides_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         dest="overrides",
+        type=override,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -32,11 +33,20 @@ def overrides_argument(parser: ArgumentParser) -> None:
     )
 
 
+def override(text: str) -> str:
+    """Type of a field and its value on the command line."""
+    if "=" not in text or text.startswith("="):
+        raise ArgumentTypeError(f"{text!r} is no KEY=VALUE, such as max_restarts=2")
+    return text
+
+
 def check(arguments: Namespace) -> int:
     flags = [f"--{name}" for name in ("json", "migrate") if getattr(arguments, name)]
-    command = _command(arguments.file, arguments.overrides, flags)
-    code = subprocess.run(command, env=server_environment(), check=False).returncode
-    return 0 if code == 0 else 1
+    done = _checker(arguments.file, arguments.overrides, flags)
+    # Written here, where a full disk or a reader that left is no traceback of the checker's.
+    sys.stderr.write(done.stderr)
+    sys.stdout.write(done.stdout)
+    return 0 if done.returncode == 0 else 1
 
 
 def checked(file: Path, overrides: list[str], *flags: str) -> dict[str, Any]:
@@ -45,10 +55,7 @@ def checked(file: Path, overrides: list[str], *flags: str) -> dict[str, Any]:
     Raises:
         DetcloudError: it was refused; the message holds a line for each problem.
     """
-    command = _command(file, overrides, ["--json", *flags])
-    done = subprocess.run(
-        command, env=server_environment(), check=False, capture_output=True, text=True
-    )
+    done = _checker(file, overrides, ["--json", *flags])
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
@@ -59,6 +66,15 @@ def checked(file: Path, overrides: list[str], *flags: str) -> dict[str, Any]:
     return report
 
 
-def _command(file: Path, overrides: list[str], flags: list[str]) -> list[str]:
-    given = [word for override in overrides for word in ("--config", override)]
-    return [sys.executable, "-P", "-m", "control_plane.config", str(file), *flags, *given]
+def _checker(
+    file: Path, overrides: list[str], flags: list[str]
+) -> subprocess.CompletedProcess[str]:
+    given = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "control_plane.config", *given],
+        env=server_environment(),
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+    )

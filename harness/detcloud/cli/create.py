@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -79,8 +80,11 @@ def _created(arguments: Namespace) -> Experiment:
                 on_progress=shown.update,
             )
         except ApiError as error:
-            if error.code == "invalid":
+            if error.code in ("invalid", "too_large"):
                 raise ConfigRefused(str(arguments.config), error) from None
+            raise
+        except KeyboardInterrupt:
+            print("`detcloud list` shows whether it was created all the same", file=sys.stderr)
             raise
 
 
@@ -96,6 +100,3 @@ def _check(arguments: Namespace) -> None:
         raise DetcloudError("there is no code to train with; name MODEL_DIR or --include files")
     if arguments.model_dir is not None and not arguments.model_dir.is_dir():
         raise DetcloudError(f"{arguments.model_dir} is no folder; expected the model's code")
-    for override in arguments.overrides:
-        if not override.partition("=")[0] or "=" not in override:
-            raise DetcloudError(f"--config {override} is no KEY=VALUE, such as max_restarts=2")

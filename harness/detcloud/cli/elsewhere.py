@@ -14,9 +14,13 @@ _MODELS = "there is no registry; `detcloud checkpoint download` fetches what was
 labels name its experiment"
 _KEPT = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
 _CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
-curves here"
+curves here; `tensorboard --logdir ~/.detcloud/checkpoints/tensorboard/EXPERIMENT` reads its files"
 _SERVER = "`detcloud up` starts a cluster here and `detcloud down` ends it"
 
+_CLUSTER = "`--url URL` or DETCLOUD_URL names the cluster"
+_WHO = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
+
+OPTIONS_ELSEWHERE = {"-m": _CLUSTER, "--master": _CLUSTER, "-u": _WHO, "--user": _WHO}
 NOUNS_ELSEWHERE = {
     "auth": "a token is all it takes: `detcloud token login`",
     "cmd": _TASKS,

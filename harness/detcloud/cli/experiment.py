@@ -18,9 +18,9 @@ from detcloud.cli.options import (
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.progress import progress
 from detcloud.cli.session import client_of
-from detcloud.cli.table import Column, Item, cell_text, field, time_column
+from detcloud.cli.table import Column, Item, cell_text, field, gist_text, time_column
 from detcloud.cli.terminal import bar, counted
-from detcloud.client import Experiment
+from detcloud.client import Experiment, Trial
 
 LIST_LIMIT = 100
 
@@ -155,18 +155,29 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
         if place:
             print()
         print_record(DETAILS, experiment.data, arguments)
-        print_failed_trial(experiment)
+        print_hint(experiment)
 
 
-def print_failed_trial(experiment: Experiment) -> None:
-    """Says on stderr which command shows why a trial failed, if one did."""
-    if experiment.state != "ERROR" and not (experiment.data.get("trials") or {}).get("errored"):
-        return
-    failed = [trial.id for trial in experiment.trials() if trial.state == "ERROR"]
-    if failed:
-        first = min(failed)
-        more = f" (failed too: {counted(len(failed) - 1, 'trial')})" if len(failed) > 1 else ""
-        print(f"hint: `detcloud trial logs {first}` shows why it failed{more}", file=sys.stderr)
+def print_hint(experiment: Experiment) -> None:
+    """Says on stderr which command shows why a trial failed, or why nothing was measured."""
+    if experiment.state == "ERROR" or (experiment.data.get("trials") or {}).get("errored"):
+        failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
+        if failed:
+            verb = "logs" if has_printed(failed[0]) else "describe"
+            more = f" (failed too: {counted(len(failed) - 1, 'trial')})" if failed[1:] else ""
+            shows = f"`detcloud trial {verb} {failed[0].id}` shows why it failed"
+            print(f"hint: {shows}{more}", file=sys.stderr)
+    elif experiment.state == "COMPLETED" and experiment.best_metric is None:
+        print(
+            f"hint: no trial reported a finite {cell_text(experiment.metric)}; "
+            f"`detcloud history {experiment.id}` tells how each ended",
+            file=sys.stderr,
+        )
+
+
+def has_printed(trial: Trial) -> bool:
+    """Whether there is a log to look at: what could not be started has none."""
+    return bool(trial.log_chunk(tail_bytes=1)["text"])
 
 
 def config_arguments(parser: ArgumentParser) -> None:
@@ -206,8 +217,8 @@ def wait(arguments: Namespace) -> int:
         # The line's last word is the state, for scripts; the reason is for those who read.
         print(f"experiment {experiment.id} ended: {state}", flush=True)
         if message := experiment.data.get("message"):
-            print(f"reason: {cell_text(message)}", file=sys.stderr)
-        print_failed_trial(experiment)
+            print(f"reason: {gist_text(message)}", file=sys.stderr)
+        print_hint(experiment)
     return 0 if state == "COMPLETED" else 1
 
 

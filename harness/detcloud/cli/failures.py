@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -11,7 +12,7 @@ from detcloud import DetcloudError
 from detcloud.cli.commands import FAILED, REFUSED, UNREACHABLE
 from detcloud.cli.terminal import clean
 from detcloud.client import NoCluster
-from detcloud.http import ApiError, Unreachable
+from detcloud.http import ApiError, Unreachable, detail_text
 
 HINTS = {
     "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
@@ -22,6 +23,9 @@ HINTS = {
     "rate_limited": "wait a moment and try again",
     "unavailable": "wait a moment and try again",
 }
+
+# What a stream without a name fails with: where the output goes has no room or is gone.
+OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF})
 
 
 class ConfigRefused(DetcloudError):
@@ -65,9 +69,7 @@ def detail_line(detail: dict[str, Any], file: str) -> str:
     """`FILE:LINE: path: message (hint)` without the parts that are not known."""
     line = detail.get("line")
     place = file if line is None else f"{file}:{line}"
-    parts = [place, str(detail.get("path") or ""), str(detail.get("message") or "")]
-    hint = detail.get("hint")
-    return ": ".join(part for part in parts if part) + (f" ({hint})" if hint else "")
+    return f"{place}: {detail_text(detail)}"
 
 
 def _worded(error: Exception) -> tuple[str, str | None]:
@@ -85,8 +87,9 @@ def _worded(error: Exception) -> tuple[str, str | None]:
     if isinstance(error, DetcloudError):
         return str(error), None
     if isinstance(error, OSError):
-        name = f"{error.filename}: " if error.filename else ""
-        return f"{name}{error.strerror or error}", None
+        place = "the output could not be written" if error.errno in OUTPUT_LOST else ""
+        name = error.filename or place
+        return f"{name}: {error.strerror or error}" if name else str(error.strerror or error), None
     if isinstance(error, ValueError) and "expected http" in str(error):
         return str(error), None
     return f"internal: {type(error).__name__}: {error}", "DETCLOUD_DEBUG=1 shows where"

@@ -8,10 +8,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import NamedTuple, TextIO
 
-from detcloud.cli.experiment import experiment_argument, experiment_of, print_failed_trial
+from detcloud.cli.experiment import experiment_argument, experiment_of, print_hint
 from detcloud.cli.output import add_output_options, print_value
 from detcloud.cli.progress import Progress
-from detcloud.cli.table import Column, Item, cell_text, field, text_table
+from detcloud.cli.table import Column, Item, cell_text, field, gist_text, text_table
 from detcloud.cli.terminal import bar, counted, cut, has_colour, is_live, width_of
 from detcloud.cli.trial import hparams_text, shown_state
 from detcloud.client import Experiment
@@ -59,7 +59,7 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
         view.close()
     view.end(last)
     if form == "text":
-        print_failed_trial(experiment)
+        print_hint(experiment)
     return 0 if last.experiment["state"] == "COMPLETED" else 1
 
 
@@ -101,7 +101,7 @@ def summary(snapshot: Snapshot) -> list[str]:
         name = experiment.get("metric") or "metric"
         lines.append(f"best {name} {cell_text(best)} in trial {number}{hparams}")
     message = experiment.get("message")
-    reason = f": {cell_text(message)}" if message else ""
+    reason = f": {gist_text(message)}" if message else ""
     return [*lines, f"experiment {experiment['id']} ended: {experiment['state']}{reason}"]
 
 

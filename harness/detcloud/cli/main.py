@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 
 class UsageError(Exception):
@@ -34,12 +34,13 @@ class UsageError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `detcloud ARGV` and returns one of `commands.EXIT_CODES`."""
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        _tell_usage(str(error), error.hint)
         return USAGE
     except Exception as error:
         from detcloud.cli.failures import report
@@ -51,16 +52,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _tell_usage(message: str, hint: str) -> None:
+    from detcloud.cli.terminal import clean
+
+    print(f"error: {clean(message)}\nhint: {hint}", file=sys.stderr)
+
+
+def _open_closed_streams() -> None:
+    """Gives a command that was started with `>&-` somewhere to write, as with `>/dev/null`."""
+    if sys.stdout is not None and sys.stderr is not None:
+        return
+    import os
+
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+
+
 def _run(words: list[str]) -> int:
     url, words = _leading_url(words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0
-    if words[0] in ("-V", "--version"):
+    if words[0] in ("-V", "-v", "--version"):
         print(f"detcloud {detcloud.__version__}")
         return 0
     if words[0].startswith("-"):
-        raise UsageError(f"{words[0]} is no option here", "see `detcloud --help`")
+        raise _unknown_option(words[0])
     noun = NOUN_ALIASES.get(words[0], words[0])
     if noun in NOUNS and (len(words) == 1 or words[1] in ("-h", "--help")):
         print(_noun_overview(noun))
@@ -73,7 +91,8 @@ def _run(words: list[str]) -> int:
         )
     parser, run = loaded(command, typed)
     arguments = parser.parse_args(rest)
-    arguments.url = getattr(arguments, "url", None) or url
+    given = getattr(arguments, "url", None)
+    arguments.url = url if given is None else given
     arguments.client = None
     try:
         return run(arguments)
@@ -104,6 +123,14 @@ def _found(noun: str, words: list[str]) -> tuple[Command, str, list[str]]:
     raise _unknown(noun, words, known)
 
 
+def _unknown_option(word: str) -> UsageError:
+    from detcloud.cli.elsewhere import OPTIONS_ELSEWHERE
+
+    option = word.partition("=")[0]
+    hint = OPTIONS_ELSEWHERE.get(option, "see `detcloud --help`")
+    return UsageError(f"{option} is no option here", hint)
+
+
 def _unknown(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
     from difflib import get_close_matches
 
@@ -119,7 +146,9 @@ def _unknown(noun: str, words: list[str], known: dict[str, Command]) -> UsageErr
         listed = ", ".join(f"`detcloud {prefix}{word}`" for word in group)
         return UsageError(f"`detcloud {prefix}{typed}` needs one more word", f"there is {listed}")
     candidates = [*known, *([] if is_verb else NOUNS)]
-    close = get_close_matches(typed, candidates, 1)
+    # A verb that needs its noun is meant as it is.
+    nouns = [] if is_verb else [other for other in NOUNS if typed in words_of(other)]
+    close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
     return UsageError(
         f"`detcloud {prefix}{typed}` is no command", hint or f"see `detcloud {prefix}--help`"
@@ -133,8 +162,12 @@ def loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Name
 
     class Parser(ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            print(f"error: {message}\nhint: see `{self.prog} --help`", file=sys.stderr)
+            _tell_usage(message, _option_hint(self, message) or f"see `{self.prog} --help`")
             raise SystemExit(USAGE)
+
+        def print_help(self, file: Any = None) -> None:
+            # Flushed here, where a full disk is an error like any other.
+            print(self.format_help(), end="", file=file, flush=True)
 
     module_name, function = command.place.split(":")
     module = import_module(f"detcloud.cli.{module_name}")
@@ -145,6 +178,24 @@ def loaded(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Name
     getattr(module, f"{function.rstrip('_')}_arguments")(parser)
     run: Callable[[Namespace], int] = getattr(module, function)
     return parser, run
+
+
+def _option_hint(parser: ArgumentParser, message: str) -> str | None:
+    """The option that an unknown one resembles."""
+    from argparse import SUPPRESS
+    from difflib import get_close_matches
+
+    unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+    if unknown == message or not unknown.startswith("--"):
+        return None
+    known = [
+        flag
+        for action in parser._actions
+        if action.help != SUPPRESS  # accepted only to say what there is in its place
+        for flag in action.option_strings
+    ]
+    close = get_close_matches(unknown, known, 1)
+    return f"did you mean {close[0]}? see `{parser.prog} --help`" if close else None
 
 
 def _overview() -> str:

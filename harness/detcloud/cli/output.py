@@ -43,7 +43,13 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
     else:
         width = max(len(column.title) for column in columns)
         for column in columns:
-            print(f"{column.title:<{width}}  {cell_text(column.value(item))}")
+            value = column.value(item)
+            # A message may quote a traceback, whose lines are what makes it readable.
+            lines = value.strip().splitlines() if isinstance(value, str) else []
+            texts = map(cell_text, lines if len(lines) > 1 else [value])
+            print(f"{column.title:<{width}}  {next(texts)}")
+            for text in texts:
+                print(f"{'':<{width}}  {text}")
 
 
 def print_value(value: object, form: str = "json") -> None:

@@ -21,6 +21,7 @@ Item = dict[str, Any]
 
 MISSING = "N/A"
 COLUMN_WIDTH_MIN = 8
+GIST_CELLS = 400
 _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
@@ -85,6 +86,12 @@ def cell_text(value: object) -> str:
     if isinstance(value, dict | list):
         return clean(json.dumps(value, ensure_ascii=False))
     return clean(str(value))
+
+
+def gist_text(message: str) -> str:
+    """The first and the last line of a message, which may quote a log between them."""
+    lines = message.strip().splitlines()
+    return cut(cell_text(message if len(lines) < 3 else f"{lines[0]} {lines[-1]}"), GIST_CELLS)
 
 
 def time_text(time_ms: int | None) -> str | None:

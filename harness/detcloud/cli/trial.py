@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.experiment import experiment_argument
+from detcloud.cli.experiment import experiment_argument, has_printed
 from detcloud.cli.options import add_paging_options, fetched_max, identifier, paged
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.session import client_of
@@ -128,7 +128,7 @@ def describe(arguments: Namespace) -> int:
         return 0
     started_warm = trial.data.get("warm_start") or arguments.form == "csv"
     print_record((*DETAILS, *[WARM_START] * bool(started_warm)), trial.data, arguments)
-    if trial.state == "ERROR":
+    if trial.state == "ERROR" and has_printed(trial):
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     for name, items in tables.items():
         print()

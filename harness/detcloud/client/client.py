@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from detcloud import DetcloudError
 from detcloud.client.agent import Agent
@@ -15,6 +15,7 @@ from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.records import Identity, Overview
+from detcloud.client.resource import segment
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
@@ -34,10 +35,11 @@ class Client:
     credentials, or the local cluster (`endpoint.find_endpoint`).
 
     Every method may raise `detcloud.http.ApiError` (the cluster refused, with the reason) and
-    `detcloud.http.Unreachable` (no answer, after retries).
+    `detcloud.http.Unreachable` (no answer, after retries), which are DetcloudErrors.
 
     Raises:
         NoCluster: none is configured and the local one does not run.
+        DetcloudError: the address or the token cannot be one.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -50,7 +52,13 @@ class Client:
                 )
             url, token = endpoint.url, token or endpoint.token
         self.url = url.rstrip("/")
-        self.http = Transport(self.url, token)
+        try:
+            self.http = Transport(self.url, token)
+        except ValueError as error:
+            raise DetcloudError(str(error)) from None
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
 
     def create_experiment(
         self,
@@ -67,7 +75,7 @@ class Client:
         """Uploads the model code unless the cluster has it, and submits an experiment.
 
         Args:
-            config: the path of a YAML file, or the configuration as a mapping.
+            config: the path of a YAML file, or the configuration as a mapping of plain values.
             model_dir: the folder with the code; `.detignore` in it names what stays here.
             overrides: `a.b=value`, the values being YAML.
             template: the name of a template to complete the configuration with.
@@ -75,7 +83,7 @@ class Client:
             on_progress: is told the bytes of code that were sent and the bytes in all.
 
         Raises:
-            DetcloudError: the files cannot be read or packed.
+            DetcloudError: the files cannot be read or packed, or the mapping cannot be sent.
         """
         text = config_text(config)
         body = {
@@ -131,7 +139,7 @@ class Client:
         items = self.items(
             "/experiments",
             limit,
-            state=",".join(states) or None,
+            state=",".join([states] if isinstance(states, str) else states) or None,
             user=user,
             label=label,
             name=name,
@@ -141,15 +149,15 @@ class Client:
 
     def experiment(self, experiment_id: int) -> Experiment:
         """The experiment with this id."""
-        return Experiment(self, self.get(f"/experiments/{experiment_id}"))
+        return Experiment(self, self.get(f"/experiments/{segment(experiment_id)}"))
 
     def trial(self, trial_id: int) -> Trial:
         """The trial with this id."""
-        return Trial(self, self.get(f"/trials/{trial_id}"))
+        return Trial(self, self.get(f"/trials/{segment(trial_id)}"))
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
         """The checkpoint whose UUID begins with `uuid_prefix`, which must fit one only."""
-        return Checkpoint(self, self.get(f"/checkpoints/{quote(uuid_prefix, safe='')}"))
+        return Checkpoint(self, self.get(f"/checkpoints/{segment(uuid_prefix)}"))
 
     def agents(self) -> list[Agent]:
         """The machines, lost ones included."""
@@ -283,7 +291,18 @@ def config_text(config: str | Path | Mapping[str, Any]) -> str:
         DetcloudError: the file cannot be read.
     """
     if isinstance(config, Mapping):
-        return json.dumps(config)
+        try:
+            return json.dumps(config, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DetcloudError(
+                f"the configuration cannot be sent: {error}; it takes numbers, texts, lists and "
+                "mappings of them"
+            ) from None
+    if "\n" in str(config):
+        raise DetcloudError(
+            "the configuration is a text of several lines; expected the path of its file, or a "
+            "mapping such as yaml.safe_load(text)"
+        )
     try:
         return Path(config).read_text(encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,22 +31,23 @@ def download_files(
 
     Raises:
         DetcloudError: a path that could leave the folder or clashes with another (nothing is
-            fetched then), a wrong size or digest, or an existing destination.
+            fetched then), a wrong size or digest, or a destination that exists or takes no files.
     """
     ledger = NameLedger()
     for file in files:
         ledger.add(file["path"], is_directory=False)
     if destination.exists():
         raise DetcloudError(f"{destination} exists; name another folder with -o")
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
-    try:
-        _fetch_all(transport, files, fresh, on_progress or (lambda done, total: None))
-        fresh.chmod(0o755)
-        fresh.rename(destination)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+    with _writing(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
+        try:
+            _fetch_all(transport, files, fresh, on_progress or (lambda done, total: None))
+            fresh.chmod(0o755)
+            fresh.rename(destination)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
 
 
 def download_model_code(
@@ -66,7 +68,20 @@ def download_model_code(
             client.http.download(f"/api/v1/model-code/{sha256}", writer)
         if sha256_of(path) != sha256:
             raise DetcloudError("the model code has another SHA-256 than recorded: it was changed")
-        extract(path, destination)
+        with _writing(destination):
+            extract(path, destination)
+
+
+@contextmanager
+def _writing(destination: Path) -> Iterator[None]:
+    """Names the folder where the disk is full or takes no folder there."""
+    try:
+        yield
+    except DetcloudError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DetcloudError(f"{destination} could not be written: {reason}") from None
 
 
 def _fetch_all(

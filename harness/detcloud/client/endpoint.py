@@ -34,10 +34,10 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
     Raises:
         DetcloudError: an address without a token, or an unreadable credentials file.
     """
-    asked = url or os.environ.get(URL_VARIABLE)
+    asked = _asked(url)
     home = Home.from_environment()
-    if asked:
-        return Endpoint(_checked(asked), _token_for(asked, home))
+    if asked is not None:
+        return Endpoint(asked, _token_for(asked, home))
     stored = None if os.environ.get(HOME_VARIABLE) else _stored()
     return stored or _embedded(home)
 
@@ -48,16 +48,16 @@ def known_url(url: str | None = None) -> str | None:
     Raises:
         DetcloudError: as `find_endpoint` does.
     """
-    asked = url or os.environ.get(URL_VARIABLE)
-    if asked:
-        return _checked(asked)
+    asked = _asked(url)
+    if asked is not None:
+        return asked
     endpoint = find_endpoint()
     return endpoint.url if endpoint else None
 
 
 def is_configured(url: str | None = None) -> bool:
     """Whether the user named a cluster, so that no embedded one may be started instead."""
-    if url or os.environ.get(URL_VARIABLE):
+    if _asked(url) is not None:
         return True
     return not os.environ.get(HOME_VARIABLE) and _stored() is not None
 
@@ -90,7 +90,14 @@ def forget() -> bool:
     return True
 
 
-def _checked(url: str) -> str:
+def _asked(url: str | None) -> str | None:
+    """The address that was named, if any.
+
+    An empty `url` is a mistake, such as a shell's variable without a value; the empty
+    DETCLOUD_URL is one that is not set.
+    """
+    if url is None and not (url := os.environ.get(URL_VARIABLE)):
+        return None
     if not url.startswith(("http://", "https://")):
         raise DetcloudError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
     return url
@@ -101,7 +108,7 @@ def _credentials() -> Path:
 
 
 def _token_for(url: str, home: Home) -> str:
-    if token := os.environ.get(TOKEN_VARIABLE):
+    if token := os.environ.get(TOKEN_VARIABLE, "").strip():
         return token
     for known in (_stored(), _embedded(home)):
         if known is not None and known.url.rstrip("/") == url.rstrip("/"):

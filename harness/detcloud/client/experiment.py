@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -230,11 +231,22 @@ class Experiment(Resource):
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
         on_look: Callable[[Experiment], None] = lambda experiment: None,
+        timeout_seconds: float = math.inf,
     ) -> str:
-        """Returns the state in which the experiment ended; `on_look` is told of every look."""
+        """Returns the state in which the experiment ended; `on_look` is told of every look.
+
+        Raises:
+            TimeoutError: it has not ended after `timeout_seconds`, and goes on.
+        """
+        slept_seconds = 0.0
         while not self.ended:
+            if slept_seconds >= timeout_seconds:
+                raise TimeoutError(
+                    f"experiment {self.id} is {self.state} after {timeout_seconds:g} s"
+                )
             on_look(self)
             sleep(polling_seconds)
+            slept_seconds += polling_seconds
             self.refresh()
         return self.state
 

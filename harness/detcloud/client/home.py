@@ -83,9 +83,11 @@ class Home:
         """
         path = self.folder / "token"
         try:
-            return path.read_text().strip()
+            return path.read_text(encoding="ascii").strip()
         except OSError as error:
             raise DetcloudError(f"{path} could not be read: {error.strerror}") from None
+        except ValueError:
+            raise DetcloudError(f"{path} holds no token: it is no text") from None
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
@@ -103,7 +105,7 @@ class Home:
                 started_ms=int(fields["started_ms"]),
                 version=str(fields["version"]),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _server_lock_is_held(self) -> bool:

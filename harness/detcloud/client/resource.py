@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from urllib.parse import quote
 
 from detcloud import DetcloudError
 
@@ -10,6 +11,18 @@ if TYPE_CHECKING:
     from detcloud.client.client import Client
 
 T = TypeVar("T")
+
+
+def segment(key: object) -> str:
+    """What names a resource as a part of its path.
+
+    Raises:
+        DetcloudError: no resource is called so.
+    """
+    text = "" if key is None else str(key)
+    if not text or "/" in text or text in (".", ".."):
+        raise DetcloudError(f"{key!r} names nothing on a cluster; expected an id, a UUID or a name")
+    return quote(text, safe="")
 
 
 class Field(Generic[T]):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
-from detcloud.client.resource import Field, Resource
+from detcloud.client.resource import Field, Resource, segment
 
 
 class Template(Resource):
@@ -27,4 +25,4 @@ class Template(Resource):
 
 def template_path(name: str) -> str:
     """The template's path below the API's base path."""
-    return f"/templates/{quote(name, safe='')}"
+    return f"/templates/{segment(name)}"

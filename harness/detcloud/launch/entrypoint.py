@@ -71,9 +71,10 @@ def _checked_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
     from detcloud.pytorch import PyTorchTrial
 
     if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
-        kind = "a class" if isinstance(found, type) else f"a {type(found).__name__}"
+        kind = "another class" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise DetcloudError(
-            f"entrypoint {entrypoint!r} is {kind} that is no detcloud.pytorch.PyTorchTrial"
+            f"entrypoint {entrypoint!r} is {kind}; expected a subclass of "
+            "detcloud.pytorch.PyTorchTrial"
         )
     if missing := ", ".join(sorted(getattr(found, "__abstractmethods__", ()))):
         raise DetcloudError(f"entrypoint {entrypoint!r} does not define: {missing}")

@@ -171,13 +171,30 @@ def test_what_is_so_already_is_told_to_nobody() -> None:
 
 
 def test_what_is_disabled_outlives_sessions_and_losses() -> None:
-    desk = agent(AgentDisableRequested(slot=0), AgentDeclaredLost(1))
-    desk.tell(AgentDisableRequested())
-    # The pool has no such agent now: it hears of it when the agent joins.
-    assert desk.sent == []
+    desk = agent(AgentDisableRequested(slot=0), AgentDisableRequested(), AgentDeclaredLost(1))
     desk.tell(ENROLLED)
     expected = Availability(enabled=False, disabled=(0,))
     assert desk.sent_to("pool#default") == [AgentJoined("a", 2, (0, 1), expected)]
+
+
+@pytest.mark.parametrize("slot", [None, 1])
+def test_an_agent_that_is_lost_cannot_be_disabled_until_it_has_come_back(slot: int | None) -> None:
+    desk = agent(AgentDeclaredLost(1))
+    with pytest.raises(Refused, match="agent a is lost: wait until it has come back") as refused:
+        desk.tell(AgentDisableRequested(slot=slot))
+    assert refused.value.code == "conflict"
+    desk.tell(ENROLLED)
+    desk.tell(AgentDisableRequested(slot=slot))
+    assert desk.state.availability != Availability()
+
+
+def test_a_lost_agent_may_be_enabled_for_when_it_comes_back() -> None:
+    desk = agent(AgentDisableRequested(), AgentDeclaredLost(1))
+    desk.tell(AgentEnableRequested())
+    # The pool has no such agent now: it hears of it when the agent joins.
+    assert desk.sent == []
+    desk.tell(ENROLLED)
+    assert desk.sent_to("pool#default") == [AgentJoined("a", 2, (0, 1), Availability())]
 
 
 def test_a_slot_that_the_agent_lacks_cannot_be_disabled() -> None:

@@ -210,6 +210,19 @@ def test_trials_stopped_by_their_code_count_as_failed_in_the_step_era_only(
     assert desk.state.status is final
 
 
+@pytest.mark.parametrize(
+    ("rules", "final"), [(STEP_ERA, Status.ERROR), (LENGTH_ERA, Status.CANCELED)]
+)
+def test_a_search_whose_trials_were_all_killed_by_people_did_not_complete(
+    rules: Rules, final: Status
+) -> None:
+    # In the step era every early exit counts as a failure.
+    desk = experiment(random_plan(2, rules=rules))
+    for number in (0, 1):
+        desk.tell(ended(number, Status.CANCELED, ExitReason.USER_CANCELED))
+    assert desk.state.status is final
+
+
 def test_the_only_trial_of_a_single_search_with_invalid_hyperparameters_ends_it() -> None:
     desk = experiment(single_plan())
     desk.tell(ended(0, COMPLETED, ExitReason.INVALID_HP))

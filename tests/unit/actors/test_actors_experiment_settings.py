@@ -120,6 +120,14 @@ def test_a_change_of_retention_collects_at_once_though_trials_run() -> None:
     assert collection(desk) == {"generation": 2, "retention": [0, 0, 1], "delete": False}
 
 
+def test_the_same_retention_once_more_collects_what_has_come_since() -> None:
+    # 0, 1 and 1 are the defaults: nothing was collected yet, and what is beyond them goes now.
+    desk = experiment()
+    desk.tell(SettingsChanged(retention=Retention(0, 1, 1)))
+    assert collection(desk) == {"generation": 1, "retention": [0, 1, 1], "delete": False}
+    assert desk.part("settings") is None
+
+
 def test_what_has_ended_can_be_changed_and_only_collects() -> None:
     desk = ended()
     desk.tell(SettingsChanged(max_slots=8, max_slots_given=True, retention=Retention(1, 1, 1)))

@@ -45,10 +45,10 @@ def sums(desk: Desk) -> tuple[int, int, int, int]:
     return desk.state.slots, desk.state.free, desk.state.queued, desk.state.running
 
 
-def test_what_runs_on_a_disabled_agent_is_asked_to_leave() -> None:
+def test_what_runs_on_a_disabled_agent_is_stopped_at_once() -> None:
     desk = pool(JOINED, requested(1), requested(2))
     desk.tell(changed(DISABLED))
-    asked = PreemptionRequested(1, "agent a was disabled")
+    asked = PreemptionRequested(1, "agent a was disabled", forced=True)
     assert desk.sent_to("trial#1") == [asked]
     assert desk.sent_to("trial#2") == [asked]
     # Two slots are still held, the third is of no use any more.
@@ -71,7 +71,7 @@ def test_draining_may_turn_into_disabling() -> None:
     desk = pool(JOINED, requested(1))
     desk.tell(changed(DRAINING))
     desk.tell(changed(DISABLED))
-    assert desk.sent_to("trial#1") == [PreemptionRequested(1, "agent a was disabled")]
+    assert desk.sent_to("trial#1") == [PreemptionRequested(1, "agent a was disabled", forced=True)]
 
 
 def test_an_agent_that_is_enabled_again_takes_work_at_once() -> None:
@@ -96,7 +96,7 @@ def test_a_disabled_slot_is_left_by_who_holds_it_and_given_to_nobody() -> None:
     desk = pool(JOINED, requested(1), requested(2, slots=2))
     desk.tell(changed(Availability(disabled=(2,))))
     assert desk.sent_to("trial#1") == []
-    asked = PreemptionRequested(1, "a slot of agent a was disabled")
+    asked = PreemptionRequested(1, "a slot of agent a was disabled", forced=True)
     assert desk.sent_to("trial#2") == [asked]
     desk.tell(released(2), requested(3), requested(4))
     assert desk.sent_to("trial#3") == [SlotsAssigned(1, "a", (1,))]
@@ -108,7 +108,7 @@ def test_zero_slot_work_stays_where_a_slot_is_disabled_and_leaves_a_disabled_age
     desk.tell(changed(Availability(disabled=(0, 1, 2))))
     assert desk.sent == []
     desk.tell(changed(DISABLED))
-    assert desk.sent_to("trial#1") == [PreemptionRequested(1, "agent a was disabled")]
+    assert desk.sent_to("trial#1") == [PreemptionRequested(1, "agent a was disabled", forced=True)]
 
 
 @pytest.mark.parametrize("availability", [DISABLED, DRAINING, Availability(disabled=(1,))])

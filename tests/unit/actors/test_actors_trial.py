@@ -83,10 +83,20 @@ def test_a_trial_created_with_nothing_to_do_at_all_is_completed() -> None:
     assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status.stopping])
-def test_a_trial_of_a_stopping_experiment_never_begins(status: Status) -> None:
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        (Status.STOPPING_COMPLETED, TrialEnded(3, Status.COMPLETED, "")),
+        (Status.STOPPING_CANCELED, TrialEnded(3, Status.CANCELED, ExitReason.USER_CANCELED)),
+        (Status.STOPPING_KILLED, TrialEnded(3, Status.CANCELED, ExitReason.USER_CANCELED)),
+        (Status.STOPPING_ERROR, TrialEnded(3, Status.ERROR, ExitReason.ERRORED)),
+    ],
+)
+def test_a_trial_of_a_stopping_experiment_never_begins_and_ends_like_it(
+    status: Status, ended: TrialEnded
+) -> None:
     desk = trial(status=status)
-    assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.CANCELED, ExitReason.USER_CANCELED)]
+    assert desk.sent_to(EXPERIMENT) == [ended]
     assert desk.sent_to(POOL) == []
 
 
@@ -145,12 +155,8 @@ def test_a_pause_withdraws_a_queued_trial_and_activation_queues_it_again() -> No
     assert desk.sent_to(POOL) == [SlotsRequested(4, 2, 2, ticket, group=1)]
 
 
-@pytest.mark.parametrize("container", ["", "PULLING", "STARTING", "RUNNING"])
-def test_a_pause_asks_a_placed_trial_to_checkpoint_and_keeps_its_slots_until_it_did(
-    container: str,
-) -> None:
-    desk = trial()
-    desk.tell(ASSIGNED, ContainerStateReported(1, container))
+def test_a_pause_asks_a_running_trial_to_checkpoint_and_keeps_its_slots_until_it_did() -> None:
+    desk = running()
     revision = desk.state.revision
     desk.tell(PAUSED)
     assert desk.state.allocation.wish is Wish.PREEMPT
@@ -194,14 +200,19 @@ def test_a_canceled_trial_checkpoints_before_it_ends() -> None:
     assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
 
 
-@pytest.mark.parametrize("status", [Status.STOPPING_KILLED, Status.STOPPING_ERROR])
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [(Status.STOPPING_KILLED, Status.CANCELED), (Status.STOPPING_ERROR, Status.ERROR)],
+)
 @pytest.mark.parametrize("reason", ["killed", "errored", "preempted", "lost", "start_failed"])
-def test_a_killed_trial_is_canceled_however_its_process_went(status: Status, reason: str) -> None:
+def test_a_killed_trial_ends_like_its_experiment_however_its_process_went(
+    status: Status, ended: Status, reason: str
+) -> None:
     desk = running()
     desk.tell(ExperimentStatusChanged(status))
     assert desk.state.allocation.wish is Wish.KILL
     desk.tell(AllocationExited(1, reason))
-    assert desk.state.status is Status.CANCELED
+    assert desk.state.status is ended
     assert desk.state.restarts == 0
     assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
 
@@ -217,10 +228,9 @@ def test_a_kill_upgrades_a_preemption_and_nothing_takes_it_back() -> None:
     assert desk.state.allocation.wish is Wish.KILL
 
 
-@pytest.mark.parametrize("after", [(), (ASSIGNED,), (ASSIGNED, ContainerStateReported(1, "R"))])
-def test_a_preemption_by_the_pool_is_passed_on_at_any_time(after: tuple[object, ...]) -> None:
-    desk = trial()
-    desk.tell(*after, PreemptionRequested(1, "slots are wanted"))
+def test_a_preemption_by_the_pool_is_passed_on() -> None:
+    desk = running()
+    desk.tell(PreemptionRequested(1, "slots are wanted"))
     assert desk.state.allocation.wish is Wish.PREEMPT
     assert desk.state.allocation.wish_reason == "slots are wanted"
 

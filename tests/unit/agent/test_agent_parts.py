@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -51,6 +52,15 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == str(directory.home)
     assert environment["DETCLOUD_TRIAL_DIR"] == str(directory.path)
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
+    # What is appended to the root: "/4.1/home/tmp", 13 bytes.
+    for length, is_own in ((57, True), (58, False)):
+        root = Path("/" + "d" * (length - 1))
+        environment = trial_environment({}, {}, AllocationDirectory(root, "4.1"), [], threads=1)
+        own = f"{root}/4.1/home/tmp"
+        assert environment["TMPDIR"] == (own if is_own else tempfile.gettempdir())
 
 
 @pytest.mark.parametrize(
@@ -133,6 +143,22 @@ def test_a_command_that_fails_without_a_word_is_known_by_the_end_of_its_log() ->
     assert (
         said == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
     )
+
+
+def test_how_a_run_began_is_no_word_of_its_end() -> None:
+    began = "[detcloud] run 2 of trial 4, from the beginning\n"
+    status = Status(Phase.ENDED, "trial", code=3)
+    message = exited_record(status, [], began, revision=3)["message"]
+    assert message == "the trial's process ended with exit code 3; its log is empty"
+    message = exited_record(status, [], f"{began}no data\n", revision=3)["message"]
+    assert message == "the trial's process ended with exit code 3; the end of its log:\nno data\n"
+
+
+def test_a_signal_is_named_that_a_shell_tells_as_a_code() -> None:
+    # 137 = 128 + 9, of which a shell makes an exit code.
+    message = exited_record(Status(Phase.ENDED, "trial", code=137), [], "", revision=3)["message"]
+    said = "ended with exit code 137, that is SIGKILL (out of memory?); its log is empty"
+    assert message == f"the trial's process {said}"
 
 
 def test_a_failure_without_words_quotes_signal_and_log() -> None:

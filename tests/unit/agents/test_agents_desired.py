@@ -9,6 +9,7 @@ from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.experiment import Definition, ExperimentState
 from control_plane.actors.messages import (
     AllocationExited,
+    ContainerStateReported,
     ExperimentStatusChanged,
     LengthReported,
     PreemptionRequested,
@@ -103,7 +104,8 @@ def test_directives_say_what_to_train_and_what_was_decided() -> None:
 
 
 def test_a_preemption_is_a_directive() -> None:
-    state = trial(PreemptionRequested(1, "slots are wanted"))
+    running = ContainerStateReported(1, "RUNNING")
+    state = trial(running, PreemptionRequested(1, "slots are wanted"))
     (entry,) = desired(state, known=("4.1",))
     assert entry["state"] == "run"
     assert entry["directives"]["preempt"] == {"deadline_ms": None, "reason": "slots are wanted"}
@@ -115,6 +117,17 @@ def test_a_kill_is_an_entry_of_its_own() -> None:
     (entry,) = desired(state, known=("4.1",))
     assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
     assert entry["directives"]["preempt"] is None
+
+
+def test_what_is_stopped_for_now_is_told_so_beside_a_kill() -> None:
+    # It does not run yet, or its agent was disabled: it is killed, and may save its work.
+    state = trial(PreemptionRequested(1, "agent a was disabled", forced=True))
+    (entry,) = desired(state, known=("4.1",))
+    assert entry["state"] == "kill"
+    assert entry["directives"]["preempt"] == {
+        "deadline_ms": None,
+        "reason": "agent a was disabled",
+    }
 
 
 MOVED_ON = [

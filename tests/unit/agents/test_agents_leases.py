@@ -11,7 +11,7 @@ from control_plane.actors.step import Refused
 from control_plane.agents.leases import (
     BRAKE,
     LEASE_MS,
-    PASS_GAP_MS_MAX,
+    PASS_MS,
     RENEW_AFTER_MS,
     Brake,
     Lease,
@@ -27,6 +27,8 @@ from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Page, Put, StateTable
 
 NOW_MS = 1_000_000
+# Two passes and a half.
+PASS_GAP_MS_MAX = PASS_MS * 5 // 2
 STEADY = Brake(passed_ms=NOW_MS - 1_000)
 LAPSED = Lease(1, NOW_MS - LEASE_MS - 1)
 FRESH = Lease(1, NOW_MS - LEASE_MS)
@@ -83,6 +85,28 @@ def test_a_gap_in_our_own_passes_pauses_the_marking(gap_ms: int, away: bool) -> 
 def test_a_gap_pauses_even_if_nobody_has_lapsed() -> None:
     # Those who could not reach us meanwhile get a lease's length to do so.
     assert mark(pool(0, 3), Brake(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS) == paused()
+
+
+def test_where_passes_come_more_often_a_shorter_gap_counts() -> None:
+    # 2.5 x 5 s
+    assert mark(pool(1, 9), Brake(NOW_MS - 12_500), NOW_MS, 5_000).lost == ("lapsed-0",)
+    assert mark(pool(1, 9), Brake(NOW_MS - 12_501), NOW_MS, 5_000) == paused()
+
+
+def test_a_clock_that_went_back_pauses_the_marking_even_in_a_pause() -> None:
+    ahead = NOW_MS + PASS_GAP_MS_MAX + 1
+    assert mark(pool(0, 3), Brake(ahead), NOW_MS) == paused()
+    assert mark(pool(0, 3), Brake(ahead, ahead + LEASE_MS), NOW_MS) == paused()
+    # A little is only another machine's clock.
+    assert mark(pool(1, 9), Brake(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
+
+
+def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
+    leases = pool(0, 3) | {
+        "soon": Lease(1, NOW_MS + LEASE_MS),
+        "far": Lease(1, NOW_MS + LEASE_MS + 1),
+    }
+    assert mark(leases, STEADY, NOW_MS).lost == ("far",)
 
 
 def test_the_first_pass_of_all_is_no_gap() -> None:

@@ -163,15 +163,13 @@ def test_a_link_planted_in_a_checkpoint_leads_nowhere(
     assert call(served.app, "GET", file["url"]).status == 404
 
 
-def test_a_checkpoint_recorded_in_another_place_is_not_served(
-    served: Cluster, agent: Agent
-) -> None:
+def test_a_checkpoint_reported_in_another_place_is_none(served: Cluster, agent: Agent) -> None:
     path = f"9/1/1/{UUIDS[0]}"
     line = {"kind": "checkpoint", "uuid": UUIDS[0], "steps_completed": 1, "path": path}
     more = {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1, "metadata": {}}
     agent.report("1.1", line | more)
-    assert served.get(f"/checkpoints/{UUIDS[0]}").status == 200
-    assert served.get(f"/checkpoints/{UUIDS[0]}/files").status == 409
+    assert served.get(f"/checkpoints/{UUIDS[0]}").status == 404
+    assert served.get(f"/checkpoints/{UUIDS[0]}/files").status == 404
 
 
 def test_steps_that_a_restarted_trial_repeats_are_shown_once(served: Cluster, agent: Agent) -> None:

@@ -42,7 +42,6 @@ def test_create_finds_mistakes_before_it_starts_anything(
         (["nothing.yaml", str(model_dir)], "nothing.yaml is no file"),
         ([str(config), "nothing"], "nothing is no folder"),
         ([str(config), str(model_dir), "--local"], "--local needs --test-mode"),
-        ([str(config), str(model_dir), "--config", "x"], "--config x is no KEY=VALUE"),
     ]:
         code, _, err = detcloud("create", *words)
         assert code == 1

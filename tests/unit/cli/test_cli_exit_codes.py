@@ -79,6 +79,29 @@ def test_commands_of_the_original_say_what_to_use(
     assert instead in second
 
 
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["-m", "http://x", "e", "list"], "-m is no option here", "`--url URL` or DETCLOUD_URL"),
+        (["--master=http://x", "list"], "--master is no option here", "`--url URL`"),
+        (["-u", "ada", "list"], "-u is no option here", "DETCLOUD_TOKEN says who you are"),
+        (["list-trials", "1"], "is no command", "did you mean `detcloud experiment list-trials`?"),
+        (["lc", "1"], "is no command", "did you mean `detcloud experiment lc`?"),
+        (["create", "a", "b", "--test"], "arguments: --test", "did you mean --test-mode?"),
+        (["create", "a", "b", "--config", "x"], "'x' is no KEY=VALUE", "`detcloud create --help`"),
+        (["config", "check", "a", "--config", "=1"], "'=1' is no KEY", "`detcloud config check"),
+    ],
+)
+def test_words_of_the_original_lead_to_ours(
+    words: list[str], error: str, hint: str, detcloud: Detcloud
+) -> None:
+    code, out, err = detcloud(*words)
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert error in first
+    assert hint in second
+
+
 def test_half_a_command_says_what_is_missing(detcloud: Detcloud) -> None:
     assert detcloud("e", "label").err.splitlines() == [
         "error: `detcloud experiment label` needs one more word",

@@ -99,6 +99,17 @@ def test_the_summary_names_the_best_and_the_reason() -> None:
     ]
 
 
+def test_of_a_quoted_log_the_end_counts_its_last_line() -> None:
+    message = "exit code 1; the end of its log:\nTraceback\n  line 3\nValueError: no\n"
+    ended = {**EXPERIMENT, "state": "ERROR", "message": message}
+    assert summary(Snapshot(ended, [])) == [
+        "experiment 3 ended: ERROR: exit code 1; the end of its log: ValueError: no"
+    ]
+    long = summary(Snapshot({**ended, "message": "x" * 5000}, []))[0]
+    # 400 characters of the message and what stands before it.
+    assert len(long) == len("experiment 3 ended: ERROR: ") + 400
+
+
 def on_a_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}

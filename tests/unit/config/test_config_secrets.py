@@ -108,6 +108,11 @@ def test_variables_that_sound_like_secrets_are_shown_masked(name: str, shape: st
         ("environment.registry_auth", CANARY),
         ("environment.registry_auth.password", {"x": CANARY}),
         ("environment.environment_variables", [CANARY]),
+        ("environment.environment_variables", CANARY),
+        ("environment.environment_variables", {"cpu": CANARY}),
+        ("environment.environment_variables", {"HF_TOKEN": CANARY}),
+        ("environment.environment_variables", [["TOKEN", CANARY]]),
+        ("environment.environment_variables", [{"TOKEN": CANARY}]),
         ("checkpoint_storage.type", None),
     ],
 )

@@ -74,8 +74,8 @@ def test_a_class_within_a_class_is_found(module: str) -> None:
     [
         ("Missing", "has no 'Missing'; its trial classes: Half"),
         ("Outer.Missing", "Outer has no 'Missing'"),
-        ("Other", "is a class that is no detcloud.pytorch.PyTorchTrial"),
-        ("number", "is a int that is no detcloud.pytorch.PyTorchTrial"),
+        ("Other", "is another class; expected a subclass of detcloud.pytorch.PyTorchTrial"),
+        ("number", "is of type int; expected a subclass of"),
         ("Half", "does not define: build_training_data_loader, build_validation_data_loader"),
         ("Outer.", "has no ''"),
     ],

@@ -182,22 +182,30 @@ def test_the_search_shuts_down_with_its_last_trial() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "reason", "failure"),
+    ("rules", "reason", "shutdown"),
     [
-        (LENGTH_ERA, ExitReason.ERRORED, True),
-        (LENGTH_ERA, ExitReason.USER_CANCELED, False),
-        (LENGTH_ERA, ExitReason.USER_REQUESTED_STOP, False),
-        (LENGTH_ERA, ExitReason.INVALID_HP, False),
-        (STEP_ERA, ExitReason.ERRORED, True),
-        (STEP_ERA, ExitReason.USER_CANCELED, True),
-        (STEP_ERA, ExitReason.INVALID_HP, True),
+        (LENGTH_ERA, ExitReason.ERRORED, Shutdown(failure=True)),
+        (LENGTH_ERA, ExitReason.USER_CANCELED, Shutdown(failure=False, cancel=True)),
+        (LENGTH_ERA, ExitReason.USER_REQUESTED_STOP, Shutdown(failure=False)),
+        (LENGTH_ERA, ExitReason.INVALID_HP, Shutdown(failure=False)),
+        (STEP_ERA, ExitReason.ERRORED, Shutdown(failure=True)),
+        (STEP_ERA, ExitReason.USER_CANCELED, Shutdown(failure=True)),
+        (STEP_ERA, ExitReason.INVALID_HP, Shutdown(failure=True)),
     ],
 )
-def test_a_search_fails_when_all_its_trials_did(
-    rules: Rules, reason: ExitReason, failure: bool
+def test_a_search_ends_as_all_its_trials_did(
+    rules: Rules, reason: ExitReason, shutdown: Shutdown
 ) -> None:
     running = Running(plan_of(SinglePlan(9, rules)))
-    assert running.send(TrialExited(0, reason, 3.0)) == (Shutdown(failure),)
+    assert running.send(TrialExited(0, reason, 3.0)) == (shutdown,)
+
+
+@pytest.mark.parametrize("other", [ExitReason.USER_REQUESTED_STOP, ExitReason.ERRORED])
+def test_a_search_is_canceled_only_if_people_stopped_all_of_it(other: ExitReason) -> None:
+    # 2 requested: 1 canceled < 2, 1 errored < 2.
+    running = Running(plan_of(RandomPlan(9, 2, 0, LENGTH_ERA)))
+    running.send(TrialExited(0, ExitReason.USER_CANCELED, 3.0))
+    assert running.send(TrialExited(1, other, 3.0)) == (Shutdown(failure=False),)
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])

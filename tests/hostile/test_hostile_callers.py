@@ -1,0 +1,241 @@
+"""Every route of the API's own description, asked by those who may not: the answer says who they
+are not, before it says anything of parameters, bodies or what exists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.api.auth import Principal, Role, digest_of, mint_token
+from control_plane.api.token_table import issue_agent_token, put_token
+from tests.unit.api.agent_side import CONFIG, Agent, enrol
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+OPEN = {("get", f"{V1}/health")}
+SIGNED = re.compile(rf"{V1}/objects/")
+JOINS = {("post", f"{V1}/agents")}
+AGENTS = {("post", f"{V1}/agents/{{agent_id}}/sync")}
+BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
+ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$")
+MISSING = {"uuid": "0" * 8, "sha256": "0" * 64, "agent_id": "nobody", "name": "nothing"}
+
+Route = tuple[str, str]
+
+
+def routes(served: Cluster) -> Iterator[Route]:
+    """Method and path of each route that is not open and needs no signature."""
+    paths = served.get("/openapi.json").json["paths"]
+    for path, methods in paths.items():
+        for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
+            if (method, path) not in OPEN and not SIGNED.match(path):
+                yield method, path
+
+
+def is_for(route: Route, role: Role) -> bool:
+    """Whether the role may reach the route, as docs/api.md has it."""
+    if route in JOINS:
+        return role is Role.JOIN
+    if route in AGENTS:
+        return role is Role.AGENT
+    if ADMINS.search(route[1]):
+        return role is Role.ADMIN
+    return role in (Role.USER, Role.ADMIN) or (route in BOTH and role is Role.AGENT)
+
+
+def filled(path: str, **values: object) -> str:
+    return re.sub(
+        r"\{(\w+)\}", lambda name: str(values.get(name[1], MISSING.get(name[1], 7))), path
+    )
+
+
+def asked(served: Cluster, route: Route, token: str | None, **options: Any) -> Answer:
+    return call(served.app, route[0].upper(), filled(route[1]), token=token, **options)
+
+
+@pytest.fixture
+def full(served: Cluster) -> Cluster:
+    """A cluster with something to lose behind most routes."""
+    assert served.create(CONFIG).status == 201
+    agent = Agent(served)
+    agent.take_work()
+    served.post("/tokens", {"description": "mine"})
+    path = f"{V1}/templates/nothing"
+    content = {"config": "max_restarts: 1"}
+    assert call(served.app, "PUT", path, token=TOKENS[Role.USER], content=content).status == 200
+    return served
+
+
+def token_with(served: Cluster, **fields: Any) -> str:
+    token = mint_token()
+    holds = replace(Principal("ann", Role.ADMIN), **fields)
+    served.services.table.commit((put_token(digest_of(token), holds),))
+    return token
+
+
+def revoked(served: Cluster) -> str:
+    made = served.post("/tokens", {}).json
+    path = f"{V1}/tokens/{made['id']}"
+    assert call(served.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
+    return str(made["token"])
+
+
+def replaced(served: Cluster) -> str:
+    """The token of an agent that has enrolled again."""
+    before = str(enrol(served, "twice").json["token"])
+    assert enrol(served, "twice").status == 200
+    return before
+
+
+STRANGERS = {
+    "nothing": lambda served: None,
+    "rubbish": lambda served: "dct_" + "x" * 43,
+    "a digest": lambda served: digest_of(TOKENS[Role.ADMIN]),
+    "a token and more": lambda served: TOKENS[Role.ADMIN] + "x",
+    "a token in capitals": lambda served: TOKENS[Role.ADMIN].upper(),
+    "two tokens": lambda served: f"{TOKENS[Role.ADMIN]},{TOKENS[Role.ADMIN]}",
+    "control characters": lambda served: "\x01\x7f",
+    "latin letters": lambda served: "dct_\xff\xfe",
+    "a star": lambda served: "*",
+    "an expired one": lambda served: token_with(served, expires_ms=NOW_MS),
+    "a revoked one": revoked,
+    "an agent's former one": replaced,
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_strangers_are_told_nothing_but_that(full: Cluster, stranger: str) -> None:
+    token = STRANGERS[stranger](full)
+    answers = set()
+    for route in routes(full):
+        # Neither a broken body, a wrong type of it, nor a parameter that is none comes first.
+        for options in (
+            {},
+            {"body": b"{", "headers": [("content-type", "application/json")]},
+            {"body": b"x" * 100, "headers": [("content-length", "99999999999")]},
+            {"headers": [("idempotency-key", "\x00")]},
+        ):
+            answer = asked(full, route, token, **options)
+            assert (answer.status, answer.code) == (401, "unauthenticated"), (route, options)
+            assert answer.bytes_taken == 0
+            answers.add(answer.body)
+        for value in ("..", "-1", "x" * 5000, "%00"):
+            target = re.sub(r"\{\w+\}", value, route[1])
+            assert call(full.app, route[0].upper(), target, token=token).status in (401, 404)
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_role_reaches_its_own_routes_and_no_others(full: Cluster, role: Role) -> None:
+    reached = {}
+    for route in routes(full):
+        answer = asked(full, route, TOKENS[role], body=b"{")
+        reached[route] = answer.status != 403
+        if not reached[route]:
+            assert answer.code == "forbidden"
+            assert answer.bytes_taken == 0
+        assert answer.status != 401
+    assert reached == {route: is_for(route, role) for route in reached}
+
+
+def test_an_agent_is_heard_on_its_own_route_only(full: Cluster) -> None:
+    mine, theirs = Agent(full, "mine"), Agent(full, "theirs")
+    body = {"epoch": 1, "known": [], "wait_ms": 0}
+    for name, status in [("mine", 200), ("theirs", 403), ("nobody", 403), ("MINE", 403)]:
+        path = f"{V1}/agents/{name}/sync"
+        answer = call(full.app, "POST", path, token=mine.token, content=body)
+        assert answer.status == status, name
+    for tricky in ("mine%2F..%2Ftheirs", "theirs%00", "..%2Ftheirs", "mine;theirs", "theirs%0a"):
+        path = f"{V1}/agents/{tricky}/sync"
+        answer = call(full.app, "POST", path, token=mine.token, content=body)
+        assert answer.status in (403, 404, 422), tricky
+    assert theirs.sync().status == 200
+
+
+def test_a_token_of_an_epoch_that_is_over_is_none(full: Cluster) -> None:
+    agent = Agent(full, "again")
+    newer = Agent(full, "again")
+    assert agent.sync().status == 401
+    # Nor does the newer token speak for the older epoch.
+    assert newer.sync(epoch=agent.epoch).status == 409
+    assert newer.sync().status == 200
+    other = issue_agent_token(full.services.table, "someone", 1)
+    assert call(full.app, "GET", f"{V1}/experiments", token=other).status == 403
+
+
+def test_a_user_reaches_no_token_and_no_template_of_another(full: Cluster) -> None:
+    other = token_with(full, user="eve", role=Role.USER)
+    assert call(full.app, "GET", f"{V1}/tokens", token=other).json["items"] == []
+    assert call(full.app, "DELETE", f"{V1}/tokens/1", token=other).status == 403
+    path = f"{V1}/templates/nothing"
+    assert call(full.app, "DELETE", path, token=other).status == 403
+    content = {"config": "max_restarts: 5"}
+    assert call(full.app, "PUT", path, token=other, content=content).status == 403
+    made = {"role": "admin"}
+    assert call(full.app, "POST", f"{V1}/tokens", token=other, content=made).status == 403
+
+
+def test_one_users_key_is_not_anothers(full: Cluster) -> None:
+    other = token_with(full, user="eve", role=Role.USER)
+    headers = [("idempotency-key", "shared")]
+    content = {"description": "d"}
+    answers = [
+        call(full.app, "POST", f"{V1}/tokens", token=token, headers=headers, content=content)
+        for token in (TOKENS[Role.USER], other)
+    ]
+    assert [answer.status for answer in answers] == [201, 201]
+    assert answers[0].json["user"] == "user-1"
+    assert answers[1].json["user"] == "eve"
+    # A name with the separator of a key's row in it leads to no other one.
+    sly = token_with(full, user="user-1#I", role=Role.USER)
+    again = call(full.app, "POST", f"{V1}/tokens", token=sly, headers=headers, content=content)
+    assert again.json["id"] not in {answer.json["id"] for answer in answers}
+
+
+def test_a_page_of_another_site_changes_nothing_and_reads_nothing(full: Cluster) -> None:
+    # What a browser sends of itself: no token, whatever cookies it has.
+    site = [("origin", "https://evil.test"), ("referer", "https://evil.test/"), ("cookie", "t=1")]
+    token = TOKENS[Role.ADMIN]
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; b=b"):
+        headers = [*site, ("content-type", kind), ("sec-fetch-site", "cross-site")]
+        for route in routes(full):
+            body = f"token={token}&access_token={token}".encode()
+            assert asked(full, route, None, headers=headers, body=body).status == 401
+    for query in ("token", "access_token", "authorization", "bearer"):
+        target = f"{V1}/experiments?{query}={token}"
+        assert call(full.app, "GET", target, headers=site).status == 401
+    cookie = [("cookie", f"token={token}; authorization=Bearer {token}; session={token}")]
+    assert call(full.app, "GET", f"{V1}/experiments", headers=cookie).status == 401
+
+
+def test_a_browser_is_never_told_that_another_site_may_ask(full: Cluster) -> None:
+    preflight = [
+        ("origin", "https://evil.test"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization"),
+        ("access-control-request-private-network", "true"),
+    ]
+    for route in routes(full):
+        for method, token in (("OPTIONS", None), (route[0].upper(), TOKENS[Role.ADMIN])):
+            answer = call(full.app, method, filled(route[1]), token=token, headers=preflight)
+            names = {name.lower() for name in answer.headers}
+            assert not {name for name in names if name.startswith("access-control")}, route
+            assert "set-cookie" not in names
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/html"]
+)
+def test_a_body_of_another_type_is_no_json(full: Cluster, kind: str) -> None:
+    headers = [("content-type", kind)]
+    body = b'{"sha256": "' + b"0" * 64 + b'", "size": 10}'
+    path = f"{V1}/model-code"
+    answer = call(full.app, "POST", path, token=TOKENS[Role.USER], headers=headers, body=body)
+    assert (answer.status, answer.code) == (422, "invalid")

@@ -1,0 +1,176 @@
+"""A server whose clock jumps while agents work: nobody healthy is taken for lost, who is gone is
+still found, and what was sent later is still ordered later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from control_plane.agents.leases import LEASE_MS, leases_in, mark_lost
+from control_plane.dispatch import due
+from control_plane.dispatch.mailbox import MAIL, read_mail
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import Put, Row, StateTable, Write
+from tests.simulation.cluster import POOL, Cluster
+from tests.simulation.scripted_agent import Line, Run, ScriptedAgent, train_at_once
+
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+# An embedded server looks at the leases each 5 s.
+ROUND_MS = 5_000
+TURNS = 12
+
+JUMPS = {
+    "a day ahead": (DAY_MS,),
+    "a day back": (-DAY_MS,),
+    "two minutes ahead": (2 * MINUTE_MS,),
+    "two minutes back": (-2 * MINUTE_MS,),
+    "a lease ahead": (LEASE_MS + 1,),
+    "a lease back": (-LEASE_MS - 1,),
+    "a second back": (-1_000,),
+    "there and back": (DAY_MS, -DAY_MS),
+    "back and forth": (-DAY_MS, DAY_MS),
+    "ahead twice": (MINUTE_MS, MINUTE_MS),
+    "the year 2106": (80 * 365 * DAY_MS,),
+}
+each_jump = pytest.mark.parametrize("jumps", JUMPS.values(), ids=JUMPS)
+
+
+class Sent(TableDecorator):
+    """Notes the clock of each row of mail, by its sender."""
+
+    def __init__(self, table: StateTable) -> None:
+        super().__init__(table)
+        self.clocks: dict[tuple[str, str], list[int]] = {}
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        self.table.commit(writes)
+        for write in writes:
+            if isinstance(write, Put) and write.key.sort.startswith(MAIL):
+                mail = read_mail(Row(write.key, write.revision, write.body))
+                self.clocks.setdefault((mail.sender, write.key.partition), []).append(mail.clock)
+
+
+class Embedded(Cluster):
+    """A cluster whose tick is that of an embedded server."""
+
+    def tick(self) -> None:
+        pass_ms = self.round_ms
+        mark_lost(self.engine.table, POOL, self.now_ms, self.engine.follow, pass_ms)
+        due.drive(self.engine)
+
+
+def slowly(run: Run) -> list[Line]:
+    """Trains for some rounds, and tells each time."""
+    if run.turns < TURNS and not run.killed and not run.directives["preempt"]:
+        return [{"kind": "progress", "value": run.turns / TURNS}]
+    return train_at_once(run)
+
+
+@pytest.fixture
+def sent() -> list[Sent]:
+    return []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, sent: list[Sent]) -> Iterator[Cluster]:
+    def noted(table: StateTable, process: int) -> StateTable:
+        sent.append(Sent(table))
+        return sent[-1]
+
+    made = Embedded(tmp_path / "table.db", faults=noted, round_ms=ROUND_MS)
+    made.add_pool()
+    yield made
+    made.close()
+
+
+def started(cluster: Cluster, agents: int) -> None:
+    """Each agent runs trials, and the passes over the leases are in their rhythm."""
+    for n in range(agents):
+        cluster.add_agent(f"node-{n}", 1, slowly)
+    cluster.submit(2 * agents)
+    cluster.until(lambda: all(agent.runs for agent in cluster.agents), "all at work")
+    for _ in range(3):
+        cluster.round()
+
+
+def jump(cluster: Cluster, by_ms: int, agent: ScriptedAgent | None = None) -> None:
+    """The clock jumps, an agent may come first, and then passes, while the calls of the others are
+    held for 20 s.
+    """
+    cluster.now_ms += by_ms
+    if agent is not None:
+        agent.sync()
+    for _ in range(4):
+        cluster.tick()
+        cluster.now_ms += ROUND_MS
+    for _ in range(3):
+        cluster.round()
+
+
+def lost(cluster: Cluster) -> list[str]:
+    leases = leases_in(cluster.engine.table, POOL)
+    return [agent for agent, lease in leases.items() if lease.lost or lease.epoch > 1]
+
+
+@each_jump
+@pytest.mark.parametrize("agents", [1, 2, 5])
+@pytest.mark.parametrize("one_is_first", [False, True])
+def test_a_jump_kills_no_healthy_work(
+    cluster: Cluster, jumps: tuple[int, ...], agents: int, one_is_first: bool
+) -> None:
+    started(cluster, agents)
+    for by_ms in jumps:
+        jump(cluster, by_ms, cluster.agents[0] if one_is_first else None)
+    cluster.settle()
+    assert lost(cluster) == []
+    assert [state.restarts for state in cluster.shadow.states("trial")] == [0] * (2 * agents)
+    assert all(state.epoch == 1 for state in cluster.shadow.states("trial"))
+
+
+@each_jump
+def test_an_agent_that_dies_at_a_jump_is_found_all_the_same(
+    cluster: Cluster, jumps: tuple[int, ...]
+) -> None:
+    started(cluster, 3)
+    cluster.silent.add("node-1")
+    for by_ms in jumps:
+        jump(cluster, by_ms)
+    # Its lease, and a pause of one lease's length for each jump.
+    rounds = (1 + len(jumps)) * LEASE_MS // ROUND_MS + 2
+    for _ in range(rounds):
+        cluster.round()
+    assert lost(cluster) == ["node-1"]
+    cluster.until(
+        lambda: all(state.status.final for state in cluster.shadow.states("experiment")), "ended"
+    )
+
+
+@each_jump
+def test_what_is_sent_later_is_ordered_later(
+    cluster: Cluster, sent: list[Sent], jumps: tuple[int, ...]
+) -> None:
+    started(cluster, 2)
+    for by_ms in jumps:
+        jump(cluster, by_ms)
+    cluster.settle()
+    found = [clocks for noted in sent for clocks in noted.clocks.values() if len(clocks) > 1]
+    assert len(found) > 5
+    for clocks in found:
+        assert all(one < other for one, other in pairwise(clocks))
+
+
+def test_an_agent_that_is_silent_in_a_steady_time_is_lost_after_its_lease(
+    cluster: Cluster,
+) -> None:
+    started(cluster, 4)
+    cluster.silent.add("node-3")
+    # 30 s of lease and a pass.
+    for _ in range(LEASE_MS // ROUND_MS + 2):
+        cluster.round()
+    assert lost(cluster) == ["node-3"]

@@ -1,0 +1,301 @@
+"""A disk without room, or broken, under a cluster: commands are answered `unavailable` with the
+reason, nothing of them is half done, and all goes on when there is room.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.api.auth import Role
+from control_plane.dispatch import due
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import TOKENS, V1, Cluster, archive
+from tests.unit.api.exchange import Answer, call
+
+Room = Callable[[bool], None]
+
+
+@pytest.fixture
+def room(served: Cluster) -> Iterator[Room]:
+    """Takes the room for the state table away, or gives it back."""
+    table = served.services.table
+    assert isinstance(table, SqliteTable)
+    pages = table._db.execute("pragma page_count").fetchone()[0]
+
+    def there_is(room: bool) -> None:
+        table._db.execute(f"pragma max_page_count={pages * 1000 if room else 1}")
+
+    yield there_is
+    there_is(True)
+
+
+def rows_of(served: Cluster) -> list[Any]:
+    table = served.services.table
+    assert isinstance(table, SqliteTable)
+    return table._db.execute("select * from rows order by partition, sort").fetchall()
+
+
+def full(answer: Answer) -> bool:
+    told = answer.json["error"]["message"]
+    return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in told
+
+
+def grown(served: Cluster) -> None:
+    """Uses up what is free within the file's pages, so that the next commit needs more."""
+    table = served.services.table
+    n = 0
+    for size in (3000, 300, 30, 3):
+        with suppress(Unavailable):
+            while True:
+                table.commit((Put(Key("filler", str(n)), 1, b"x" * size, Expect.ABSENT),))
+                n += 1
+
+
+def test_a_command_without_room_is_unavailable_and_leaves_nothing(
+    served: Cluster, room: Room
+) -> None:
+    code = served.store_code()
+    body = {"config": CONFIG, "model_code": code}
+    room(False)
+    grown(served)
+    before = rows_of(served)
+    assert full(served.post("/experiments", body, "key-1"))
+    assert rows_of(served) == before
+    assert served.get("/experiments").json["items"] == []
+    room(True)
+    made = served.post("/experiments", body, "key-1")
+    assert (made.status, made.json["id"]) == (201, 1)
+    assert served.post("/experiments", body, "key-1").json["id"] == 1
+    assert len(served.get("/experiments").json["items"]) == 1
+
+
+def test_every_command_without_room_changes_nothing(served: Cluster, room: Room) -> None:
+    assert served.create(CONFIG).status == 201
+    Agent(served).take_work()
+    room(False)
+    grown(served)
+    before = rows_of(served)
+    token = TOKENS[Role.ADMIN]
+    for method, path, content in [
+        ("POST", "/experiments/1/pause", None),
+        ("POST", "/experiments/1/kill", None),
+        ("PATCH", "/experiments/1", {"name": "x" * 900, "description": "y" * 9000}),
+        ("POST", "/trials/1/kill", None),
+        ("POST", "/agents/node/disable", None),
+        ("POST", "/tokens", {"description": "z" * 200}),
+        ("PUT", "/templates/t", {"config": "description: " + "x" * 9000}),
+    ]:
+        headers = [("idempotency-key", f"{method}{path}")]
+        for _ in range(2):
+            answer = call(
+                served.app, method, V1 + path, content=content, headers=headers, token=token
+            )
+            assert answer.status in (200, 201, 503), (path, answer.body)
+            if answer.status == 503:
+                assert full(answer), path
+                assert rows_of(served) == before, path
+            before = rows_of(served)
+    assert served.get("/experiments/1").status == 200
+
+
+def test_what_trials_report_without_room_is_taken_when_there_is_some(
+    served: Cluster, room: Room
+) -> None:
+    assert served.create(CONFIG).status == 201
+    agent = Agent(served)
+    first, second = agent.take_work()
+    room(False)
+    grown(served)
+    reports = [
+        {"allocation": first, "writer": "0", "offset": 10, "line": metrics(1, loss=0.5)},
+        {"allocation": second, "writer": "0", "offset": 10, "line": metrics(1, x="y" * 5000)},
+    ]
+    logs = [{"allocation": first, "offset": 0, "text": "a line\n" * 50}]
+    assert full(agent.sync(reports=reports, logs=logs))
+    assert full(agent.sync(reports=reports, logs=logs))
+    room(True)
+    answer = agent.sync(reports=reports, logs=logs)
+    assert answer.json["acked"] == {first: {"0": 10}, second: {"0": 10}}
+    for allocation in (first, second):
+        agent.finish(allocation)
+    assert served.get("/experiments/1").json["state"] == "COMPLETED"
+    assert served.get("/trials/1/logs").json["text"] == "a line\n" * 50
+    assert len(served.get("/trials/1/metrics").json["items"]) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("where", ["fsync", "link", "replace", "mkdir"])
+def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+) -> None:
+    content = archive()
+    digest = hashlib.sha256(content).hexdigest()
+    offer = served.post("/model-code", {"sha256": digest, "size": len(content)}).json["upload"]
+
+    def broken(*arguments: object, **named: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, where, broken)
+        answer = call(served.app, "PUT", offer["path"], body=content)
+        if answer.status != 204:
+            assert (answer.status, answer.code) == (503, "unavailable")
+            assert os.strerror(number) in answer.json["error"]["message"]
+            assert served.get(f"/model-code/{digest}").status == 404
+    assert call(served.app, "PUT", offer["path"], body=content).status == 204
+    assert served.get(f"/model-code/{digest}").body == content
+    root = served.objects._root
+    assert list((root / ".partial").iterdir()) == []
+
+
+def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object, **named: object) -> None:
+        raise OSError(errno.EBADF, "canary")
+
+    monkeypatch.setattr(type(served.objects), "size", broken)
+    answer = served.post("/model-code", {"sha256": "0" * 64, "size": 10})
+    assert (answer.status, answer.code) == (500, "internal")
+    assert b"canary" not in answer.body
+
+
+def put(sort: str, body: bytes = b"x") -> Put:
+    return Put(Key("p", sort), 1, body, Expect.ABSENT)
+
+
+class Failing:
+    """A connection of which chosen statements fail, as they do on a broken disk."""
+
+    def __init__(self, db: sqlite3.Connection, *failing: str) -> None:
+        self._db = db
+        self.failing = failing
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement.startswith(self.failing):
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._db.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ("begin",),
+        ("insert",),
+        ("commit",),
+        ("rollback",),
+        ("commit", "rollback"),
+        ("insert", "rollback"),
+        ("begin", "rollback"),
+    ],
+    ids=" ".join,
+)
+def test_a_table_on_a_broken_disk_is_unavailable_and_recovers(
+    tmp_path: Path, failing: tuple[str, ...]
+) -> None:
+    table = SqliteTable(tmp_path / "state.db")
+    table.commit((put("a"),))
+    broken = Failing(table._db, *failing)
+    table._db = broken  # type: ignore[assignment]
+    for n in range(3):
+        with suppress(Unavailable):
+            table.commit((put(f"b{n}"), put(f"c{n}")))
+        if failing == ("rollback",):
+            # What could not be rolled back is not seen either.
+            with pytest.raises((Conflict, Unavailable)):
+                table.commit((put("d"), put("a")))
+            with pytest.raises(Unavailable):
+                table.get(Key("p", "d"))
+    broken.failing = ("never",)
+    # As another process sees it: each commit whole or not there.
+    other = SqliteTable(tmp_path / "state.db")
+    for n in range(3):
+        seen = [other.get(Key("p", f"{name}{n}")) is None for name in "bc"]
+        assert seen in ([True, True], [False, False])
+    assert other.get(Key("p", "d")) is None
+    table.commit((put("e"),))
+    assert other.get(Key("p", "e")) is not None
+    table.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.write_bytes(b"not a database " * 1000), "not a database"),
+        (lambda path: path.mkdir(), "unable to open"),
+        (lambda path: path.symlink_to("/dev/full"), "full|unable to open|disk I/O"),
+    ],
+    ids=["rubbish", "a folder", "a device"],
+)
+def test_a_file_that_is_no_table_is_unavailable(
+    tmp_path: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    path = tmp_path / "state.db"
+    damage(path)
+    with pytest.raises(Unavailable, match=reason):
+        SqliteTable(path)
+
+
+def test_a_page_that_was_damaged_is_unavailable_and_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    table = SqliteTable(path)
+    for n in range(200):
+        table.commit((put(f"{n:04}", b"x" * 500),))
+    table.close()
+    content = bytearray(path.read_bytes())
+    content[8192:40_960] = b"\xa5" * 32_768
+    path.write_bytes(bytes(content))
+
+    def read() -> None:
+        opened = SqliteTable(path)
+        for n in range(200):
+            opened.get(Key("p", f"{n:04}"))
+
+    with pytest.raises(Unavailable, match="malformed"):
+        read()
+
+
+def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert served.create(CONFIG).status == 201
+    agent = Agent(served)
+    agent.take_work()
+    table = served.services.table
+    commit, made = table.commit, 0
+
+    def once(writes: Any) -> None:
+        nonlocal made
+        made += 1
+        if made > 1:
+            raise Unavailable("database or disk is full")
+        commit(writes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "commit", once)
+        headers = [("idempotency-key", "k")]
+        token = TOKENS[Role.USER]
+        path = f"{V1}/experiments/1/pause"
+        answer = call(served.app, "POST", path, token=token, headers=headers)
+        assert (answer.status, answer.json["state"]) == (200, "PAUSED")
+    assert call(served.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
+    # Its trials have not heard of it yet; the backstop tells them 5 s later.
+    assert all(entry["directives"]["preempt"] is None for entry in agent.sync().json["desired"])
+    served.clock.ms += 6_000
+    due.drive(served.services.engine)
+    assert all(entry["directives"]["preempt"] for entry in agent.sync().json["desired"])

@@ -1,0 +1,312 @@
+"""A real embedded server on a folder, a disk and records that are not as they should be: it says
+what is wrong in a line and changes nothing, or goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.client import Client, Experiment
+from detcloud.http import ApiError, Transport
+from tests.integration.embedded_cluster import (
+    EmbeddedCluster,
+    config,
+    environment,
+    eventually,
+    model_dir,
+)
+
+pytestmark = pytest.mark.end_to_end
+
+NOBODY = 65534
+# Of linux/capability.h and linux/prctl.h.
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER = 1, 2, 3
+PR_CAPBSET_DROP = 24
+START_SECONDS_MAX = 20
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    one = EmbeddedCluster(tmp_path / "home")
+    yield one
+    one.end()
+
+
+def limit(pid: int, size: int = resource.RLIM_INFINITY) -> None:
+    """No file of that process may grow beyond `size` bytes, which stands in for a full disk."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def token_of(cluster: EmbeddedCluster) -> str:
+    return (cluster.home / "token").read_text().strip()
+
+
+def server_pid(cluster: EmbeddedCluster) -> int:
+    assert cluster.process is not None
+    return cluster.process.pid
+
+
+def refused(cluster: EmbeddedCluster, **options: Any) -> str:
+    """What a server says that does not start."""
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        cluster.command(),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS_MAX,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 1, done
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert "Traceback" not in done.stderr
+    (line,) = lines
+    assert line.startswith("detcloud server: ")
+    return line.removeprefix("detcloud server: ")
+
+
+def test_a_full_disk_under_a_running_cluster_loses_nothing(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client = cluster.start()
+    model = model_dir(tmp_path / "model")
+    running = client.create_experiment(config(0.2, batches=20, trials=2), model)
+    eventually(lambda: client.overview()["resource_pools"][0]["running"] == 2)
+    limit(server_pid(cluster), 0)
+    with closing(Transport(client.url, token_of(cluster), attempts_max=1)) as once:
+        _nothing_happens(once, running, model)
+    limit(server_pid(cluster))
+    second = client.create_experiment(config(trials=1), model)
+    assert second.id == running.id + 1
+    for experiment in (running, second):
+        assert experiment.wait() == "COMPLETED"
+        assert {trial.state for trial in experiment.trials()} == {"COMPLETED"}
+        assert {trial.data["restarts"] for trial in experiment.trials()} == {0}
+    replayed = list(client.items(f"/experiments/{running.id}/replay"))
+    assert [entry["difference"] for entry in replayed] == [None] * len(replayed)
+    assert cluster.stop() == 0
+
+
+def _nothing_happens(once: Transport, running: Experiment, model: Path) -> None:
+    """Whatever is asked for is refused, and who only looks is answered."""
+    body = {"config": json.dumps(config(trials=1)), "model_code": running.data["code_sha256"]}
+    for path, content in [("/experiments", body), (f"/experiments/{running.id}/pause", None)]:
+        for _ in range(2):
+            with pytest.raises(ApiError) as caught:
+                once.request("POST", f"/api/v1{path}", content)
+            assert (caught.value.status, caught.value.code) == (503, "unavailable")
+            assert "the state table cannot be used now" in str(caught.value)
+    assert once.request("GET", f"/api/v1/experiments/{running.id}")["state"] == "ACTIVE"
+    assert len(once.request("GET", "/api/v1/experiments")["items"]) == 1
+    offer = once.request("POST", "/api/v1/model-code", {"sha256": "1" * 64, "size": 20})
+    with (model / "train.py").open("rb") as file, pytest.raises(ApiError) as caught:
+        once.upload(offer["upload"]["path"], file, 20)
+    assert (caught.value.status, caught.value.code) == (503, "unavailable")
+
+
+def test_a_server_without_room_to_start_says_so(cluster: EmbeddedCluster) -> None:
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    told = refused(cluster, preexec_fn=no_room)
+    assert str(cluster.home) in told
+    client = cluster.start()
+    assert list(client.experiments()) == []
+
+
+@pytest.mark.parametrize("stays", ["killed", "stopped"])
+def test_one_folder_has_one_server_at_a_time(cluster: EmbeddedCluster, stays: str) -> None:
+    cluster.start()
+    elsewhere = cluster.home.parent / "link"
+    elsewhere.symlink_to(cluster.home)
+    for path in (cluster.home, elsewhere):
+        told = refused(EmbeddedCluster(path))
+        assert told == f"a server runs on {path} already"
+    if stays == "killed":
+        cluster.kill()
+    else:
+        assert cluster.stop() == 0
+    assert list(cluster.start().experiments()) == []
+
+
+def test_a_server_that_was_frozen_is_not_replaced(cluster: EmbeddedCluster) -> None:
+    cluster.start()
+    os.kill(server_pid(cluster), signal.SIGSTOP)
+    try:
+        assert "already" in refused(EmbeddedCluster(cluster.home))
+    finally:
+        os.kill(server_pid(cluster), signal.SIGCONT)
+
+
+Damage = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda home: (home / "state.db").write_bytes(b"rubbish " * 5000), "state.db"),
+        (lambda home: (home / "state.db").mkdir(), "state.db"),
+        (lambda home: (home / "token").write_bytes(b"\xff\xfe\x00canary"), "token"),
+        (lambda home: (home / "token").write_text("short"), "token"),
+        (lambda home: (home / "token").write_text("two words " * 10), "token"),
+        (lambda home: (home / "token").mkdir(), "token"),
+        (lambda home: (home / "signing.key").write_text("x"), "signing.key"),
+        (lambda home: (home / "agent.token").write_bytes(b"\x00" * 50), "agent.token"),
+        (lambda home: (home / "objects").write_text(""), "objects"),
+        (lambda home: (home / "checkpoints").write_text(""), "checkpoints"),
+        (lambda home: (home / "server.lock").mkdir(), "server.lock"),
+        (lambda home: (home / "server.log").mkdir(), "server.log"),
+    ],
+    ids=[
+        "a state table of rubbish",
+        "a state table that is a folder",
+        "a token that is no text",
+        "a short token",
+        "a token with spaces",
+        "a token that is a folder",
+        "a short key",
+        "a join token of NULs",
+        "objects that are a file",
+        "checkpoints that are a file",
+        "a lock that is a folder",
+        "a log that is a folder",
+    ],
+)
+def test_a_broken_folder_is_refused_by_the_name_of_what_is_broken(
+    cluster: EmbeddedCluster, damage: Damage, named: str
+) -> None:
+    cluster.home.mkdir()
+    damage(cluster.home)
+    told = refused(cluster)
+    assert str(cluster.home / named) in told
+    assert "canary" not in told
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \n\t"])
+def test_an_empty_token_is_made_anew_and_closed_to_others(
+    cluster: EmbeddedCluster, content: str
+) -> None:
+    cluster.home.mkdir(mode=0o755)
+    for name in ("token", "agent.token", "signing.key"):
+        (cluster.home / name).write_text(content)
+        (cluster.home / name).chmod(0o666)
+    client = cluster.start()
+    assert list(client.experiments()) == []
+    for name in ("token", "agent.token", "signing.key"):
+        assert (cluster.home / name).stat().st_mode & 0o777 == 0o600
+        assert (cluster.home / name).read_text().startswith("dct_")
+    assert cluster.home.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe[]",
+        b'{"url": "http://127.0.0.1:99999999", "pid": -1}',
+        b'{"url": "http://127.0.0.1:\xc2\xb2", "pid": 1}',
+        b'{"url": null, "pid": 99999999999999999999}',
+        b"[" * 100_000,
+    ],
+    ids=lambda content: content[:40],
+)
+def test_records_of_rubbish_stop_no_server(cluster: EmbeddedCluster, content: bytes) -> None:
+    cluster.home.mkdir()
+    (cluster.home / "server.json").write_bytes(content)
+    (cluster.home / "agent.json").write_bytes(content.replace(b"url", b"started_ticks"))
+    client = cluster.start()
+    assert list(client.experiments()) == []
+    assert client.url.startswith("http://127.0.0.1:")
+
+
+def without_privileges() -> None:
+    """Permissions hold from now on for root too: three capabilities are dropped before the exec."""
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that are another's")
+@pytest.mark.parametrize("name", ["", "state.db", "token", "server.lock", "agent.token"])
+def test_what_may_not_be_written_is_named(cluster: EmbeddedCluster, name: str) -> None:
+    cluster.home.mkdir(mode=0o755)
+    theirs = cluster.home / name
+    if name:
+        theirs.write_text("" if name == "state.db" else "x" * 40)
+        theirs.chmod(0o444)
+    os.chown(theirs, NOBODY, NOBODY)
+    assert str(theirs) in refused(cluster, preexec_fn=without_privileges)
+
+
+def test_two_agents_do_not_share_a_work_folder(cluster: EmbeddedCluster) -> None:
+    client = cluster.start()
+    eventually(lambda: client.agents())
+    command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", client.url, "--name", "x"]
+    command += ["--pool", "default", "--token-file", str(cluster.home / "agent.token")]
+    command += ["--work-dir", str(cluster.home / "agent"), "--slots", "1"]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 2
+    assert "another agent works in" in done.stderr
+    assert [agent.id for agent in client.agents()] == ["local"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"\n"])
+def test_an_agent_with_a_token_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", "http://127.0.0.1:1"]
+    command += ["--name", "x", "--pool", "default", "--token-file", str(path), "--slots", "1"]
+    done = subprocess.run(
+        [*command, "--work-dir", str(tmp_path / "work")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_damaged_table_is_not_believed_by_the_next_server(cluster: EmbeddedCluster) -> None:
+    client = cluster.start()
+    for number in range(40):
+        client.set_template(f"t{number}", "max_restarts: 1")
+    assert cluster.stop() == 0
+    path = cluster.home / "state.db"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    told = refused(cluster)
+    assert told.startswith(f"the state table {path} cannot be used: database disk image is malf")
+
+
+def test_a_client_that_is_told_of_no_room_tries_again(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client: Client = cluster.start()
+    model = model_dir(tmp_path / "model")
+    limit(server_pid(cluster), 0)
+    command = [sys.executable, "-c", f"import time; time.sleep(1); {LIFT % server_pid(cluster)}"]
+    lifting = subprocess.Popen(command)
+    found = client.create_experiment(config(trials=1), model)
+    assert lifting.wait() == 0
+    assert [one.id for one in client.experiments()] == [found.id]
+
+
+LIFT = "import resource; resource.prlimit(%d, resource.RLIMIT_FSIZE, (-1, -1))"

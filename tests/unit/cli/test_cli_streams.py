@@ -1,0 +1,64 @@
+"""Where output goes: closed descriptors, full devices, readers that left; odd characters."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.test_cli_main import shell
+
+FULL = Path("/dev/full")
+LOST = "error: the output could not be written: No space left on device\n"
+full_device = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+CONFIG = """\
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+
+
+def into(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command below a shell that redirects its output."""
+    command = f'"$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "detcloud.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+@pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0)])
+def test_a_closed_output_is_as_dev_null(redirection: str, code: int) -> None:
+    done = into(redirection, "list", "--help")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "internal" not in done.stderr
+    assert into(redirection, "bogus").returncode == 2
+
+
+@full_device
+@pytest.mark.parametrize("words", [("--help",), ("list", "--help"), ("completion", "bash")])
+def test_a_full_device_is_an_error_for_help_too(words: tuple[str, ...]) -> None:
+    done = into(f">{FULL}", *words)
+    assert (done.returncode, done.stderr) == (1, LOST)
+
+
+@full_device
+def test_a_checked_configuration_meets_a_full_device(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    done = into(f">{FULL}", "config", "check", str(config))
+    assert (done.returncode, done.stderr) == (1, LOST)
+    assert into("| true", "config", "check", str(config)).stderr == ""
+    assert shell("config", "check", str(config)).stdout.startswith("name:")
+
+
+def test_a_wrong_word_cannot_steer_the_terminal(detcloud: Detcloud) -> None:
+    for words in (["list", "\x1b[2J\u202e"], ["\x1b[2J\u202e"], ["pause", "\x1b[2J"]):
+        code, _, err = detcloud(*words)
+        assert code == 2
+        assert "\x1b" not in err
+        assert "\u202e" not in err

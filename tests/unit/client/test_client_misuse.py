@@ -1,0 +1,139 @@
+"""What a notebook does wrong, and what it is told."""
+
+import copy
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.client import Client, NoCluster
+from detcloud.client.download import download_files
+from detcloud.client.endpoint import find_endpoint, is_configured, known_url
+from detcloud.http import ApiError, Transport, Unreachable
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster
+
+
+@pytest.fixture
+def client(fake: FakeCluster) -> Iterator[Client]:
+    fake.add_experiment({"name": "digits"}, {})
+    with Client(fake.url, TOKEN) as client:
+        yield client
+
+
+@pytest.mark.parametrize("key", ["", None, "1/2", "../agents", "..", "/"])
+def test_what_can_be_no_name_is_not_asked_for(client: Client, fake: FakeCluster, key: Any) -> None:
+    before = len(fake.requests)
+    for ask in (client.experiment, client.trial, client.checkpoint, client.template):
+        with pytest.raises(DetcloudError, match="names nothing on a cluster"):
+            ask(key)
+    assert len(fake.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"rate": object()}, "cannot be sent: Object of type object"),
+        ({"rate": float("nan")}, "cannot be sent: Out of range float"),
+        ("name: x\nentrypoint: y\n", "a text of several lines; expected the path"),
+    ],
+)
+def test_a_configuration_that_is_none_is_named(
+    client: Client, model_dir: Path, config: Any, message: str
+) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        client.create_experiment(config, model_dir)
+
+
+def test_one_state_may_stand_alone(client: Client) -> None:
+    assert [found.id for found in client.experiments(states="ACTIVE")] == [1]
+    assert [found.id for found in client.experiments(states="ERROR")] == []
+
+
+def test_a_wait_may_end_before_the_experiment(client: Client, fake: FakeCluster) -> None:
+    experiment = client.experiment(1)
+    fake.experiments[0]["state"] = "PAUSED"
+    # Two pauses of 0.5 s make the second that is allowed.
+    pauses: list[float] = []
+    with pytest.raises(TimeoutError, match="experiment 1 is PAUSED after 1 s"):
+        experiment.wait(0.5, sleep=pauses.append, timeout_seconds=1.0)
+    assert pauses == [0.5, 0.5]
+
+
+def test_handles_are_copied_pickled_and_sent_to_threads(client: Client) -> None:
+    experiment = client.experiment(1)
+    for twin in (copy.deepcopy(experiment), pickle.loads(pickle.dumps(experiment))):
+        twin.refresh()
+        assert twin.id == 1
+        twin._client.close()
+    seen: list[str] = []
+
+    def ask() -> None:
+        with copy.deepcopy(client) as own:
+            seen.append(own.whoami()["user"])
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == ["ada", "ada"]
+
+
+def test_a_client_names_its_cluster_and_keeps_its_token(client: Client) -> None:
+    assert repr(client) == f"Client({client.url!r})"
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\r", "☃"])
+def test_a_token_that_can_be_none_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(ValueError, match="holds a character that no token has") as refused:
+        Transport("http://127.0.0.1:1", token)
+    assert token not in str(refused.value)
+    with pytest.raises(DetcloudError, match="holds a character"):
+        Client("http://127.0.0.1:1", token)
+
+
+def test_an_address_that_can_be_none_is_refused() -> None:
+    for url in ("", "ftp://x", "localhost:8080"):
+        with pytest.raises(DetcloudError, match="is not an address; expected http"):
+            Client(url, TOKEN)
+    # An empty one is a variable without a value: no reason to take another cluster.
+    for ask in (find_endpoint, known_url, is_configured):
+        with pytest.raises(DetcloudError, match="'' is not an address"):
+            ask("")
+
+
+def test_a_token_with_a_line_break_at_its_end_is_that_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DETCLOUD_TOKEN", "secret\n")
+    endpoint = find_endpoint("http://x")
+    assert endpoint is not None
+    assert endpoint.token == "secret"
+
+
+def test_an_error_tells_what_its_message_leaves_out() -> None:
+    details: list[dict[str, Any]] = [
+        {"path": "rate", "message": "must be above 0", "line": 4, "hint": "try 0.1"},
+        {"path": "seed", "message": "is required", "line": None},
+        {"message": "the configuration is not valid"},
+    ]
+    error = ApiError(422, "invalid", "the configuration is not valid", details)
+    assert str(error) == (
+        "the configuration is not valid\nline 4: rate: must be above 0 (try 0.1)\nseed: is required"
+    )
+    assert error.message == "the configuration is not valid"
+
+
+def test_every_error_of_a_cluster_is_caught_as_one() -> None:
+    for kind in (ApiError, Unreachable, NoCluster):
+        assert issubclass(kind, DetcloudError)
+    assert str(Unreachable("no answer")) == "no answer"
+
+
+def test_a_place_that_takes_no_files_is_named(client: Client) -> None:
+    with pytest.raises(DetcloudError, match=r"^/dev/null/x could not be written: "):
+        download_files(client.http, [], Path("/dev/null/x"))
