@@ -40,7 +40,7 @@ def template(
     [
         ("no_such_module:Trial", "", "there is no module 'no_such_module'"),
         ("model_def:NoSuch", "", "model_def has no 'NoSuch'"),
-        ("model_def:Trial", "Trial = 3", "is a int that is no detcloud.pytorch.PyTorchTrial"),
+        ("model_def:Trial", "Trial = 3", "is of type int; expected a subclass"),
         ("model_def:Trial", "raise ValueError('a fish')", "ValueError: a fish"),
         ("model_def:Trial", "def broken(:", "SyntaxError"),
         ("model_def:Trial", "import os; os._exit(7)", "ended with exit code 7"),
