@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EXTRAS := server,torch,examples,dev
+TIMED := tests/end_to_end tests/hostile tests/integration
+SOAK := tests/end_to_end/test_soak.py
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 
 help:
@@ -37,8 +39,12 @@ demo: $(SETUP)
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
 
+# The soak mostly waits, so it runs beside the tests that only compute.
 test: $(SETUP)
-	$(BIN)/python -m pytest -ra
+	$(BIN)/python -m pytest -ra $(TIMED) --ignore=$(SOAK)
+	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
+	$(BIN)/python -m pytest -ra $(TIMED:%=--ignore=%); failed=$$?; \
+	wait $$soak || failed=1; cat .soak.log; rm -f .soak.log; exit $$failed
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

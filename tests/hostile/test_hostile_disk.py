@@ -159,6 +159,27 @@ def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
     assert list((root / ".partial").iterdir()) == []
 
 
+def test_a_log_without_room_is_taken_when_there_is_some(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert served.create(CONFIG).status == 201
+    agent = Agent(served)
+    first, _ = agent.take_work()
+    logs = [{"allocation": first, "offset": 0, "text": "a line\n"}]
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        answer = agent.sync(logs=logs)
+        assert (answer.status, answer.code) == (503, "unavailable")
+        assert "No space left on device" in answer.json["error"]["message"]
+    assert served.get("/trials/1/logs").json["text"] == ""
+    assert agent.sync(logs=logs).json["logs_acked"][first] == 7
+    assert served.get("/trials/1/logs").json["text"] == "a line\n"
+
+
 def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
     served: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from detcloud.cli.processes import descendants
 from detcloud.client import Client, Experiment
 from detcloud.http import ApiError, Transport
 from tests.integration.embedded_cluster import (
@@ -59,20 +60,20 @@ def server_pid(cluster: EmbeddedCluster) -> int:
 
 
 def refused(cluster: EmbeddedCluster, **options: Any) -> str:
-    """What a server says that does not start."""
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        cluster.command(),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS_MAX,
-        check=False,
-        **options,
+    """What a server says that does not start; one that does is ended with its agent."""
+    server = subprocess.Popen(
+        cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
-    assert done.returncode == 1, done
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
-    assert "Traceback" not in done.stderr
-    (line,) = lines
+    try:
+        _, told = server.communicate(timeout=START_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        for process in [server.pid, *(found.pid for found in descendants(server.pid))]:
+            os.kill(process, signal.SIGKILL)
+        server.communicate()
+        raise
+    assert server.returncode == 1, told
+    assert "Traceback" not in told
+    (line,) = [line for line in told.splitlines() if not line.startswith("{")]
     assert line.startswith("detcloud server: ")
     return line.removeprefix("detcloud server: ")
 

@@ -4,6 +4,7 @@ what is another trial's, and nothing of it stops the call.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -442,3 +443,28 @@ def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
     # Its other trials are heard as before.
     agent.finish(other)
     assert served.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[m" * 66,
+        " " * 190,
+        "\x1b[1m \x1b[m" * 20,
+        "a - " * 48,
+        "2020-01-01 " + "- " * 90,
+        "[" * 190,
+    ],
+    ids=["colours", "blanks", "both", "names", "dashes", "brackets"],
+)
+def test_a_log_made_to_be_hard_to_read_is_read_in_a_moment(
+    served: Cluster, two: tuple[Agent, str, str], text: str
+) -> None:
+    agent, mine, _ = two
+    agent.log(mine, 0, f"{text}\n" * 2_500)
+    began = time.monotonic()
+    for query in ("", "?level=ERROR", "?search=nothing"):
+        answer = served.get(f"/trials/{trial_of(mine)}/logs/lines{query}")
+        assert answer.status == 200
+    # 3 x 2,500 lines; in the worst way of trying them, one line took 70 ms.
+    assert time.monotonic() - began < 10

@@ -5,7 +5,8 @@ and whatever was accepted comes to an end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    consumes,
     invariant,
     rule,
     run_state_machine_as_test,
@@ -45,6 +47,14 @@ ALLOWED = {
 }
 
 
+def refusal_of(command: Callable[[], object]) -> ApiError | None:
+    try:
+        command()
+    except ApiError as error:
+        return error
+    return None
+
+
 class Lifecycle(RuleBasedStateMachine):
     """Experiments of tiny trials on one cluster that all runs share."""
 
@@ -57,6 +67,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.created: dict[int, Experiment] = {}
         self.ended: dict[int, str] = {}
         self.archived: set[int] = set()
+        self.deleted: set[int] = set()
 
     @rule(
         target=experiments,
@@ -74,11 +85,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(experiment=experiments, verb=st.sampled_from(sorted(ALLOWED)))
     def command(self, experiment: Experiment, verb: str) -> None:
         before = self._state(experiment)
-        refused = None
-        try:
-            getattr(experiment, verb)()
-        except ApiError as error:
-            refused = error
+        refused = refusal_of(getattr(experiment, verb))
         after = self._state(experiment)
         passed = {before, after} | FOLLOWING.get(before, set())
         if refused is None:
@@ -88,6 +95,45 @@ class Lifecycle(RuleBasedStateMachine):
             assert refused.code == "conflict", refused
             assert passed - ALLOWED[verb], f"{verb} was refused in {before}: {refused}"
             assert str(experiment.id) in str(refused)
+
+    @rule(experiment=experiments)
+    def train_on(self, experiment: Experiment) -> None:
+        """It goes on if it has ended, is in the lists, and a trial of it has something left."""
+        before = self._state(experiment)
+        refused = refusal_of(experiment.continue_)
+        if refused is None:
+            passed = {before, *FOLLOWING.get(before, set())}
+            assert passed & FINAL, f"continued in {before}"
+            assert experiment.id not in self.archived
+            self.ended.pop(experiment.id, None)
+            return
+        assert refused.code == "conflict", refused
+        if before in FINAL and experiment.id not in self.archived:
+            assert {trial.state for trial in experiment.trials()} == {"COMPLETED"}
+
+    @rule(experiment=consumes(experiments))
+    def delete(self, experiment: Experiment) -> None:
+        """It vanishes with all it stored if it has ended, and else stays as it is."""
+        before = self._state(experiment)
+        refused = refusal_of(experiment.delete)
+        if refused is None:
+            assert {before, *FOLLOWING.get(before, set())} & FINAL, f"deleted in {before}"
+            del self.created[experiment.id]
+            self.ended.pop(experiment.id, None)
+            self.deleted.add(experiment.id)
+            return
+        assert refused.code == "conflict", refused
+        assert before not in FINAL, f"not deleted in {before}: {refused}"
+
+    @rule(experiment=experiments)
+    def kill_a_trial(self, experiment: Experiment) -> None:
+        """The search goes on without it; one that has ended stays as it is."""
+        trial = next(experiment.trials(), None)
+        if trial is not None:
+            ended_as = trial.state if trial.ended else None
+            trial.kill()
+            trial.refresh()
+            assert ended_as in (None, trial.state)
 
     @rule(experiment=experiments, label=st.text("abc", min_size=1, max_size=3))
     def label(self, experiment: Experiment, label: str) -> None:
@@ -113,6 +159,8 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def nothing_vanishes_and_ends_are_final(self) -> None:
         listed = {found.id: found for found in self.client.experiments(archived=None)}
+        for number in self.deleted & listed.keys():
+            assert listed[number].state == "DELETING"
         for number in self.created:
             assert number in listed, f"experiment {number} has vanished"
             state = listed[number].state
@@ -130,6 +178,8 @@ class Lifecycle(RuleBasedStateMachine):
             states = {trial.state for trial in experiment.trials()}
             assert states <= FINAL, states
         eventually(self._pool_is_idle)
+        for number in self.deleted:
+            eventually(partial(self._is_gone, number))
 
     def restart(self) -> None:
         raise AssertionError("the fixture says how")
@@ -137,6 +187,10 @@ class Lifecycle(RuleBasedStateMachine):
     def _pool_is_idle(self) -> bool:
         pool = self.client.overview()["resource_pools"][0]
         return (pool["free_slots"], pool["queued"], pool["running"]) == (pool["slots"], 0, 0)
+
+    def _is_gone(self, number: int) -> bool:
+        refused = refusal_of(lambda: self.client.experiment(number))
+        return refused is not None and refused.code == "not_found"
 
     def _has_ended(self, experiment: Experiment) -> bool:
         return self._state(experiment) in FINAL
@@ -177,7 +231,7 @@ def test_commands_in_any_order_are_answered_as_the_state_allows(machine: type[Li
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=6,
+            max_examples=int(os.environ.get("LIFECYCLE_EXAMPLES", "5")),
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
