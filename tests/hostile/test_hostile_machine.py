@@ -61,7 +61,7 @@ def server_pid(cluster: EmbeddedCluster) -> int:
 
 def refused(cluster: EmbeddedCluster, **options: Any) -> str:
     """What a server says that does not start; one that does is ended with its agent."""
-    server = subprocess.Popen(
+    server: subprocess.Popen[str] = subprocess.Popen(
         cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
     try:
@@ -75,7 +75,7 @@ def refused(cluster: EmbeddedCluster, **options: Any) -> str:
     assert "Traceback" not in told
     (line,) = [line for line in told.splitlines() if not line.startswith("{")]
     assert line.startswith("detcloud server: ")
-    return line.removeprefix("detcloud server: ")
+    return str(line).removeprefix("detcloud server: ")
 
 
 def test_a_full_disk_under_a_running_cluster_loses_nothing(
