@@ -40,6 +40,7 @@ from control_plane.actors.messages import (
     ContinueRequested,
     DeleteRequested,
     DeletionContinued,
+    ExperimentCommand,
     ExperimentMessage,
     ExperimentStatusChanged,
     ExperimentSubmitted,
@@ -76,18 +77,6 @@ from control_plane.searchers.search import CreateTrial, SearchStep
 
 # Creates in one commit: each is a message row, and 100 operations is what a commit holds.
 CREATE_MAX = 48
-
-Command = (
-    ActivateRequested
-    | PauseRequested
-    | CancelRequested
-    | KillRequested
-    | SettingsChanged
-    | ArchiveRequested
-    | UnarchiveRequested
-    | DeleteRequested
-    | ContinueRequested
-)
 
 
 def step(
@@ -170,7 +159,7 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
     return listed(state, turn)
 
 
-def _commanded(state: ExperimentState, message: Command, turn: Turn) -> ExperimentState:
+def _commanded(state: ExperimentState, message: ExperimentCommand, turn: Turn) -> ExperimentState:
     if state.status is Status.DELETED:
         raise Refused("not_found", f"experiment {state.experiment_id} was deleted")
     match message:

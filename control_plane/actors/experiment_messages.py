@@ -147,9 +147,8 @@ class TrialEnded:
     life: int = 0
 
 
-ExperimentMessage = (
-    ExperimentSubmitted
-    | ActivateRequested
+ExperimentCommand = (
+    ActivateRequested
     | PauseRequested
     | CancelRequested
     | KillRequested
@@ -158,6 +157,10 @@ ExperimentMessage = (
     | UnarchiveRequested
     | DeleteRequested
     | ContinueRequested
+)
+ExperimentMessage = (
+    ExperimentSubmitted
+    | ExperimentCommand
     | CollectionEnded
     | DeletionContinued
     | SearchContinued

@@ -16,6 +16,7 @@ from control_plane.actors.experiment_messages import CollectionEnded as Collecti
 from control_plane.actors.experiment_messages import ContinueRequested as ContinueRequested
 from control_plane.actors.experiment_messages import DeleteRequested as DeleteRequested
 from control_plane.actors.experiment_messages import DeletionContinued as DeletionContinued
+from control_plane.actors.experiment_messages import ExperimentCommand as ExperimentCommand
 from control_plane.actors.experiment_messages import ExperimentMessage as ExperimentMessage
 from control_plane.actors.experiment_messages import ExperimentSubmitted as ExperimentSubmitted
 from control_plane.actors.experiment_messages import KillRequested as KillRequested
@@ -219,27 +220,30 @@ class AllocationExited:
     message: str = ""
 
 
+AllocationMessage = (
+    SlotsAssigned
+    | PreemptionRequested
+    | AllocationLost
+    | ContainerStateReported
+    | EarlyExitReported
+    | AllocationExited
+    | ValidationReported
+    | LengthReported
+    | CheckpointReported
+    | TerminationOverdue
+)
 TrialMessage = (
     TrialCreated
     | TrialContinued
     | TrialKillRequested
     | SlotsLimited
-    | TerminationOverdue
     | RestartDue
     | CheckpointsUnwanted
     | CheckpointFilesDeleted
     | TrialDeleted
     | WorkAssigned
     | ExperimentStatusChanged
-    | SlotsAssigned
-    | PreemptionRequested
-    | AllocationLost
-    | ContainerStateReported
-    | ValidationReported
-    | LengthReported
-    | CheckpointReported
-    | EarlyExitReported
-    | AllocationExited
+    | AllocationMessage
 )
 
 # To a pool ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages import (
     AllocationExited,
     AllocationLost,
+    AllocationMessage,
     CheckpointFilesDeleted,
     CheckpointReported,
     CheckpointsUnwanted,
@@ -71,20 +72,6 @@ _WORSE = (
     Status.STOPPING_CANCELED,
     Status.STOPPING_KILLED,
     Status.STOPPING_ERROR,
-)
-
-
-AllocationMessage = (
-    SlotsAssigned
-    | PreemptionRequested
-    | AllocationLost
-    | ContainerStateReported
-    | EarlyExitReported
-    | AllocationExited
-    | ValidationReported
-    | LengthReported
-    | CheckpointReported
-    | TerminationOverdue
 )
 
 
@@ -156,7 +143,7 @@ def fallback(state: TrialState | None, message: object, turn: Turn) -> TrialStat
     if state.status.final:
         return state
     text = f"internal error: {type(message).__name__} could not be processed"
-    return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+    return _errored(state, text, turn)
 
 
 def wants_slots(state: TrialState) -> bool:
@@ -396,7 +383,7 @@ def _yielded(state: TrialState, allocation: Allocation, turn: Turn) -> TrialStat
     state = evolve(state, stalls=state.stalls + 1 if idle else 0)
     if state.stalls > STALLS_MAX:
         text = f"it gave up its slots {state.stalls} times in a row without training a batch"
-        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+        return _errored(state, text, turn)
     return _released(state, allocation, turn)
 
 
@@ -417,7 +404,7 @@ def _lost(
     state = evolve(state, losses=state.losses + 1, stalls=stalls)
     if stalls > STALLS_MAX:
         text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
-        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+        return _errored(state, text, turn)
     return _released(state, allocation, turn)
 
 
@@ -429,7 +416,7 @@ def _not_started(
     text = message.message or "the trial could not be started"
     if stalls > STALLS_MAX:
         text = f"it could not be started {stalls} times in a row: {text}"
-        return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
+        return _errored(state, text, turn)
     pause_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
     turn.set_timer(turn.now_ms + pause_ms, RestartDue(state.epoch))
     turn.because(f"it is started again in {pause_ms} ms")
@@ -476,6 +463,10 @@ def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
             group=state.experiment_id,
         ),
     )
+
+
+def _errored(state: TrialState, text: str, turn: Turn) -> TrialState:
+    return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
 
 
 def _ended(

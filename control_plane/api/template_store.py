@@ -5,15 +5,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.api.errors import ApiError, Code
+from control_plane.api.row_changes import change_row
 from control_plane.config.template import masked_template
-from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
+from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 
 TEMPLATES = "templates"
 # The row of an idempotency key holds it in a reply and in an answer, where a quotation mark is two
 # and four bytes: 6 x 48 KiB stay below a row's 400 KiB.
 BYTES_MAX = 48 * 1024
-
-_TRIES_MAX = 50
 
 
 Beside = Callable[["Stored"], tuple[Write, ...]]
@@ -57,8 +56,8 @@ def put_template(table: StateTable, asked: Stored, is_admin: bool, beside: Besid
     """
     masked = masked_template(asked.config)
     asked = replace(asked, masked="" if masked == asked.config else masked)
-    for _ in range(_TRIES_MAX):
-        row = table.get(Key(TEMPLATES, asked.name))
+
+    def change(row: Row | None) -> tuple[Stored, tuple[Write, ...]]:
         stored, revision = asked, 0
         if row is not None:
             known, revision = read_template_row(row.body), row.revision
@@ -68,14 +67,9 @@ def put_template(table: StateTable, asked: Stored, is_admin: bool, beside: Besid
                 stored = known
         body = json.dumps(asdict(stored), ensure_ascii=False).encode()
         put = Put(Key(TEMPLATES, asked.name), revision + 1, body, revision or Expect.ABSENT)
-        try:
-            table.commit((put, *beside(stored)))
-        except Conflict as conflict:
-            if conflict.key != put.key:
-                raise
-        else:
-            return stored
-    raise ApiError(Code.UNAVAILABLE, f"template {asked.name} changes too fast; try again")
+        return stored, (put, *beside(stored))
+
+    return change_row(table, Key(TEMPLATES, asked.name), change, f"template {asked.name}")
 
 
 def delete_template(
@@ -86,20 +80,15 @@ def delete_template(
     Raises:
         ApiError: not_found; forbidden, for another's unless `is_admin`.
     """
-    for _ in range(_TRIES_MAX):
-        row = table.get(Key(TEMPLATES, name))
+
+    def change(row: Row | None) -> tuple[Stored, tuple[Write, ...]]:
         if row is None:
             raise no_template(name)
         known = read_template_row(row.body)
         _check_owner(known, user, is_admin)
-        try:
-            table.commit((Delete(row.key, row.revision), *beside(known)))
-        except Conflict as conflict:
-            if conflict.key != row.key:
-                raise
-        else:
-            return known
-    raise ApiError(Code.UNAVAILABLE, f"template {name} changes too fast; try again")
+        return known, (Delete(row.key, row.revision), *beside(known))
+
+    return change_row(table, Key(TEMPLATES, name), change, f"template {name}")
 
 
 def no_template(name: str) -> ApiError:

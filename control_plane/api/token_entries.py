@@ -8,8 +8,18 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.api.auth import Principal, Role, digest_of, mint_token
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside
+from control_plane.api.row_changes import change_row
 from control_plane.api.token_table import TOKENS, put_token
-from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable
+from control_plane.state.table import (
+    Conflict,
+    Delete,
+    Expect,
+    Key,
+    Put,
+    Row,
+    StateTable,
+    Write,
+)
 
 ENTRIES = "token-entries"
 
@@ -54,7 +64,7 @@ def entry_of(table: StateTable, token_id: int) -> Entry:
     """
     row = table.get(_key(token_id))
     if row is None:
-        raise ApiError(Code.NOT_FOUND, f"there is no token {token_id}")
+        raise _no_token(token_id)
     return read_entry(row.body)
 
 
@@ -110,27 +120,24 @@ def revoke(table: StateTable, token_id: int, by: str, beside: Beside) -> int:
     Raises:
         ApiError: not_found.
     """
-    for _ in range(_TRIES_MAX):
-        row = table.get(_key(token_id))
+
+    def change(row: Row | None) -> tuple[int, tuple[Write, ...]]:
         if row is None:
-            raise ApiError(Code.NOT_FOUND, f"there is no token {token_id}")
+            raise _no_token(token_id)
         entry = read_entry(row.body)
         entry = entry if entry.revoked_by is not None else replace(entry, revoked_by=by)
         body = json.dumps(asdict(entry)).encode()
-        try:
-            table.commit(
-                (
-                    Put(row.key, row.revision + 1, body, row.revision),
-                    Delete(Key(TOKENS, entry.digest), Expect.ANYTHING),
-                    *beside(token_id),
-                )
-            )
-        except Conflict as conflict:
-            if conflict.key != row.key:
-                raise
-        else:
-            return token_id
-    raise ApiError(Code.UNAVAILABLE, f"token {token_id} changes too fast; try again")
+        return token_id, (
+            Put(row.key, row.revision + 1, body, row.revision),
+            Delete(Key(TOKENS, entry.digest), Expect.ANYTHING),
+            *beside(token_id),
+        )
+
+    return change_row(table, _key(token_id), change, f"token {token_id}")
+
+
+def _no_token(token_id: int) -> ApiError:
+    return ApiError(Code.NOT_FOUND, f"there is no token {token_id}")
 
 
 def _key(token_id: int) -> Key:

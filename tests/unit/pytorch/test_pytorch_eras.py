@@ -192,16 +192,16 @@ def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
     assert later.workloads == "T10 C10 T15 C15 V15 D15"
 
 
+def stopped_at_the_first_batch(trial: LineTrial) -> None:
+    trial.after_batch = lambda _steps: signal.raise_signal(signal.SIGTERM)
+
+
 def test_a_checkpoint_of_another_model_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=10, closed=True)
-    cluster.run(
-        lambda trial: setattr(
-            trial, "after_batch", lambda _steps: signal.raise_signal(signal.SIGTERM)
-        )
-    )
+    cluster.run(stopped_at_the_first_batch)
     later = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=forget(cluster))
 
     def other(trial: LineTrial) -> None:
@@ -216,11 +216,7 @@ def test_a_tampered_checkpoint_is_named_with_what_was_expected(
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=10, closed=True)
-    cluster.run(
-        lambda trial: setattr(
-            trial, "after_batch", lambda _steps: signal.raise_signal(signal.SIGTERM)
-        )
-    )
+    cluster.run(stopped_at_the_first_batch)
     latest = forget(cluster)
     path = tmp_path / "store" / latest["path"] / "state_dict.pth"
     path.write_bytes(path.read_bytes()[:-1])
