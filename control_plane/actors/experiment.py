@@ -376,6 +376,8 @@ def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) ->
     summary = open_summary(message.number, state.life, turn)
     if summary is None:
         return state
+    if message.lack:
+        return _lacking(state, f"trial {summary.trial_id}: {message.lack}", turn)
     event = TrialReached(message.number, message.length, message.metric)
     state = _searched(state, event, turn)
     to = addresses.trial(summary.trial_id)
@@ -383,6 +385,13 @@ def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) ->
         # The trial waits for a word: nothing for now.
         turn.send(to, WorkAssigned(None, False))
     return state
+
+
+def _lacking(state: ExperimentState, text: str, turn: Turn) -> ExperimentState:
+    """A search without its metric cannot go on; one that is ended already does not need it."""
+    if state.status.stopping or state.status.final:
+        return state
+    return _with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
 
 
 def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> ExperimentState:

@@ -125,13 +125,15 @@ class TrialValidated:
 class TrialLengthReached:
     """The trial trained to `length` (configured unit) and validated there.
 
-    `closed`: it expects no further length, so it needs no answer.
+    `closed`: it expects no further length, so it needs no answer. `lack`: why the validation lacks
+    the searcher's metric, "" where it has it.
     """
 
     number: int
     length: int
     metric: float
     closed: bool
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,11 +183,14 @@ class ValidationReported:
 
 @dataclass(frozen=True, slots=True)
 class LengthReported:
-    """The operation of length `length` batches is done; a metric of None is the worst there is."""
+    """The operation of length `length` batches is done; a metric of None is the worst there is.
+    With a `lack`, which says why, there is none at all, and the search cannot go on.
+    """
 
     epoch: int
     length: int
     metric: float | None
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,12 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
     metric = message.metric
     if metric is None:
         metric = float_info.max if state.settings.smaller_is_better else -float_info.max
-    reached = TrialLengthReached(state.number, state.length_units, metric, state.closed)
+    units, lack = state.length_units, message.lack
+    reached = TrialLengthReached(state.number, units, metric, state.closed, lack)
     turn.send(addresses.experiment(state.experiment_id), reached)
+    if lack:
+        # Nothing was reached: the experiment ends of it.
+        return state
     return evolve(state, reached=message.length, steps=max(state.steps, message.length))
 
 

@@ -73,9 +73,12 @@ def _validation(report: Report, metric: str) -> TrialMessage | None:
     return ValidationReported(report.epoch, steps, _metric(report.line["metrics"][metric]))
 
 
-def _completed(report: Report, metric: str) -> TrialMessage:
-    length = _count(report.line["length"])
-    return LengthReported(report.epoch, length, _metric(report.line["metric"]))
+def _completed(report: Report, searcher_metric: str) -> TrialMessage:
+    length, metric = _count(report.line["length"]), report.line["metric"]
+    if metric is None:
+        lack = _text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
+        return LengthReported(report.epoch, length, None, lack)
+    return LengthReported(report.epoch, length, _metric(metric))
 
 
 def _checkpoint(report: Report, metric: str) -> TrialMessage:

@@ -197,7 +197,8 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
     ),
     m.TrialLengthReached: lambda x, told: (
-        f"{told.trial(x.number)} reached {_length(x.length, told)} with {told.measured(x.metric)}"
+        f"{told.trial(x.number)} reached {_length(x.length, told)} "
+        + (_lacking(x.lack) or f"with {told.measured(x.metric)}")
     ),
     m.TrialEnded: _trial_ended,
 }
@@ -229,7 +230,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{told.name} validated at {_count(x.steps, 'batch')}: {told.measured(x.metric)}"
     ),
     m.LengthReported: lambda x, told: (
-        f"{told.name} reached {_count(x.length, 'batch')} with {told.measured(x.metric)}"
+        f"{told.name} reached {_count(x.length, 'batch')} "
+        + (_lacking(x.lack) or f"with {told.measured(x.metric)}")
     ),
     m.CheckpointReported: _checkpoint,
     m.EarlyExitReported: lambda x, told: f"{told.name} asks to end: {x.reason}",
@@ -296,6 +298,10 @@ def _line(text: str) -> str:
     """The last line, which says most in a traceback, and not too much of it."""
     line = next(reversed(text.strip().splitlines()), "").strip()
     return line if len(line) <= CAUSE_CHARACTERS_MAX else line[:CAUSE_CHARACTERS_MAX] + "..."
+
+
+def _lacking(lack: str) -> str:
+    return f"without the searcher's metric: {_line(lack)}" if lack else ""
 
 
 def _ids(slots: tuple[int, ...]) -> str:

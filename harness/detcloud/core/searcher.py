@@ -47,6 +47,10 @@ class SearcherOperation:
     # The name that scripts written for Determined call it by.
     report_completed = complete
 
+    def report_lack(self, message: str) -> None:
+        """Says why there is no metric at `length`, where a search cannot do without: it fails."""
+        self._report("completed", length=self.length, metric=None, message=message)
+
     def _number(self, metric: Any) -> float:
         try:
             value = metric.item() if hasattr(metric, "item") else metric

@@ -91,6 +91,8 @@ class Training:
         self._average = MetricAverage()
         self._batches = iter(())
         self._observed_validation = False
+        # Why the latest validation has no metric for the searcher; "" where it has one.
+        self._lack = ""
         self.position = Position()
 
     def run(self) -> None:
@@ -137,6 +139,9 @@ class Training:
                     self.position = self.position.checkpointed()
                     self._save_if_stale()
                 case Complete(metric):
+                    if self._lack:
+                        operation.report_lack(self._lack)
+                        raise DetcloudError(self._lack)
                     operation.complete(metric)
                     return
             if self._must_stop() and not is_measured(self.position, length):
@@ -215,23 +220,31 @@ class Training:
         return reduced.reduce()
 
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:
+        """What the validation says to the searcher; where it may lack that, NaN: never the best."""
         name = self._plan.metric
         if name is None:
             return math.nan
-        if name not in metrics:
+        value: Any = metrics.get(name)
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._lack = ""
+            return value
+        batch = self.position.steps
+        if name in metrics:
+            lack = (
+                f"the searcher's metric {name!r} at batch {batch} is {value!r:.80}: it must be one "
+                "number"
+            )
+        else:
             found = ", ".join(sorted(metrics)) or "none"
-            raise DetcloudError(
-                f"the validation at batch {self.position.steps} lacks the searcher's metric "
-                f"{name!r}; it has: {found}. Return it from the trial's evaluation or change "
-                "searcher.metric"
+            lack = (
+                f"the validation at batch {batch} lacks the searcher's metric {name!r}; it has: "
+                f"{found}. Return it from the trial's evaluation or change searcher.metric"
             )
-        value = metrics[name].tolist() if hasattr(metrics[name], "tolist") else metrics[name]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DetcloudError(
-                f"the searcher's metric {name!r} at batch {self.position.steps} is {value!r:.80}: "
-                "it must be one number"
-            )
-        return value
+        if not self._plan.schedule.rules.lack_ends_search:
+            raise DetcloudError(lack)
+        self._lack = lack
+        return math.nan
 
     def _must_stop(self) -> bool:
         return self._context.get_stop_requested() or self._core.preempt.should_preempt()

@@ -15,16 +15,19 @@ class EraRules:
     `cuts_at_periods`: a training workload ends where a period does; else periods, which count in
     whole steps, are looked at where a step ends. `validates_first`: at an operation's end the
     validation goes before the checkpoint. Either way the searcher hears of the validation after
-    both, so that it never learns a metric that cannot be restored.
+    both, so that it never learns a metric that cannot be restored. `lack_ends_search`: a validation
+    may lack the searcher's metric, but where the searcher waits for it that ends the experiment;
+    else it is an error of the trial anywhere.
     """
 
     cuts_at_periods: bool
     validates_first: bool
+    lack_ends_search: bool
 
 
 ERAS = {
-    "steps": EraRules(cuts_at_periods=False, validates_first=True),
-    "length": EraRules(cuts_at_periods=True, validates_first=False),
+    "steps": EraRules(cuts_at_periods=False, validates_first=True, lack_ends_search=True),
+    "length": EraRules(cuts_at_periods=True, validates_first=False, lack_ends_search=False),
 }
 
 

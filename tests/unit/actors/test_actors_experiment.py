@@ -263,6 +263,22 @@ def test_a_trial_that_waits_for_a_word_gets_it_from_a_stopping_experiment_too() 
     assert desk.sent_to("trial#1") == [WorkAssigned(None, False)]
 
 
+def test_a_search_without_its_metric_ends_in_error() -> None:
+    desk = experiment()
+    desk.tell(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    assert desk.state.status == Status.STOPPING_ERROR
+    assert desk.state.message == "trial 1: batch 8 lacks 'loss'"
+    assert word_to_trials(desk) == [ExperimentStatusChanged(Status.STOPPING_ERROR)]
+
+
+def test_a_search_that_is_ended_already_does_not_miss_its_metric() -> None:
+    desk = experiment()
+    desk.tell(CANCEL)
+    desk.tell(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    assert desk.state.status == Status.STOPPING_CANCELED
+    assert desk.state.message == ""
+
+
 def test_an_experiment_that_cannot_take_a_message_stops_its_trials_and_ends_in_error() -> None:
     desk = experiment()
     desk.bury(TrialValidated(0, 1.0, 0.5))

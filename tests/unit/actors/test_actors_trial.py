@@ -308,6 +308,15 @@ def test_a_closed_trial_that_has_done_its_work_is_completed_by_its_exit() -> Non
     assert desk.state.ended_ms == 7_000
 
 
+def test_a_length_without_the_searchers_metric_is_not_reached() -> None:
+    desk = running(closed=False)
+    desk.tell(LengthReported(1, LENGTH, None, "batch 8 lacks 'loss'"))
+    (told,) = desk.sent_to(EXPERIMENT)
+    assert isinstance(told, TrialLengthReached)
+    assert told.lack == "batch 8 lacks 'loss'"
+    assert desk.state.reached < LENGTH
+
+
 STALE = [
     SlotsAssigned(1, "b", (7, 8)),
     PreemptionRequested(1, "late"),

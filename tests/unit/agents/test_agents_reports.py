@@ -80,6 +80,14 @@ def test_a_completed_length_is_passed_on() -> None:
     assert read(COMPLETED | {"metric": 1}) == LengthReported(2, 100, 1.0)
 
 
+def test_a_length_without_the_searchers_metric_comes_with_its_reason() -> None:
+    lacking = COMPLETED | {"metric": None}
+    assert read(lacking | {"message": "no loss"}) == LengthReported(2, 100, None, "no loss")
+    assert read(lacking | {"message": 7}) == LengthReported(
+        2, 100, None, "the searcher's metric is missing"
+    )
+
+
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 def test_a_metric_that_is_no_number_comes_as_its_name(name: str) -> None:
     assert read(COMPLETED | {"metric": name}) == LengthReported(2, 100, None)

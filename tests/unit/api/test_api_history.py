@@ -84,6 +84,16 @@ def test_values_are_told(served: Cluster, agent: Agent) -> None:
     assert len([text for text in told if "loss 0.25" in text]) == 2
 
 
+def test_a_search_that_ends_for_want_of_its_metric_is_told(served: Cluster, agent: Agent) -> None:
+    lack = "batch 10 lacks the searcher's metric 'loss'"
+    agent.report("1.1", {"kind": "completed", "length": 10, "metric": None, "message": lack})
+    experiment = served.get("/experiments/1").json
+    assert experiment["state"] == "STOPPING_ERROR"
+    assert experiment["message"] == f"trial 1: {lack}"
+    reached = f"trial 1 reached 10 batches without the searcher's metric: {lack}"
+    assert reached in texts(served)
+
+
 def test_trials_are_told_among_the_experiments_own_events(served: Cluster, agent: Agent) -> None:
     fail(agent, "2.1")
     actors = {item["actor"] for item in served.get(LIST).json["items"]}

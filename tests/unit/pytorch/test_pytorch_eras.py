@@ -94,6 +94,22 @@ def test_a_paused_step_ends_and_validates_when_it_goes_on(
     assert later.workloads == second
 
 
+def test_a_step_may_be_validated_without_the_searchers_metric_but_for_the_searcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = steps(
+        tmp_path, monkeypatch, metric="accuracy", min_validation_batches=5, checkpoint_policy="best"
+    )
+    cluster.direct(revision=1, length=10, closed=True)
+    with pytest.raises(DetcloudError, match="lacks the searcher's metric 'accuracy'"):
+        cluster.run()
+    assert cluster.workloads == "T5 V5 T10 V10 C10 D10"
+    assert cluster.exit_reason == "errored"
+    (completed,) = reports(cluster.trial, "completed")
+    assert completed["metric"] is None
+    assert "at batch 10 lacks" in completed["message"]
+
+
 @pytest.mark.parametrize("era", ["steps", "length"])
 def test_a_validation_that_the_cluster_knows_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
