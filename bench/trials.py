@@ -13,10 +13,24 @@ from typing import Any, Literal
 from bench.figures import progress
 from bench.scripted import InstantAgent
 from control_plane.actors import addresses
-from control_plane.actors.experiment import Definition, ExperimentState
+from control_plane.actors.experiment_messages import (
+    ExperimentSubmitted,
+)
+from control_plane.actors.experiment_state import (
+    Definition,
+    ExperimentState,
+)
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.messages import ExperimentSubmitted, PoolConfigured, Status, TrialSettings
-from control_plane.actors.trial import TrialState
+from control_plane.actors.pool_messages import (
+    PoolConfigured,
+)
+from control_plane.actors.records import (
+    Status,
+    TrialSettings,
+)
+from control_plane.actors.trial_state import (
+    TrialState,
+)
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.dispatch.engine import Engine

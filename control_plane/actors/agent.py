@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
-    AgentAvailabilityChanged,
+from control_plane.actors.agent_messages import (
     AgentDeclaredLost,
     AgentDisableRequested,
     AgentEnableRequested,
     AgentEnrolled,
-    AgentJoined,
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.pool_messages import (
+    AgentAvailabilityChanged,
+    AgentJoined,
 )
 from control_plane.actors.slots import OPEN, Availability
 from control_plane.actors.step import Refused, Turn

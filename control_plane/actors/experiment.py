@@ -16,23 +16,7 @@ from control_plane.actors.experiment_deletion import (
     deleted,
     removed,
 )
-from control_plane.actors.experiment_settings import archived, changed
-from control_plane.actors.experiment_state import LISTING as LISTING
-from control_plane.actors.experiment_state import Definition as Definition
-from control_plane.actors.experiment_state import ExperimentState as ExperimentState
-from control_plane.actors.experiment_state import Settings as Settings
-from control_plane.actors.experiment_state import definition_of, listed, settings_of
-from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART as SUMMARIES_PER_PART
-from control_plane.actors.experiment_summaries import Summaries as Summaries
-from control_plane.actors.experiment_summaries import TrialSummary as TrialSummary
-from control_plane.actors.experiment_summaries import (
-    add_summary,
-    open_summary,
-    summaries,
-    summarise,
-)
-from control_plane.actors.identifiers import take
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
@@ -42,23 +26,42 @@ from control_plane.actors.messages import (
     DeletionContinued,
     ExperimentCommand,
     ExperimentMessage,
-    ExperimentStatusChanged,
     ExperimentSubmitted,
     KillRequested,
     PauseRequested,
     SearchContinued,
     SettingsChanged,
-    Status,
-    TrialCreated,
     TrialEnded,
     TrialLengthReached,
-    TrialSettings,
     TrialValidated,
     UnarchiveRequested,
-    WorkAssigned,
+)
+from control_plane.actors.experiment_settings import archived, changed
+from control_plane.actors.experiment_state import (
+    Definition,
+    ExperimentState,
+    definition_of,
+    listed,
+    settings_of,
+)
+from control_plane.actors.experiment_summaries import (
+    add_summary,
+    open_summary,
+    summaries,
+    summarise,
+)
+from control_plane.actors.identifiers import take
+from control_plane.actors.records import (
+    Status,
+    TrialSettings,
 )
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
+    TrialCreated,
+    WorkAssigned,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (

@@ -8,6 +8,10 @@ parts a few at a time, and leaves a head that says that it was there.
 
 import json
 
+from control_plane.actors.experiment_messages import (
+    CollectionEnded,
+    DeletionContinued,
+)
 from control_plane.actors.experiment_state import (
     LISTING,
     ExperimentState,
@@ -17,7 +21,9 @@ from control_plane.actors.experiment_state import (
     settings_of,
 )
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART
-from control_plane.actors.messages import CollectionEnded, DeletionContinued, Status
+from control_plane.actors.records import (
+    Status,
+)
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import COLLECTIONS, unpinned
 from control_plane.evolve import evolve

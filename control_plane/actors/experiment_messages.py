@@ -1,4 +1,10 @@
-"""Messages to an experiment, and what the API's commands to it say; see messages.py."""
+"""Every message to an experiment, the API's commands among them.
+
+Of the messages to all actors: names are past tense; each is plain JSON-able data, versioned by its
+fields. A field added later has a default, so that a message written by older code still loads.
+Trials are named by their cluster-wide id in addresses and by their number (order of creation, from
+0) within their experiment.
+"""
 
 from dataclasses import dataclass, field
 

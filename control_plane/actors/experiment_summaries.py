@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from control_plane.actors.messages import Status
+from control_plane.actors.records import (
+    Status,
+)
 from control_plane.actors.step import Turn
 
 SUMMARIES_PER_PART = 64

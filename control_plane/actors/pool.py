@@ -10,28 +10,32 @@ from itertools import islice
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
-    AgentAvailabilityChanged,
+from control_plane.actors.agent_messages import (
     AgentDeclaredLost,
-    AgentJoined,
-    AgentLost,
-    AllocationExited,
-    AllocationLost,
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.ordered import Ordered
+from control_plane.actors.pool_messages import (
+    AgentAvailabilityChanged,
+    AgentJoined,
+    AgentLost,
     AuditFound,
     GroupLimited,
     PoolConfigured,
     PoolMessage,
-    PreemptionRequested,
     SchedulingContinued,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.ordered import Ordered
 from control_plane.actors.slots import AGENTS_PER_PART, Agents, AgentSlots
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_messages import (
+    AllocationExited,
+    AllocationLost,
+    PreemptionRequested,
+    SlotsAssigned,
+)
 from control_plane.actors.waiting import Waiting
 from control_plane.evolve import evolve
 from control_plane.scheduling import fifo

@@ -11,7 +11,31 @@ from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+)
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+)
+from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_allocation import (
+    advanced,
+    assigned,
+    exiting_early,
+    killing,
+    overdue,
+    preempting,
+    saved,
+)
+from control_plane.actors.trial_checkpoints import (
+    condemned,
+    files_deleted,
+)
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     AllocationMessage,
@@ -26,36 +50,16 @@ from control_plane.actors.messages import (
     RestartDue,
     SlotsAssigned,
     SlotsLimited,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
     TerminationOverdue,
     TrialContinued,
     TrialCreated,
     TrialDeleted,
-    TrialEnded,
     TrialKillRequested,
     TrialMessage,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_allocation import (
-    advanced,
-    assigned,
-    exiting_early,
-    killing,
-    overdue,
-    preempting,
-    saved,
-)
-from control_plane.actors.trial_checkpoints import CHECKPOINTS as CHECKPOINTS
-from control_plane.actors.trial_checkpoints import CheckpointRecord as CheckpointRecord
-from control_plane.actors.trial_checkpoints import condemned, files_deleted
-from control_plane.actors.trial_state import Allocation as Allocation
-from control_plane.actors.trial_state import AllocationState as AllocationState
-from control_plane.actors.trial_state import TrialState as TrialState
-from control_plane.actors.trial_state import Wish as Wish
+from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
 from control_plane.actors.trial_training import batches_of, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason

@@ -4,8 +4,12 @@ Wishes only get worse: run, preempt, kill. The timers here come whether they are
 late one finds another epoch, or a wish that it does not concern.
 """
 
-from control_plane.actors.messages import CheckpointReported, SlotsAssigned, TerminationOverdue
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_messages import (
+    CheckpointReported,
+    SlotsAssigned,
+    TerminationOverdue,
+)
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from control_plane.actors.messages import (
-    CheckpointFilesDeleted,
+from control_plane.actors.records import (
     CheckpointRef,
+)
+from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_messages import (
+    CheckpointFilesDeleted,
     CheckpointReported,
     CheckpointsUnwanted,
     ValidationReported,
 )
-from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_state import TrialState
 from control_plane.evolve import evolve
 

@@ -4,16 +4,20 @@ from collections.abc import Mapping
 from sys import float_info
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
-    CheckpointReported,
-    LengthReported,
+from control_plane.actors.experiment_messages import (
     TrialLengthReached,
-    TrialSettings,
     TrialValidated,
-    ValidationReported,
+)
+from control_plane.actors.records import (
+    TrialSettings,
 )
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_checkpoints import checkpointed, measured
+from control_plane.actors.trial_messages import (
+    CheckpointReported,
+    LengthReported,
+    ValidationReported,
+)
 from control_plane.actors.trial_state import TrialState
 from control_plane.evolve import evolve
 

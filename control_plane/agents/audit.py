@@ -12,19 +12,23 @@ from dataclasses import dataclass
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import AgentState
-from control_plane.actors.messages import (
+from control_plane.actors.agent_messages import (
+    AllocationPlaced,
+    AllocationRemoved,
+)
+from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
+from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
-    AllocationPlaced,
-    AllocationRemoved,
     AuditFound,
     SlotsReleased,
 )
-from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial import TrialState
+from control_plane.actors.trial_state import (
+    TrialState,
+)
 from control_plane.agents.leases import Lease, leases_in
 from control_plane.dispatch.engine import Engine
 from control_plane.scheduling.model import Request

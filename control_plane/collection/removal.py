@@ -13,13 +13,16 @@ from pathlib import Path
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.messages import COLLECTED_MAX, CheckpointFilesDeleted
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
     COLLECTIONS,
     CheckpointRecord,
     CheckpointState,
     removal_sort,
+)
+from control_plane.actors.trial_messages import (
+    COLLECTED_MAX,
+    CheckpointFilesDeleted,
 )
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.sessions import INTENTS

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from control_plane.actors import addresses
+from control_plane.actors.experiment_messages import (
+    CollectionEnded,
+)
 from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.messages import (
+from control_plane.actors.records import (
+    Retention,
+)
+from control_plane.actors.trial_messages import (
     COLLECTED_MAX,
     CheckpointsUnwanted,
-    CollectionEnded,
-    Retention,
 )
 from control_plane.collection.erasure import erased
 from control_plane.collection.pins import is_pinned

@@ -14,9 +14,17 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from control_plane.actors import agent, experiment, messages, ordered, pool, trial
+from control_plane.actors import agent, experiment, ordered, pool, trial
 from control_plane.actors.addresses import kind_of
+from control_plane.actors.agent_messages import AgentMessage
+from control_plane.actors.experiment_messages import ExperimentMessage
+from control_plane.actors.experiment_state import Definition, ExperimentState, Settings
+from control_plane.actors.experiment_summaries import Summaries
+from control_plane.actors.pool_messages import PoolMessage
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_checkpoints import CheckpointRecord
+from control_plane.actors.trial_messages import TrialMessage
+from control_plane.actors.trial_state import TrialState
 
 Encoded = tuple[str, bytes]
 
@@ -118,30 +126,30 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "experiment": Kind(
-        experiment.ExperimentState,
-        messages.ExperimentMessage,
+        ExperimentState,
+        ExperimentMessage,
         "ExperimentSubmitted",
         experiment.step,
         experiment.fallback,
         parts={
-            "definition": experiment.Definition,
-            "settings": experiment.Settings,
+            "definition": Definition,
+            "settings": Settings,
             "generator": bytes,
-            "trials/": experiment.Summaries,
+            "trials/": Summaries,
         },
         secret=frozenset({"definition"}),
     ),
     "trial": Kind(
-        trial.TrialState,
-        messages.TrialMessage,
+        TrialState,
+        TrialMessage,
         "TrialCreated",
         trial.step,
         trial.fallback,
-        parts={"checkpoint/": trial.CheckpointRecord},
+        parts={"checkpoint/": CheckpointRecord},
     ),
     "pool": Kind(
         pool.PoolState,
-        messages.PoolMessage,
+        PoolMessage,
         "PoolConfigured",
         pool.step,
         pool.fallback,
@@ -157,9 +165,7 @@ KINDS: Mapping[str, Kind] = {
             "agents/": ordered.Leaf,
         },
     ),
-    "agent": Kind(
-        agent.AgentState, messages.AgentMessage, "AgentEnrolled", agent.step, agent.fallback
-    ),
+    "agent": Kind(agent.AgentState, AgentMessage, "AgentEnrolled", agent.step, agent.fallback),
 }
 
 

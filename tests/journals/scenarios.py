@@ -3,18 +3,24 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from control_plane.actors.messages import (
+from control_plane.actors.agent_messages import (
     AgentDisableRequested,
     AgentEnableRequested,
+)
+from control_plane.actors.experiment_messages import (
     ArchiveRequested,
-    AuditFound,
-    CheckpointFilesDeleted,
-    CheckpointsUnwanted,
     KillRequested,
     PauseRequested,
-    SlotsReleased,
-    TrialKillRequested,
     UnarchiveRequested,
+)
+from control_plane.actors.pool_messages import (
+    AuditFound,
+    SlotsReleased,
+)
+from control_plane.actors.trial_messages import (
+    CheckpointFilesDeleted,
+    CheckpointsUnwanted,
+    TrialKillRequested,
     WorkAssigned,
 )
 from control_plane.dispatch import mailbox

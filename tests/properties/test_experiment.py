@@ -4,18 +4,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control_plane.actors import rules as lifecycles
-from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     CancelRequested,
     ContinueRequested,
     KillRequested,
     PauseRequested,
     SearchContinued,
-    Status,
     TrialEnded,
     TrialLengthReached,
     TrialValidated,
+)
+from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
+from control_plane.actors.records import (
+    Status,
 )
 from control_plane.actors.step import Refused
 from control_plane.searchers.grid import GridPlan

@@ -9,20 +9,24 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.messages import (
-    AgentJoined,
-    AgentLost,
-    AllocationLost,
+from control_plane.actors.agent_messages import (
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.pool import agents_of, waiting_in
+from control_plane.actors.pool_messages import (
+    AgentJoined,
+    AgentLost,
     PoolConfigured,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool import agents_of, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_messages import (
+    AllocationLost,
+    SlotsAssigned,
+)
 from tests.unit.actors.desk import Desk
 
 AGENTS = "abc"

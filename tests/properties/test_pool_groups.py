@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.messages import (
+from control_plane.actors.pool import agents_of, waiting_in
+from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
     GroupLimited,
     PoolConfigured,
-    PreemptionRequested,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool import agents_of, waiting_in
 from control_plane.actors.slots import OPEN, AgentSlots, Availability
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_messages import (
+    PreemptionRequested,
+)
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Waiting
 from control_plane.scheduling.model import Request
 from control_plane.scheduling.turns import has_room

@@ -3,7 +3,19 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+    TrialLengthReached,
+)
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+)
+from control_plane.actors.trial import wants_slots
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
@@ -13,18 +25,12 @@ from control_plane.actors.messages import (
     PreemptionRequested,
     SlotsAssigned,
     SlotsLimited,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
     TerminationOverdue,
     TrialContinued,
-    TrialEnded,
     TrialKillRequested,
-    TrialLengthReached,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial import wants_slots
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import checkpoint_reported, created

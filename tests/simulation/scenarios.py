@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
@@ -13,15 +13,19 @@ from control_plane.actors.messages import (
     DeleteRequested,
     KillRequested,
     PauseRequested,
-    Retention,
     SettingsChanged,
+)
+from control_plane.actors.records import (
+    Retention,
     Status,
+)
+from control_plane.actors.rules import STEP_ERA as STEP_LIFE
+from control_plane.actors.step import Refused
+from control_plane.actors.trial_messages import (
     TrialContinued,
     TrialDeleted,
     TrialKillRequested,
 )
-from control_plane.actors.rules import STEP_ERA as STEP_LIFE
-from control_plane.actors.step import Refused
 from tests.simulation.cluster import ROUND_MS, Cluster, submitted
 from tests.simulation.scripted_agent import (
     Line,

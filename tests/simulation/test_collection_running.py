@@ -10,12 +10,14 @@ from random import Random
 import pytest
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     DeleteRequested,
     PauseRequested,
-    Retention,
     SettingsChanged,
+)
+from control_plane.actors.records import (
+    Retention,
     Status,
 )
 from control_plane.actors.step import Refused

@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages import (
-    ExperimentStatusChanged,
+from control_plane.actors.experiment_messages import (
     PauseRequested,
+)
+from control_plane.actors.records import (
     Status,
+)
+from control_plane.actors.step import Refused, Turn
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
     TrialCreated,
     WorkAssigned,
 )
-from control_plane.actors.step import Refused, Turn
 from control_plane.agents.leases import mark_lost
 from control_plane.agents.service import SyncAnswer, SyncRequest
 from control_plane.dispatch import due, kinds, mailbox

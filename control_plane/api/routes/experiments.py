@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
@@ -17,9 +17,11 @@ from control_plane.actors.messages import (
     DeleteRequested,
     KillRequested,
     PauseRequested,
-    Retention,
     SettingsChanged,
     UnarchiveRequested,
+)
+from control_plane.actors.records import (
+    Retention,
 )
 from control_plane.api.continuation import Continue, continuation
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs

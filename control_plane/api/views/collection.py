@@ -6,13 +6,18 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import CheckpointsUnwanted, Retention
+from control_plane.actors.records import (
+    Retention,
+)
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
     PINS,
     CheckpointRecord,
     CheckpointState,
     read_pin,
+)
+from control_plane.actors.trial_messages import (
+    CheckpointsUnwanted,
 )
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside

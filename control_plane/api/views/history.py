@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors import messages as m
+from control_plane.actors import experiment_messages as to_experiment
+from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART
 from control_plane.api.errors import ApiError, Code, invalid
@@ -38,7 +39,12 @@ REPLAYED_MAX = 2_000
 REPLAYED_OF_ONE_MAX = 20_000
 
 # What a trial's own entries say too, or what every trial hears of its experiment's.
-ECHOES = (m.TrialValidated, m.TrialLengthReached, m.ExperimentStatusChanged, m.SlotsLimited)
+ECHOES = (
+    to_experiment.TrialValidated,
+    to_experiment.TrialLengthReached,
+    to_trial.ExperimentStatusChanged,
+    to_trial.SlotsLimited,
+)
 
 
 class Event(BaseModel):

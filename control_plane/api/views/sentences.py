@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import Any
 
-from control_plane.actors import messages as m
+from control_plane.actors import agent_messages as to_agent
+from control_plane.actors import experiment_messages as to_experiment
+from control_plane.actors import pool_messages as to_pool
+from control_plane.actors import records as to_records
+from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.slots import Availability
 
 HPARAMS_CHARACTERS_MAX = 200
@@ -62,14 +66,14 @@ def sentence(message: object, told: Told) -> str:
     return SENTENCES[type(message)](message, told)
 
 
-def _submitted(message: m.ExperimentSubmitted, told: Told) -> str:
+def _submitted(message: to_experiment.ExperimentSubmitted, told: Told) -> str:
     trials = "a test run" if message.test_mode else f"a {message.searcher} search"
     paused = ", paused" if message.paused else ""
     by = told.by or message.owner
     return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
 
 
-def _settings(message: m.SettingsChanged, told: Told) -> str:
+def _settings(message: to_experiment.SettingsChanged, told: Told) -> str:
     given = {
         "name": message.name,
         "description": message.description,
@@ -85,20 +89,20 @@ def _settings(message: m.SettingsChanged, told: Told) -> str:
     return f"changed{told.user}: {', '.join(changes) or 'nothing'}"
 
 
-def _continued(message: m.ContinueRequested, told: Told) -> str:
+def _continued(message: to_experiment.ContinueRequested, told: Told) -> str:
     restarts = message.max_restarts
     more = "" if restarts is None else f", with max_restarts {restarts}"
     return f"continued{told.user}{more}"
 
 
-def _trial_ended(message: m.TrialEnded, told: Told) -> str:
+def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
     early = message.early_exit.replace("_", " ").lower()
     how = f" early ({early})" if early and early != "errored" else ""
     why = f": {_line(message.message)}" if message.message else ""
     return f"{told.trial(message.number)} ended {message.status}{how}{why}"
 
 
-def _created(message: m.TrialCreated, told: Told) -> str:
+def _created(message: to_trial.TrialCreated, told: Told) -> str:
     listed = ", ".join(f"{name}={_value(value)}" for name, value in message.hparams.items())
     if len(listed) > HPARAMS_CHARACTERS_MAX:
         listed = listed[:HPARAMS_CHARACTERS_MAX] + "..."
@@ -108,23 +112,23 @@ def _created(message: m.TrialCreated, told: Told) -> str:
     return f"{told.name} created{given}; {goal}"
 
 
-def _work(message: m.WorkAssigned, told: Told) -> str:
+def _work(message: to_trial.WorkAssigned, told: Told) -> str:
     if message.length is not None:
         return f"{told.name} is to train to {_length(message.length, told)}"
     return f"{told.name} has done its part" if message.closed else f"{told.name} is to wait"
 
 
-def _trial_status(message: m.ExperimentStatusChanged, told: Told) -> str:
+def _trial_status(message: to_trial.ExperimentStatusChanged, told: Told) -> str:
     at_once = ", to stop at once" if message.forced else ""
     return f"{told.name} heard that the experiment is {message.status}{at_once}"
 
 
-def _trial_continued(message: m.TrialContinued, told: Told) -> str:
+def _trial_continued(message: to_trial.TrialContinued, told: Told) -> str:
     goal = "" if message.length is None else f", to {_length(message.length, told)}"
     return f"{told.name} goes on{goal}"
 
 
-def _exited(message: m.AllocationExited, told: Told) -> str:
+def _exited(message: to_trial.AllocationExited, told: Told) -> str:
     name = told.allocation(message.epoch)
     if message.reason in _EXITS:
         return f"{name} {_EXITS[message.reason]}"
@@ -145,7 +149,7 @@ _EXITS = {
 }
 
 
-def _checkpoint(message: m.CheckpointReported, told: Told) -> str:
+def _checkpoint(message: to_trial.CheckpointReported, told: Told) -> str:
     kept = message.checkpoint
     size = f"{message.size_bytes:,} bytes in {_count(message.files, 'file')}"
     return f"checkpoint {kept.uuid[:8]} at {_count(kept.steps_completed, 'batch')}, {size}"
@@ -158,118 +162,130 @@ def _available(given: Availability) -> str:
     return f"enabled without slots {closed}" if closed else "enabled"
 
 
-def _requested(message: m.SlotsRequested, told: Told) -> str:
+def _requested(message: to_pool.SlotsRequested, told: Told) -> str:
     name = f"allocation {message.trial_id}.{message.epoch}"
     return f"{name} asks for {_count(message.slots, 'slot')}"
 
 
-def _disabled(message: m.AgentDisableRequested, told: Told) -> str:
+def _disabled(message: to_agent.AgentDisableRequested, told: Told) -> str:
     slot = "" if message.slot is None else f" slot {message.slot} of"
     drained = "; what runs there may finish" if message.drain else ""
     return f"disabled{slot} {told.name}{told.user}{drained}"
 
 
-def _enabled(message: m.AgentEnableRequested, told: Told) -> str:
+def _enabled(message: to_agent.AgentEnableRequested, told: Told) -> str:
     slot = "" if message.slot is None else f" slot {message.slot} of"
     return f"enabled{slot} {told.name}{told.user}"
 
 
-def _collected(message: m.CollectionEnded, told: Told) -> str:
+def _collected(message: to_experiment.CollectionEnded, told: Told) -> str:
     failure = f", but for: {_line(message.failure)}" if message.failure else ""
     return f"unwanted checkpoints are deleted{failure}"
 
 
 OF_EXPERIMENTS: Mapping[type, Sentence] = {
-    m.ExperimentSubmitted: _submitted,
-    m.ActivateRequested: lambda _, told: f"activated{told.user}",
-    m.PauseRequested: lambda _, told: f"paused{told.user}",
-    m.CancelRequested: lambda _, told: f"canceled{told.user}",
-    m.KillRequested: lambda _, told: f"killed{told.user}",
-    m.SettingsChanged: _settings,
-    m.ArchiveRequested: lambda _, told: f"archived{told.user}",
-    m.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
-    m.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
-    m.ContinueRequested: _continued,
-    m.CollectionEnded: _collected,
-    m.DeletionContinued: lambda _, told: "the deletion goes on",
-    m.SearchContinued: lambda _, told: "the search goes on creating trials",
-    m.TrialValidated: lambda x, told: (
+    to_experiment.ExperimentSubmitted: _submitted,
+    to_experiment.ActivateRequested: lambda _, told: f"activated{told.user}",
+    to_experiment.PauseRequested: lambda _, told: f"paused{told.user}",
+    to_experiment.CancelRequested: lambda _, told: f"canceled{told.user}",
+    to_experiment.KillRequested: lambda _, told: f"killed{told.user}",
+    to_experiment.SettingsChanged: _settings,
+    to_experiment.ArchiveRequested: lambda _, told: f"archived{told.user}",
+    to_experiment.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
+    to_experiment.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
+    to_experiment.ContinueRequested: _continued,
+    to_experiment.CollectionEnded: _collected,
+    to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
+    to_experiment.SearchContinued: lambda _, told: "the search goes on creating trials",
+    to_experiment.TrialValidated: lambda x, told: (
         f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
     ),
-    m.TrialLengthReached: lambda x, told: (
+    to_experiment.TrialLengthReached: lambda x, told: (
         f"{told.trial(x.number)} reached {_length(x.length, told)} "
         + (_lacking(x.lack) or f"with {told.measured(x.metric)}")
     ),
-    m.TrialEnded: _trial_ended,
+    to_experiment.TrialEnded: _trial_ended,
 }
 
 OF_TRIALS: Mapping[type, Sentence] = {
-    m.TrialCreated: _created,
-    m.TrialContinued: _trial_continued,
-    m.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
-    m.SlotsLimited: lambda x, told: (
+    to_trial.TrialCreated: _created,
+    to_trial.TrialContinued: _trial_continued,
+    to_trial.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
+    to_trial.SlotsLimited: lambda x, told: (
         f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"
     ),
-    m.TerminationOverdue: lambda x, told: f"{told.allocation(x.epoch)} is overdue to stop",
-    m.RestartDue: lambda x, told: f"{told.name} may be started again",
-    m.CheckpointsUnwanted: lambda x, told: f"checkpoints no longer kept: {_uuids(x.uuids)}",
-    m.CheckpointFilesDeleted: lambda x, told: f"files deleted of checkpoints {_uuids(x.uuids)}",
-    m.TrialDeleted: lambda _, told: f"{told.name} deleted",
-    m.WorkAssigned: _work,
-    m.ExperimentStatusChanged: _trial_status,
-    m.SlotsAssigned: lambda x, told: (
+    to_trial.TerminationOverdue: lambda x, told: f"{told.allocation(x.epoch)} is overdue to stop",
+    to_trial.RestartDue: lambda x, told: f"{told.name} may be started again",
+    to_trial.CheckpointsUnwanted: lambda x, told: f"checkpoints no longer kept: {_uuids(x.uuids)}",
+    to_trial.CheckpointFilesDeleted: lambda x, told: (
+        f"files deleted of checkpoints {_uuids(x.uuids)}"
+    ),
+    to_trial.TrialDeleted: lambda _, told: f"{told.name} deleted",
+    to_trial.WorkAssigned: _work,
+    to_trial.ExperimentStatusChanged: _trial_status,
+    to_trial.SlotsAssigned: lambda x, told: (
         f"{told.allocation(x.epoch)} has slots {_ids(x.slots)} of agent {x.agent}"
     ),
-    m.PreemptionRequested: lambda x, told: (
+    to_trial.PreemptionRequested: lambda x, told: (
         f"{told.allocation(x.epoch)} is {'to' if x.forced else 'asked to'} give its slots back"
         f"{' at once' if x.forced else ''}: {_line(x.reason)}"
     ),
-    m.AllocationLost: lambda x, told: f"{told.allocation(x.epoch)} was lost: {_line(x.reason)}",
-    m.ContainerStateReported: lambda x, told: f"{told.allocation(x.epoch)} is {x.state}",
-    m.ValidationReported: lambda x, told: (
+    to_trial.AllocationLost: lambda x, told: (
+        f"{told.allocation(x.epoch)} was lost: {_line(x.reason)}"
+    ),
+    to_trial.ContainerStateReported: lambda x, told: f"{told.allocation(x.epoch)} is {x.state}",
+    to_trial.ValidationReported: lambda x, told: (
         f"{told.name} validated at {_count(x.steps, 'batch')}: {told.measured(x.metric)}"
     ),
-    m.LengthReported: lambda x, told: (
+    to_trial.LengthReported: lambda x, told: (
         f"{told.name} reached {_count(x.length, 'batch')} "
         + (_lacking(x.lack) or f"with {told.measured(x.metric)}")
     ),
-    m.CheckpointReported: _checkpoint,
-    m.EarlyExitReported: lambda x, told: f"{told.name} asks to end: {x.reason}",
-    m.AllocationExited: _exited,
+    to_trial.CheckpointReported: _checkpoint,
+    to_trial.EarlyExitReported: lambda x, told: f"{told.name} asks to end: {x.reason}",
+    to_trial.AllocationExited: _exited,
 }
 
 OF_POOLS: Mapping[type, Sentence] = {
-    m.PoolConfigured: lambda x, told: f"pool {x.name} configured{told.user}",
-    m.SlotsRequested: _requested,
-    m.GroupLimited: lambda x, told: (
+    to_pool.PoolConfigured: lambda x, told: f"pool {x.name} configured{told.user}",
+    to_pool.SlotsRequested: _requested,
+    to_pool.GroupLimited: lambda x, told: (
         f"experiment {x.group} may hold "
         + ("any number of slots" if x.max_slots is None else _count(x.max_slots, "slot"))
     ),
-    m.SlotsReleased: lambda x, told: f"allocation {x.trial_id}.{x.epoch} gives its slots back",
-    m.AgentJoined: lambda x, told: f"agent {x.agent} joined with {_count(len(x.slots), 'slot')}",
-    m.AgentAvailabilityChanged: lambda x, told: f"agent {x.agent} is {_available(x.availability)}",
-    m.AgentLost: lambda x, told: f"agent {x.agent} was lost: {_line(x.reason)}",
-    m.AuditFound: lambda x, told: f"the audit found {_count(len(x.stale), 'stale allocation')}",
-    m.SchedulingContinued: lambda _, told: "the scheduling goes on",
+    to_pool.SlotsReleased: lambda x, told: (
+        f"allocation {x.trial_id}.{x.epoch} gives its slots back"
+    ),
+    to_pool.AgentJoined: lambda x, told: (
+        f"agent {x.agent} joined with {_count(len(x.slots), 'slot')}"
+    ),
+    to_pool.AgentAvailabilityChanged: lambda x, told: (
+        f"agent {x.agent} is {_available(x.availability)}"
+    ),
+    to_pool.AgentLost: lambda x, told: f"agent {x.agent} was lost: {_line(x.reason)}",
+    to_pool.AuditFound: lambda x, told: (
+        f"the audit found {_count(len(x.stale), 'stale allocation')}"
+    ),
+    to_pool.SchedulingContinued: lambda _, told: "the scheduling goes on",
 }
 
 OF_AGENTS: Mapping[type, Sentence] = {
-    m.AgentEnrolled: lambda x, told: (
+    to_agent.AgentEnrolled: lambda x, told: (
         f"agent {x.agent} enrolled in pool {x.pool} with {_count(len(x.slots), 'slot')}"
     ),
-    m.AllocationPlaced: lambda x, told: (
+    to_agent.AllocationPlaced: lambda x, told: (
         f"allocation {x.trial_id}.{x.epoch} placed on slots {_ids(x.slots)}"
     ),
-    m.AllocationRemoved: lambda x, told: f"allocation {x.trial_id}.{x.epoch} removed",
-    m.AgentDeclaredLost: lambda _, told: f"{told.name} was given up",
-    m.AgentEnableRequested: _enabled,
-    m.AgentDisableRequested: _disabled,
+    to_agent.AllocationRemoved: lambda x, told: f"allocation {x.trial_id}.{x.epoch} removed",
+    to_agent.AgentDeclaredLost: lambda _, told: f"{told.name} was given up",
+    to_agent.AgentEnableRequested: _enabled,
+    to_agent.AgentDisableRequested: _disabled,
 }
 
 SENTENCES: Mapping[type, Sentence] = {**OF_EXPERIMENTS, **OF_TRIALS, **OF_POOLS, **OF_AGENTS}
 
 
-def _retained(kept: m.Retention) -> str:
+def _retained(kept: to_records.Retention) -> str:
     return (
         f"{kept.save_experiment_best} best of the experiment, {kept.save_trial_best} best and"
         f" {kept.save_trial_latest} latest of each trial"

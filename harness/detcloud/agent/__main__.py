@@ -80,9 +80,10 @@ def run(options: argparse.Namespace) -> int:
 
 def say(message: str) -> None:
     """One line of the agent's own log."""
-    # Where the log is full or gone, the agent goes on without it.
-    with contextlib.suppress(OSError, ValueError):
-        print(f"detcloud agent: {message}", file=sys.stderr, flush=True)
+    # Where the log is full or gone, the agent goes on without it. Nothing is left in a buffer,
+    # whose last flush would decide about the exit code.
+    with contextlib.suppress(OSError):
+        os.write(2, f"detcloud agent: {message}\n".encode(errors="backslashreplace"))
 
 
 def _options() -> argparse.Namespace:

@@ -1,16 +1,20 @@
 """Messages to begin with, each with overrides."""
 
 from control_plane.actors import rules as lifecycles
-from control_plane.actors.lengths import Lengths
-from control_plane.actors.messages import (
-    CheckpointRef,
-    CheckpointReported,
+from control_plane.actors.experiment_messages import (
     ExperimentSubmitted,
+)
+from control_plane.actors.lengths import Lengths
+from control_plane.actors.records import (
+    CheckpointRef,
     Status,
-    TrialCreated,
     TrialSettings,
 )
 from control_plane.actors.rules import LifecycleRules
+from control_plane.actors.trial_messages import (
+    CheckpointReported,
+    TrialCreated,
+)
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, Rules
 from control_plane.searchers.search import SearchPlan

@@ -5,15 +5,17 @@ import json
 import pytest
 
 from control_plane.actors.agent import Desired, leases_of
-from control_plane.actors.messages import (
-    AgentAvailabilityChanged,
+from control_plane.actors.agent_messages import (
     AgentDeclaredLost,
     AgentDisableRequested,
     AgentEnableRequested,
     AgentEnrolled,
-    AgentJoined,
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.pool_messages import (
+    AgentAvailabilityChanged,
+    AgentJoined,
 )
 from control_plane.actors.slots import Availability
 from control_plane.actors.step import Refused

@@ -2,22 +2,26 @@
 
 import pytest
 
-from control_plane.actors.experiment_state import Listing, read_listing
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ActivateRequested,
     CancelRequested,
-    ExperimentStatusChanged,
     KillRequested,
     PauseRequested,
     SearchContinued,
-    Status,
-    TrialCreated,
     TrialEnded,
     TrialLengthReached,
     TrialValidated,
-    WorkAssigned,
+)
+from control_plane.actors.experiment_state import Listing, read_listing
+from control_plane.actors.records import (
+    Status,
 )
 from control_plane.actors.step import Refused
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
+    TrialCreated,
+    WorkAssigned,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules

@@ -4,21 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment_state import Definition, read_listing
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     CancelRequested,
     ContinueRequested,
     SearchContinued,
     SettingsChanged,
-    Status,
-    TrialContinued,
-    TrialCreated,
     TrialEnded,
     TrialLengthReached,
     TrialValidated,
 )
+from control_plane.actors.experiment_state import Definition, read_listing
+from control_plane.actors.records import (
+    Status,
+)
 from control_plane.actors.step import Refused
+from control_plane.actors.trial_messages import (
+    TrialContinued,
+    TrialCreated,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules

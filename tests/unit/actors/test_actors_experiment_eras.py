@@ -5,17 +5,21 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
     CancelRequested,
-    ExperimentStatusChanged,
     KillRequested,
     PauseRequested,
-    Status,
     TrialEnded,
     TrialValidated,
 )
+from control_plane.actors.records import (
+    Status,
+)
 from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.actors.step import Refused
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk

@@ -2,19 +2,29 @@
 
 import pytest
 
-from control_plane.actors.experiment import CREATE_MAX, SUMMARIES_PER_PART
-from control_plane.actors.experiment_summaries import Summaries, TrialSummary
-from control_plane.actors.messages import (
+from control_plane.actors.experiment import (
+    CREATE_MAX,
+)
+from control_plane.actors.experiment_messages import (
     CancelRequested,
     SearchContinued,
-    Status,
-    TrialCreated,
     TrialEnded,
     TrialLengthReached,
     TrialValidated,
-    WorkAssigned,
+)
+from control_plane.actors.experiment_summaries import (
+    SUMMARIES_PER_PART,
+    Summaries,
+    TrialSummary,
+)
+from control_plane.actors.records import (
+    Status,
 )
 from control_plane.actors.step import RowSeen
+from control_plane.actors.trial_messages import (
+    TrialCreated,
+    WorkAssigned,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo

@@ -2,22 +2,26 @@
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.agent_messages import (
     AgentDeclaredLost,
-    AgentJoined,
-    AgentLost,
-    AllocationLost,
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
+from control_plane.actors.pool_messages import (
+    AgentJoined,
+    AgentLost,
     AuditFound,
     PoolConfigured,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_messages import (
+    AllocationLost,
+    SlotsAssigned,
+)
 from tests.unit.actors.desk import Desk
 
 

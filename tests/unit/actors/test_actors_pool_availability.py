@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
     PoolConfigured,
-    PreemptionRequested,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
 )
 from control_plane.actors.slots import OPEN, AgentSlots, Availability
+from control_plane.actors.trial_messages import (
+    PreemptionRequested,
+    SlotsAssigned,
+)
 from tests.unit.actors.desk import Desk
 
 DISABLED = Availability(enabled=False)

@@ -2,20 +2,22 @@
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.ordered import Directory, Leaf
+from control_plane.actors.pool import PoolState, agents_of, settle, step, waiting_in
+from control_plane.actors.pool_messages import (
     AgentJoined,
     AgentLost,
     GroupLimited,
     PoolConfigured,
     PoolMessage,
-    PreemptionRequested,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.ordered import Directory, Leaf
-from control_plane.actors.pool import PoolState, agents_of, settle, step, waiting_in
 from control_plane.actors.step import RowSeen, Turn
+from control_plane.actors.trial_messages import (
+    PreemptionRequested,
+    SlotsAssigned,
+)
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Group
 from tests.unit.actors.desk import START_MS, Desk
 

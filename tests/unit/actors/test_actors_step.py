@@ -5,8 +5,10 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from control_plane.actors import addresses
-from control_plane.actors.messages import Status
 from control_plane.actors.pool import PoolState
+from control_plane.actors.records import (
+    Status,
+)
 from control_plane.actors.step import RowSeen, SetTimer, Turn
 from control_plane.evolve import evolve
 

@@ -2,7 +2,18 @@
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+    TrialLengthReached,
+)
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+)
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
@@ -11,15 +22,13 @@ from control_plane.actors.messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
-    TrialEnded,
-    TrialLengthReached,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial import AllocationState, Wish
+from control_plane.actors.trial_state import (
+    AllocationState,
+    Wish,
+)
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created

@@ -4,15 +4,6 @@ import json
 
 import pytest
 
-from control_plane.actors.messages import (
-    AllocationExited,
-    CheckpointFilesDeleted,
-    CheckpointReported,
-    CheckpointsUnwanted,
-    SlotsAssigned,
-    TrialDeleted,
-    ValidationReported,
-)
 from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_checkpoints import (
     COLLECTIONS,
@@ -23,6 +14,15 @@ from control_plane.actors.trial_checkpoints import (
     read_pin,
     removal_sort,
     write_pin,
+)
+from control_plane.actors.trial_messages import (
+    AllocationExited,
+    CheckpointFilesDeleted,
+    CheckpointReported,
+    CheckpointsUnwanted,
+    SlotsAssigned,
+    TrialDeleted,
+    ValidationReported,
 )
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import checkpoint_reported, created

@@ -4,8 +4,28 @@ import sys
 
 import pytest
 
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+    TrialLengthReached,
+    TrialValidated,
+)
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.messages import (
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+    TrialSettings,
+)
+from control_plane.actors.trial import (
+    STALLS_MAX,
+    wants_slots,
+)
+from control_plane.actors.trial_checkpoints import (
+    CheckpointRecord,
+)
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
@@ -14,17 +34,9 @@ from control_plane.actors.messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
-    TrialEnded,
-    TrialLengthReached,
-    TrialSettings,
-    TrialValidated,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial import STALLS_MAX, CheckpointRecord, wants_slots
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created, settings

@@ -4,7 +4,19 @@ import itertools
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+)
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+    TrialSettings,
+)
+from control_plane.actors.step import Refused, SetTimer
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     CheckpointFilesDeleted,
@@ -15,19 +27,15 @@ from control_plane.actors.messages import (
     PreemptionRequested,
     SlotsAssigned,
     SlotsLimited,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
     TerminationOverdue,
     TrialContinued,
     TrialDeleted,
-    TrialEnded,
     TrialKillRequested,
-    TrialSettings,
     WorkAssigned,
 )
-from control_plane.actors.step import Refused, SetTimer
-from control_plane.actors.trial import Wish
+from control_plane.actors.trial_state import (
+    Wish,
+)
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created, settings

@@ -6,7 +6,22 @@ what was killed or was asked to stop has not failed, nor has what never started.
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_messages import (
+    TrialEnded,
+)
+from control_plane.actors.pool_messages import (
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.records import (
+    Status,
+    TrialSettings,
+)
+from control_plane.actors.step import SetTimer
+from control_plane.actors.trial import (
+    STALLS_MAX,
+)
+from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
@@ -16,18 +31,14 @@ from control_plane.actors.messages import (
     PreemptionRequested,
     RestartDue,
     SlotsAssigned,
-    SlotsReleased,
-    SlotsRequested,
-    Status,
     TerminationOverdue,
     TrialContinued,
-    TrialEnded,
     TrialKillRequested,
-    TrialSettings,
     ValidationReported,
 )
-from control_plane.actors.step import SetTimer
-from control_plane.actors.trial import STALLS_MAX, Wish
+from control_plane.actors.trial_state import (
+    Wish,
+)
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, SUBMITTED_MS, checkpoint_reported, created, settings

@@ -6,23 +6,31 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.agent import AgentState, Desired
-from control_plane.actors.messages import (
-    AgentAvailabilityChanged,
+from control_plane.actors.agent_messages import (
     AgentEnrolled,
-    AgentJoined,
-    AgentLost,
     AllocationPlaced,
     AllocationRemoved,
+)
+from control_plane.actors.pool_messages import (
+    AgentAvailabilityChanged,
+    AgentJoined,
+    AgentLost,
     AuditFound,
-    ExperimentStatusChanged,
     PoolConfigured,
-    SlotsAssigned,
     SlotsReleased,
     SlotsRequested,
+)
+from control_plane.actors.records import (
     Status,
 )
 from control_plane.actors.slots import AgentSlots, Availability
-from control_plane.actors.trial import TrialState
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
+    SlotsAssigned,
+)
+from control_plane.actors.trial_state import (
+    TrialState,
+)
 from control_plane.agents.audit import Differences, Holdings, audit, differences
 from control_plane.agents.leases import Lease
 from control_plane.dispatch.engine import Engine

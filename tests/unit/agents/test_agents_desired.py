@@ -6,18 +6,25 @@ from typing import Any
 import pytest
 
 from control_plane.actors.agent import AgentState, Desired
-from control_plane.actors.experiment import Definition, ExperimentState
-from control_plane.actors.messages import (
+from control_plane.actors.experiment_state import (
+    Definition,
+    ExperimentState,
+)
+from control_plane.actors.records import (
+    Status,
+)
+from control_plane.actors.trial_messages import (
     AllocationExited,
     ContainerStateReported,
     ExperimentStatusChanged,
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    Status,
     WorkAssigned,
 )
-from control_plane.actors.trial import TrialState
+from control_plane.actors.trial_state import (
+    TrialState,
+)
 from control_plane.agents.desired import GRACE_MS, Trials, desired_of, directives_of
 from control_plane.agents.sessions import Session
 from tests.unit.actors.desk import Desk

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.messages import (
-    AllocationExited,
+from control_plane.actors.records import (
     CheckpointRef,
+)
+from control_plane.actors.trial_messages import (
+    AllocationExited,
     CheckpointReported,
     ContainerStateReported,
     EarlyExitReported,

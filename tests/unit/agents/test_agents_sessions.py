@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages import (
+from control_plane.actors.step import Refused
+from control_plane.actors.trial_messages import (
     AllocationExited,
     ContainerStateReported,
     TrialMessage,
     ValidationReported,
 )
-from control_plane.actors.step import Refused
 from control_plane.agents.reports import Report
 from control_plane.agents.segments import Segment, Stream, segment_of
 from control_plane.agents.sessions import (

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.messages import (
-    CheckpointRef,
-    CheckpointsUnwanted,
+from control_plane.actors.experiment_messages import (
     DeleteRequested,
     KillRequested,
-    PoolConfigured,
-    Retention,
     SettingsChanged,
+)
+from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.pool_messages import (
+    PoolConfigured,
+)
+from control_plane.actors.records import (
+    CheckpointRef,
+    Retention,
 )
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
@@ -23,6 +26,9 @@ from control_plane.actors.trial_checkpoints import (
     PINS,
     CheckpointRecord,
     CheckpointState,
+)
+from control_plane.actors.trial_messages import (
+    CheckpointsUnwanted,
 )
 from control_plane.agents.sessions import INTENTS
 from control_plane.api.signing import Signer

@@ -2,14 +2,18 @@ from hashlib import sha256
 
 import pytest
 
-from control_plane.actors.messages import (
-    ExperimentStatusChanged,
+from control_plane.actors.pool import PoolState
+from control_plane.actors.pool_messages import (
     PoolConfigured,
     SlotsRequested,
+)
+from control_plane.actors.records import (
     Status,
 )
-from control_plane.actors.pool import PoolState
 from control_plane.actors.step import RowSeen, Turn
+from control_plane.actors.trial_messages import (
+    ExperimentStatusChanged,
+)
 from control_plane.dispatch.fold import (
     DRAINED_MAX,
     FOLD_OPERATIONS_MAX,

@@ -1,6 +1,8 @@
 import pytest
 
-from control_plane.actors.messages import WorkAssigned
+from control_plane.actors.trial_messages import (
+    WorkAssigned,
+)
 from control_plane.dispatch.head import HEAD, PARTS
 from control_plane.dispatch.kinds import KINDS, encode_for, kind_at
 from control_plane.dispatch.mailbox import (

@@ -1,0 +1,66 @@
+"""Every message to an agent's record, in the past tense."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnrolled:
+    """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
+    of each.
+    """
+
+    agent: str
+    pool: str
+    slots: tuple[tuple[int, str, str, str], ...]
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPlaced:
+    """The pool wants this allocation on the agent."""
+
+    trial_id: int
+    epoch: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRemoved:
+    """The allocation has ended and may be forgotten."""
+
+    trial_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDeclaredLost:
+    """The pool gave the agent of this epoch up."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnableRequested:
+    """Command: the agent, or its slot `slot`, takes work again."""
+
+    slot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDisableRequested:
+    """Command: the agent, or its slot `slot`, takes no work. What runs on the agent leaves now, or
+    with `drain` when it is done; a slot is left now.
+    """
+
+    slot: int | None = None
+    drain: bool = False
+
+
+AgentMessage = (
+    AgentEnrolled
+    | AllocationPlaced
+    | AllocationRemoved
+    | AgentDeclaredLost
+    | AgentEnableRequested
+    | AgentDisableRequested
+)
