@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from anyio import to_thread
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
@@ -21,6 +22,9 @@ HOST = "127.0.0.1"
 KEEP_ALIVE_SECONDS = 75
 CLOSE_SECONDS_MAX = 1
 BACKLOG = 256
+# Handlers at once. The interpreter runs one of them at a time: more would not be answered sooner,
+# but the longer ones later, as each waits for its turn after each row that it reads.
+THREADS = 2
 
 
 class EmbeddedServer(uvicorn.Server):
@@ -50,6 +54,7 @@ class EmbeddedServer(uvicorn.Server):
         self._leaving: threading.Thread | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
         await super().startup(sockets)
         self._on_start()
 

@@ -1,0 +1,78 @@
+"""What the SQLite table owes to its file beyond what every state table does."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from control_plane.state import sqlite
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
+
+KEYS = [Key("trial#1", "M"), Key("trial#2", "M"), Key("trial#2", "P")]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[SqliteTable]:
+    made = SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
+    made.commit([Put(key, 1, b"body", Expect.ABSENT, due_ms=5) for key in KEYS])
+    yield made
+    made.close()
+
+
+def test_no_read_looks_through_the_whole_table(
+    table: SqliteTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, tuple[object, ...]]] = []
+    read = SqliteTable._read
+
+    def noted(self: SqliteTable, statement: str, values: tuple[object, ...]) -> object:
+        asked.append((statement, values))
+        return read(self, statement, values)
+
+    monkeypatch.setattr(SqliteTable, "_read", noted)
+    table.get(KEYS[0])
+    table.get_many(KEYS)
+    table.query("trial#2", "A", "Z", descending=True)
+    table.due(0, 10)
+    db = sqlite3.connect(tmp_path / "state.db")
+    plans = [db.execute(f"explain query plan {one}", values).fetchall() for one, values in asked]
+    db.close()
+    assert len(plans) == 4
+    assert [step for plan in plans for *_, step in plan if step.startswith("SCAN rows")] == []
+
+
+def test_reads_do_not_wait_for_a_writer(
+    table: SqliteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_end = threading.Event(), threading.Event()
+    apply = SqliteTable._apply
+
+    def slow(self: SqliteTable, write: Put) -> None:
+        apply(self, write)
+        writing.set()
+        assert may_end.wait(10)
+
+    monkeypatch.setattr(SqliteTable, "_apply", slow)
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(table.commit, [Put(KEYS[0], 2, b"later", 1)])
+        assert writing.wait(10)
+        before = [table.get(KEYS[0]), *table.query("trial#1", "A", "Z").rows]
+        may_end.set()
+        commit.result(10)
+    assert [row and row.body for row in before] == [b"body", b"body"]
+    after = table.get(KEYS[0])
+    assert after is not None
+    assert after.body == b"later"
+
+
+def test_a_table_in_memory_is_the_same_for_all_who_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = SqliteTable(sqlite.IN_MEMORY)
+    table.commit([Put(key, 1, b"body", Expect.ABSENT) for key in KEYS])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: table.get(KEYS[0]), range(200)))
+    assert {row and row.body for row in found} == {b"body"}
+    table.close()
