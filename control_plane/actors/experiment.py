@@ -40,6 +40,7 @@ from control_plane.actors.experiment_settings import archived, changed
 from control_plane.actors.experiment_state import (
     Definition,
     ExperimentState,
+    SearchParts,
     definition_of,
     listed,
     settings_of,
@@ -127,7 +128,7 @@ def fallback(state: ExperimentState | None, message: object, turn: Turn) -> Expe
 def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
     if message.warm_start is not None:
         pinned(message.warm_start.uuid, message.experiment_id, turn)
-    begun = search.begin(message.plan)
+    begun = search.begin(message.plan, SearchParts(turn))
     state = ExperimentState(
         experiment_id=message.experiment_id,
         owner=message.owner,
@@ -266,7 +267,8 @@ def _expanded(state: ExperimentState, turn: Turn) -> ExperimentState:
     generator = _generator(state, turn)
     key = generator.key
     plan = definition_of(turn).plan
-    expanded = search.expand(plan, state.search, generator, CREATE_MAX)
+    parts = SearchParts(turn)
+    expanded = search.expand(plan, state.search, generator, CREATE_MAX, parts)
     if expanded.more:
         turn.send(turn.address, SearchContinued())
     return _carried_out(_kept(state, generator, key, turn), expanded, turn)
@@ -280,8 +282,9 @@ def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentSta
         return evolve(state, search=search.noted(state.search, event))
     generator = _generator(state, turn)
     key = generator.key
-    waiting = bool(state.search.backlog)
-    found = search.handle(definition_of(turn).plan, state.search, generator, event, CREATE_MAX)
+    plan, parts = definition_of(turn).plan, SearchParts(turn)
+    waiting = search.has_more(plan, state.search)
+    found = search.handle(plan, state.search, generator, event, CREATE_MAX, parts)
     if found.more and not waiting:
         turn.send(turn.address, SearchContinued())
     return _carried_out(_kept(state, generator, key, turn), found, turn)
@@ -381,6 +384,8 @@ def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) ->
         return state
     if message.lack:
         return _lacking(state, f"trial {summary.trial_id}: {message.lack}", turn)
+    reached = max(summary.reached, message.length)
+    summarise(message.number, summary._replace(reached=reached), turn)
     event = TrialReached(message.number, message.length, message.metric)
     state = _searched(state, event, turn)
     to = addresses.trial(summary.trial_id)
@@ -404,7 +409,8 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
     state = _counted(state, message, turn)
     event: Event
     if message.early_exit:
-        event = TrialExited(message.number, ExitReason(message.early_exit), summary.units)
+        reason = ExitReason(message.early_exit)
+        event = TrialExited(message.number, reason, summary.units, summary.reached)
     else:
         event = TrialClosed(message.number, summary.units)
     before = state.status

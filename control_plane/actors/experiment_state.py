@@ -109,6 +109,21 @@ def settings_now(definition: Definition, changed: Settings | None) -> Settings:
     )
 
 
+class SearchParts:
+    """What the search keeps: parts of its experiment."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def read(self, name: str) -> bytes | None:
+        """See `Parts` of the searchers."""
+        return self._turn.part(f"search/{name}", bytes)
+
+    def write(self, name: str, piece: bytes) -> None:
+        """See `Parts` of the searchers."""
+        self._turn.write_part(f"search/{name}", piece)
+
+
 def listing_sort(experiment_id: int) -> str:
     """The sort key of an experiment's row in the list."""
     return f"{experiment_id:012d}"

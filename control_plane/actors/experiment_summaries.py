@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
 
 SUMMARIES_PER_PART = 64
@@ -14,7 +12,7 @@ SUMMARIES_PER_PART = 64
 
 class TrialSummary(NamedTuple):
     """One trial. `status` is its end in the experiment's life `life`, "" while there was none;
-    `units` as last reported.
+    `units` as last reported, `reached` the latest length of the search's that it validated at.
     """
 
     trial_id: int
@@ -22,6 +20,7 @@ class TrialSummary(NamedTuple):
     units: float
     metric: float | None
     life: int = 0
+    reached: int = 0
 
     def is_open(self, life: int) -> bool:
         """Whether the trial has still to end. In a later life of the experiment every trial that

@@ -5,22 +5,30 @@ from __future__ import annotations
 from control_plane.config.eras import Era
 from control_plane.config.hyperparameters import Group, grid_points, space_of
 from control_plane.config.searcher import (
+    Asynchronous,
+    LengthAdaptiveAsha,
+    LengthAsyncHalving,
     LengthGrid,
     LengthRandom,
     LengthSingle,
     RandomTrials,
     Searcher,
+    StepAdaptiveAsha,
+    StepAsyncHalving,
     StepGrid,
     StepRandom,
     StepSingle,
 )
 from control_plane.searchers import rules as searchers_rules
+from control_plane.searchers.brackets import adaptive_asha
 from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.rules import Rules
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 
-AVAILABLE = ("single", "random", "grid")
+AVAILABLE = ("single", "random", "grid", "async_halving", "adaptive_asha")
 
 
 class SearcherNotAvailable(ValueError):
@@ -28,7 +36,7 @@ class SearcherNotAvailable(ValueError):
 
     def __init__(self, name: str) -> None:
         available = ", ".join(AVAILABLE)
-        super().__init__(f"searcher {name} is not available yet; available: {available}")
+        super().__init__(f"{name} is not available yet; available: {available}")
 
 
 def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> SearchPlan:
@@ -62,5 +70,34 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
             return GridPlan(length.count, concurrent, rules)
+        case Asynchronous(max_time=int()):
+            raise SearcherNotAvailable(f"searcher {searcher.name} by max_time")
+        case StepAsyncHalving() | LengthAsyncHalving():
+            return _halving_plan(searcher, searcher.num_rungs, rules)
+        case StepAdaptiveAsha() | LengthAdaptiveAsha():
+            whole = _halving_plan(searcher, searcher.max_rungs, rules)
+            return adaptive_asha(whole, searcher.mode, searcher.bracket_rungs)
         case _:
-            raise SearcherNotAvailable(searcher.name)
+            raise SearcherNotAvailable(f"searcher {searcher.name}")
+
+
+def _halving_plan(
+    searcher: StepAsyncHalving | StepAdaptiveAsha | LengthAsyncHalving | LengthAdaptiveAsha,
+    rungs: int,
+    rules: Rules,
+) -> HalvingPlan:
+    return HalvingPlan(
+        max_length=_trial_length(searcher),
+        num_rungs=rungs,
+        divisor=searcher.divisor,
+        max_trials=searcher.max_trials,
+        max_concurrent_trials=searcher.max_concurrent_trials,
+        smaller_is_better=searcher.smaller_is_better,
+        rules=rules,
+        stops=isinstance(searcher, Asynchronous) and searcher.stop_once,
+    )
+
+
+def _trial_length(searcher: Searcher) -> int:
+    """How long a trial trains at most, in the configuration's unit."""
+    return next(iter(searcher.lengths().values())).count

@@ -135,6 +135,7 @@ KINDS: Mapping[str, Kind] = {
             "definition": Definition,
             "settings": Settings,
             "generator": bytes,
+            "search/": bytes,
             "trials/": Summaries,
         },
         secret=frozenset({"definition"}),

@@ -54,6 +54,14 @@ class GridSearch:
             case _:
                 return MethodStep(state)
 
+    def is_closing(self, state: GridState) -> bool:
+        """Never: every trial knows its length from the start."""
+        return False
+
+    def close_more(self, state: GridState, trials: int, close_max: int) -> MethodStep[GridState]:
+        """See `is_closing`."""
+        return MethodStep(state)
+
     def resumed(self, state: GridState, tally: Tally) -> MethodStep[GridState]:
         """Fill up to the limit of open trials; trials opened again may go beyond it."""
         plan = self._plan

@@ -97,11 +97,14 @@ class TrialClosed:
 
 @dataclass(frozen=True, slots=True)
 class TrialExited:
-    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as there."""
+    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as there;
+    `length` is that of its latest `TrialReached`, 0 without one.
+    """
 
     trial: int
     reason: ExitReason
     units: float
+    length: int = 0
 
 
 Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
@@ -144,7 +147,15 @@ class SearchMethod(Protocol[State]):
         ...
 
     def on_event(self, state: State, event: Event) -> MethodStep[State]:
-        """Answer an event of an open trial, each at most once; `TrialProgressed` never comes."""
+        """Answer an event of an open trial, each at most once."""
+        ...
+
+    def is_closing(self, state: State) -> bool:
+        """Whether trials are still to be closed that were decided about."""
+        ...
+
+    def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
+        """Close at most `close_max` of them; `trials` were requested of the whole search."""
         ...
 
     def resumed(self, state: State, tally: Tally) -> MethodStep[State]:

@@ -57,6 +57,16 @@ class RandomSearch:
             case _:
                 return MethodStep(state)
 
+    def is_closing(self, state: RandomState) -> bool:
+        """Never: every trial knows its length from the start."""
+        return False
+
+    def close_more(
+        self, state: RandomState, trials: int, close_max: int
+    ) -> MethodStep[RandomState]:
+        """See `is_closing`."""
+        return MethodStep(state)
+
     def resumed(self, state: RandomState, tally: Tally) -> MethodStep[RandomState]:
         """Replace the invalid trials that were not, and fill up to the limit of open ones.
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
+from control_plane.searchers.halving import HalvingPlan, HalvingState
 from control_plane.searchers.method import (
     Close,
     Create,
@@ -32,13 +33,15 @@ from control_plane.searchers.method import (
     TrialProgressed,
     TrialReached,
 )
+from control_plane.searchers.parts import NoParts, Parts
 from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.randomness import KEY_WORDS, Generator
 from control_plane.searchers.single import SinglePlan, single_search
 from control_plane.searchers.space import Group, draw, grid_point, grid_size
+from control_plane.searchers.tournament import Tournament, TournamentPlan, TournamentState, alone
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan
-MethodState = RandomState | GridState
+MethodPlan = RandomPlan | SinglePlan | GridPlan | HalvingPlan | TournamentPlan
+MethodState = RandomState | GridState | HalvingState | TournamentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class CreateTrial:
     closed: bool
 
 
+NO_PARTS = NoParts()
 TrialOperation = CreateTrial | TrainTo | Close | Shutdown
 
 
@@ -85,40 +89,50 @@ class SearchStep:
     more: bool
 
 
-def begin(plan: SearchPlan) -> SearchStep:
+def begin(plan: SearchPlan, parts: Parts = NO_PARTS) -> SearchStep:
     """Start a search for a generator seeded with the plan's seed; draws nothing.
 
-    A plan that makes no trial is shut down at once, as failed.
+    A plan that makes no trial is shut down at once, as failed. `parts` is where the search keeps
+    what grows with its trials, here and below; single, random and grid searches keep nothing.
     """
-    return _folded(plan, Tally(), _method(plan).initial(), KEY_WORDS, ())
+    method = _method(plan, parts)
+    return _folded(plan, Tally(), method, method.initial(), KEY_WORDS, ())
 
 
 def handle(
-    plan: SearchPlan, state: SearchState, generator: Generator, event: Event, create_max: int
+    plan: SearchPlan,
+    state: SearchState,
+    generator: Generator,
+    event: Event,
+    create_max: int,
+    parts: Parts = NO_PARTS,
 ) -> SearchStep:
-    """Answer one event, then expand at most `create_max` waiting creates.
+    """Answer one event, then expand at most `create_max` of what waits.
 
     Advances `generator` in place, which must stand at `state.position`. ValueError for units that
     are negative or not finite.
     """
     if _is_late(state, event):
-        return SearchStep(state, (), more=bool(state.backlog))
-    tally = _counted(state.tally, event)
-    if isinstance(event, TrialProgressed):
-        answer: MethodStep[Any] = MethodStep(state.method)
-    else:
-        answer = _method(plan).on_event(state.method, event)
-    step = _folded(plan, tally, answer, state.position, state.backlog)
+        return SearchStep(state, (), more=_has_more(_method(plan, parts), state))
+    tally, method = _counted(state.tally, event), _method(plan, parts)
+    answer = method.on_event(state.method, event)
+    step = _folded(plan, tally, method, answer, state.position, state.backlog)
     if not step.more:
         return step
-    expanded = expand(plan, step.state, generator, create_max)
+    expanded = expand(plan, step.state, generator, create_max, parts)
     return replace(expanded, operations=step.operations + expanded.operations)
 
 
 def expand(
-    plan: SearchPlan, state: SearchState, generator: Generator, create_max: int
+    plan: SearchPlan,
+    state: SearchState,
+    generator: Generator,
+    create_max: int,
+    parts: Parts = NO_PARTS,
 ) -> SearchStep:
-    """Turn at most `create_max` waiting creates into trials, advancing `generator` in place."""
+    """Turn at most `create_max` waiting creates into trials, advancing `generator` in place; with
+    none waiting, close as many trials of those that the method has still to close.
+    """
     _check(state, generator)
     created: list[CreateTrial] = []
     backlog = list(state.backlog)
@@ -133,7 +147,11 @@ def expand(
     tally = evolve(state.tally, created=state.tally.created + len(created))
     after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
     _check(after, generator)
-    return SearchStep(after, tuple(created), more=bool(backlog))
+    method = _method(plan, parts)
+    if created or not method.is_closing(after.method):
+        return SearchStep(after, tuple(created), more=_has_more(method, after))
+    answer = method.close_more(after.method, tally.requested, create_max)
+    return _folded(plan, tally, method, answer, after.position, after.backlog)
 
 
 class Reopened(NamedTuple):
@@ -177,8 +195,14 @@ def reopened(
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
-    answer = _method(plan).resumed(state.method, tally)
-    return _folded(plan, tally, answer, state.position, state.backlog)
+    method = _method(plan, NO_PARTS)
+    answer = method.resumed(state.method, tally)
+    return _folded(plan, tally, method, answer, state.position, state.backlog)
+
+
+def has_more(plan: SearchPlan, state: SearchState) -> bool:
+    """Whether `expand` has something to do."""
+    return _has_more(_method(plan, NO_PARTS), state)
 
 
 def progress(plan: SearchPlan, state: SearchState) -> float:
@@ -188,11 +212,11 @@ def progress(plan: SearchPlan, state: SearchState) -> float:
     """
     if state.shutdown:
         return 1.0
-    share = _method(plan).progress(state.method, state.tally)
+    share = _method(plan, NO_PARTS).progress(state.method, state.tally)
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
 
 
-def _method(plan: SearchPlan) -> SearchMethod[Any]:
+def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
     # A plan and the state it made belong together, which types cannot say.
     match plan.method:
         case RandomPlan():
@@ -201,6 +225,14 @@ def _method(plan: SearchPlan) -> SearchMethod[Any]:
             return single_search(plan.method)
         case GridPlan():
             return GridSearch(plan.method, grid_size(plan.space))
+        case HalvingPlan():
+            return alone(plan.method, parts)
+        case TournamentPlan():
+            return Tournament(plan.method, parts)
+
+
+def _has_more(method: SearchMethod[Any], state: SearchState) -> bool:
+    return bool(state.backlog) or (not state.shutdown and method.is_closing(state.method))
 
 
 def _is_late(state: SearchState, event: Event) -> bool:
@@ -243,6 +275,7 @@ def _check_units(trial: int, units: float) -> None:
 def _folded(
     plan: SearchPlan,
     tally: Tally,
+    method: SearchMethod[Any],
     answer: MethodStep[Any],
     position: int,
     backlog: tuple[Create, ...],
@@ -256,7 +289,7 @@ def _folded(
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
     queue = () if shutdown else _queued(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
-    return SearchStep(state, tuple(wishes), more=bool(queue))
+    return SearchStep(state, tuple(wishes), more=_has_more(method, state))
 
 
 def _shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:

@@ -158,6 +158,8 @@ def wanted(method: MethodPlan, rules: Rules, invalid: int) -> int:
             return 5
         case SinglePlan():
             return 1
+        case other:
+            raise AssertionError(other)
 
 
 @settings(deadline=None, derandomize=True, max_examples=120)

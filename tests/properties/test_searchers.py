@@ -175,6 +175,8 @@ def trials_max(plan: SearchPlan, invalid: int) -> int:
             return grid_size(plan.space)
         case RandomPlan(max_trials=max_trials, rules=era):
             return max_trials + (invalid if era is LENGTH_ERA else 0)
+        case other:
+            raise AssertionError(other)
 
 
 @settings(deadline=None, derandomize=True)
@@ -205,7 +207,7 @@ def test_no_more_trials_are_open_than_allowed(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     method = plan.method
-    limit = 0 if isinstance(method, SinglePlan) else method.max_concurrent_trials
+    limit = method.max_concurrent_trials if isinstance(method, RandomPlan | GridPlan) else 0
     run = Run(plan, create_max)
     while not run.state.shutdown:
         assert method.rules is STEP_ERA or not limit or len(run.open) <= limit

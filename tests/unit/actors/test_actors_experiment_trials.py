@@ -295,7 +295,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> No
     """Lets the search answer the next event with these operations, as a method with rungs would."""
 
     def handle(
-        plan: SearchPlan, state: SearchState, generator: Generator, event: Event, create_max: int
+        plan: SearchPlan, state: SearchState, generator: Generator, event: Event, *_: object
     ) -> SearchStep:
         shutdown = any(isinstance(operation, Shutdown) for operation in operations)
         return SearchStep(evolve(state, shutdown=shutdown), operations, more=False)

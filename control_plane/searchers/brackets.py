@@ -1,0 +1,70 @@
+"""Which halvings an adaptive search runs side by side: from the one that stops trials early, with
+many, to the one that hardly stops any.
+
+Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined.
+Logarithms and powers stay floats: ln 243 / ln 3 falls short of 5, and so does the number of rungs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log
+from typing import Literal
+
+from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.tournament import TournamentPlan
+
+Mode = Literal["aggressive", "standard", "conservative"]
+
+
+def rungs_of(mode: Mode, rungs_max: int) -> tuple[int, ...]:
+    """The number of rungs of each bracket, the largest first."""
+    least = {"aggressive": rungs_max, "standard": (rungs_max - 1) // 2 + 1, "conservative": 1}
+    return tuple(range(rungs_max, least[mode] - 1, -1))
+
+
+def adaptive_asha(
+    whole: HalvingPlan, mode: Mode, bracket_rungs: Sequence[int] = ()
+) -> TournamentPlan:
+    """Asynchronous halvings that share the trials of `whole` and how many are open at the start,
+    with at most its rungs unless they are given.
+    """
+    rungs = tuple(sorted(bracket_rungs, reverse=True)) or rungs_of(mode, _rungs_max(whole))
+    trials = shared_trials(rungs, whole.divisor, whole.max_trials)
+    concurrent = shared_concurrency(trials, whole)
+    brackets = zip(rungs, trials, concurrent, strict=True)
+    return TournamentPlan(
+        tuple(
+            replace(whole, num_rungs=count, max_trials=share, max_concurrent_trials=first)
+            for count, share, first in brackets
+        )
+    )
+
+
+def _rungs_max(whole: HalvingPlan) -> int:
+    """More rungs than this would compare trials at no length, or without one to go on."""
+    fitting = (
+        int(log(most) / log(whole.divisor)) + 1 for most in (whole.max_length, whole.max_trials)
+    )
+    return min(whole.num_rungs, *fitting)
+
+
+def shared_trials(rungs: Sequence[int], divisor: float, max_trials: int) -> tuple[int, ...]:
+    """The trials of each bracket, in proportion to divisor^(rungs - 1) / rungs, at least one; what
+    is left over goes to the first.
+    """
+    weights = [divisor ** (count - 1) / count for count in rungs]
+    whole = sum(weights)
+    shares = [max(int(weight / whole * max_trials), 1) for weight in weights]
+    shares[0] += max(max_trials - sum(shares), 0)
+    return tuple(shares)
+
+
+def shared_concurrency(trials: Sequence[int], whole: HalvingPlan) -> tuple[int, ...]:
+    """The trials that each bracket opens at the start; a bracket with 0 decides by itself."""
+    brackets, concurrent = len(trials), whole.max_concurrent_trials
+    if concurrent == 0:
+        return (max(trials[-1], int(whole.divisor)),) * brackets
+    if not whole.rules.creates_all_at_once:
+        concurrent = max(concurrent, brackets)
+    each, over = divmod(concurrent, brackets)
+    return tuple(each + (n < over) for n in range(brackets))

@@ -1,0 +1,46 @@
+"""Asynchronous halving by stopping: a trial is closed at the first rung where it is not among the
+best 1/divisor of those that came before it, and goes on at once where it is.
+"""
+
+from control_plane.evolve import evolve
+from control_plane.searchers.halving import Halving, HalvingState
+from control_plane.searchers.method import Close, MethodStep, Operation, TrainTo
+from control_plane.searchers.ranking import Result
+
+
+class Stopping(Halving):
+    """Decides about a trial once, when its result comes in; the first of a rung always goes on."""
+
+    def _carried_on(
+        self, state: HalvingState, trial: int, rung: int, metric: float
+    ) -> MethodStep[HalvingState]:
+        results, outstanding = list(state.results), list(state.outstanding)
+        operations: list[Operation] = []
+        standing = self._roster.standing(trial)
+        trains = False
+        while True:
+            outstanding[rung] -= 1
+            if standing.exited:
+                # It is there to be compared with.
+                self._insert(rung, results, Result(metric, trial))
+                break
+            if rung == self._top or not self._insert(rung, results, Result(metric, trial)):
+                operations.append(Close(trial))
+                standing = standing._replace(closed=True)
+                break
+            rung += 1
+            standing = standing._replace(rung=rung)
+            outstanding[rung] += 1
+            if self._lengths[rung] > self._lengths[rung - 1]:
+                operations.append(TrainTo(trial, self._lengths[rung]))
+                trains = True
+                break
+        self._roster.stand(trial, standing)
+        state = evolve(state, results=tuple(results), outstanding=tuple(outstanding))
+        return self._finished(state, operations, trains=trains)
+
+    def _insert(self, rung: int, results: list[int], result: Result) -> bool:
+        """Whether the result is among the best of its rung."""
+        index = self._ranking(rung).insert(result, before_equals=True)
+        results[rung] += 1
+        return index < max(int(results[rung] / self._plan.divisor), 1)
