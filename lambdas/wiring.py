@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from control_plane.actors import addresses
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-)
+from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder

@@ -9,9 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    ContinueRequested,
-)
+from control_plane.actors.experiment_messages import ContinueRequested
 from control_plane.actors.experiment_state import (
     Definition,
     ExperimentState,
@@ -19,13 +17,9 @@ from control_plane.actors.experiment_state import (
     settings_of,
 )
 from control_plane.actors.experiment_summaries import TrialSummary, summaries, summarise
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_messages import (
-    TrialContinued,
-)
+from control_plane.actors.trial_messages import TrialContinued
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import ExitReason, Tally

@@ -21,9 +21,7 @@ from control_plane.actors.experiment_state import (
     settings_of,
 )
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import COLLECTIONS, unpinned
 from control_plane.evolve import evolve

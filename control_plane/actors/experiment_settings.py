@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_deletion import collected
-from control_plane.actors.experiment_messages import (
-    SettingsChanged,
-)
+from control_plane.actors.experiment_messages import SettingsChanged
 from control_plane.actors.experiment_state import (
     ExperimentState,
     Settings,
@@ -15,16 +13,10 @@ from control_plane.actors.experiment_state import (
     settings_of,
 )
 from control_plane.actors.experiment_summaries import summaries
-from control_plane.actors.pool_messages import (
-    GroupLimited,
-)
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.pool_messages import GroupLimited
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_messages import (
-    SlotsLimited,
-)
+from control_plane.actors.trial_messages import SlotsLimited
 from control_plane.evolve import evolve
 
 _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)

@@ -11,16 +11,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    TrialEnded,
-)
+from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_allocation import (
     advanced,

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from control_plane.actors.records import (
-    CheckpointRef,
-)
+from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import (
     CheckpointFilesDeleted,

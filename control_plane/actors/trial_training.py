@@ -8,9 +8,7 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
-from control_plane.actors.records import (
-    TrialSettings,
-)
+from control_plane.actors.records import TrialSettings
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_checkpoints import checkpointed, measured
 from control_plane.actors.trial_messages import (

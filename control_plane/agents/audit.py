@@ -26,9 +26,7 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.leases import Lease, leases_in
 from control_plane.dispatch.engine import Engine
 from control_plane.scheduling.model import Request

@@ -16,9 +16,7 @@ from pydantic import TypeAdapter
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
-from control_plane.actors.pool_messages import (
-    AgentLost,
-)
+from control_plane.actors.pool_messages import AgentLost
 from control_plane.actors.step import Refused
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for

@@ -12,9 +12,7 @@ from typing import Any, TypeGuard
 
 from pydantic_core import to_json
 
-from control_plane.actors.records import (
-    CheckpointRef,
-)
+from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial_messages import (
     AllocationExited,
     CheckpointReported,

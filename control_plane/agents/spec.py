@@ -9,12 +9,8 @@ from control_plane.actors.experiment_state import (
     Definition,
     ExperimentState,
 )
-from control_plane.actors.records import (
-    CheckpointRef,
-)
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.records import CheckpointRef
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf
 from control_plane.config import ExperimentConfig
 from control_plane.config.eras import Era

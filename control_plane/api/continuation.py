@@ -5,9 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from control_plane.actors.experiment_messages import (
-    ContinueRequested,
-)
+from control_plane.actors.experiment_messages import ContinueRequested
 from control_plane.actors.experiment_state import Definition
 from control_plane.agents.spec import stored_config
 from control_plane.api.errors import ApiError, invalid

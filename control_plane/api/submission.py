@@ -8,9 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    ExperimentSubmitted,
-)
+from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import (

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from control_plane.actors.records import (
-    CheckpointRef,
-)
+from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial_checkpoints import CheckpointRecord, CheckpointState
 from control_plane.agents.spec import storage_of, stored_config
 from control_plane.api.errors import ApiError, Code, invalid

@@ -12,9 +12,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_checkpoints import CHECKPOINTS
-from control_plane.actors.trial_messages import (
-    TrialDeleted,
-)
+from control_plane.actors.trial_messages import TrialDeleted
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.logs import NAMESPACE as LOGS
 from control_plane.collection.folders import remove_below, remove_empty

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    CollectionEnded,
-)
+from control_plane.actors.experiment_messages import CollectionEnded
 from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.records import (
-    Retention,
-)
+from control_plane.actors.records import Retention
 from control_plane.actors.trial_messages import (
     COLLECTED_MAX,
     CheckpointsUnwanted,

@@ -16,9 +16,7 @@ from control_plane.actors.experiment_messages import (
     TrialValidated,
 )
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.method import ExitReason

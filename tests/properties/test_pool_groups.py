@@ -19,9 +19,7 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.slots import OPEN, AgentSlots, Availability
 from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import (
-    PreemptionRequested,
-)
+from control_plane.actors.trial_messages import PreemptionRequested
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Waiting
 from control_plane.scheduling.model import Request
 from control_plane.scheduling.turns import has_room

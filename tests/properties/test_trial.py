@@ -11,9 +11,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.trial import wants_slots
 from control_plane.actors.trial_messages import (
     AllocationExited,

@@ -8,26 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from control_plane.actors.experiment_messages import (
-    ExperimentSubmitted,
-)
+from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.experiment_state import (
     Definition,
     ExperimentState,
 )
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-)
-from control_plane.actors.records import (
-    TrialSettings,
-)
+from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.actors.records import TrialSettings
 from control_plane.actors.rules import LENGTH_ERA as LENGTH_LIFE
 from control_plane.actors.rules import LifecycleRules
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.leases import mark_lost
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.agent import leases_of
-from control_plane.actors.agent_messages import (
-    AgentEnrolled,
-)
+from control_plane.actors.agent_messages import AgentEnrolled
 from control_plane.actors.experiment_messages import (
     CancelRequested,
     KillRequested,
@@ -24,9 +22,7 @@ from control_plane.actors.pool_messages import (
     PoolConfigured,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_messages import (
     ExperimentStatusChanged,

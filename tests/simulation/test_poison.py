@@ -16,9 +16,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import (
     ValidationReported,

@@ -12,12 +12,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    PauseRequested,
-)
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.experiment_messages import PauseRequested
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import (
     ExperimentStatusChanged,

@@ -9,9 +9,7 @@ from control_plane.actors.experiment_messages import (
     CancelRequested,
     PauseRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.dispatch.engine import Engine
 from control_plane.state.faults import Crash, CrashingTable, When
 from tests.simulation.cluster import POOL, Cluster, submitted

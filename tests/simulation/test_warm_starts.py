@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    ExperimentSubmitted,
-)
-from control_plane.actors.records import (
-    CheckpointRef,
-)
+from control_plane.actors.experiment_messages import ExperimentSubmitted
+from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
@@ -20,9 +16,7 @@ from control_plane.actors.trial_checkpoints import (
     CheckpointState,
     read_pin,
 )
-from control_plane.actors.trial_messages import (
-    CheckpointsUnwanted,
-)
+from control_plane.actors.trial_messages import CheckpointsUnwanted
 from control_plane.dispatch.engine import Engine
 from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write

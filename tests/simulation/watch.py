@@ -5,21 +5,15 @@ from threading import RLock
 from typing import Any
 
 from control_plane.actors.agent import AgentState
-from control_plane.actors.experiment_state import (
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.experiment_summaries import (
     Summaries,
     TrialSummary,
 )
 from control_plane.actors.pool import PoolState, agents_of, waiting_in
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
 from control_plane.dispatch.journal import read_row
 from control_plane.dispatch.kinds import KINDS, kind_at

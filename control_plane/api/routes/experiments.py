@@ -20,9 +20,7 @@ from control_plane.actors.experiment_messages import (
     SettingsChanged,
     UnarchiveRequested,
 )
-from control_plane.actors.records import (
-    Retention,
-)
+from control_plane.actors.records import Retention
 from control_plane.api.continuation import Continue, continuation
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce, Once

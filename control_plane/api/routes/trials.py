@@ -5,9 +5,7 @@ from typing import Annotated
 from fastapi import Path, Response
 
 from control_plane.actors import addresses
-from control_plane.actors.trial_messages import (
-    TrialKillRequested,
-)
+from control_plane.actors.trial_messages import TrialKillRequested
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
 from control_plane.api.pages import Page, PageParameters

@@ -6,9 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors.records import (
-    Retention,
-)
+from control_plane.actors.records import Retention
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
     PINS,
@@ -16,9 +14,7 @@ from control_plane.actors.trial_checkpoints import (
     CheckpointState,
     read_pin,
 )
-from control_plane.actors.trial_messages import (
-    CheckpointsUnwanted,
-)
+from control_plane.actors.trial_messages import CheckpointsUnwanted
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside
 from control_plane.api.services import Services

@@ -16,9 +16,7 @@ from control_plane.actors.experiment_state import (
     settings_now,
 )
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.trial_checkpoints import CHECKPOINTS, PINS, read_pin
 from control_plane.agents.spec import stored_config
 from control_plane.api.errors import ApiError, Code, invalid

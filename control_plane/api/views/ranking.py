@@ -5,9 +5,7 @@ from heapq import nsmallest
 from threading import Lock
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_summaries import (
-    Summaries,
-)
+from control_plane.actors.experiment_summaries import Summaries
 from control_plane.api.views.rows import all_rows
 from control_plane.dispatch.head import PARTS
 from control_plane.dispatch.kinds import kind_at

@@ -5,12 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
-from control_plane.actors.records import (
-    Status,
-)
-from control_plane.actors.trial_state import (
-    Allocation as TrialAllocation,
-)
+from control_plane.actors.records import Status
+from control_plane.actors.trial_state import Allocation as TrialAllocation
 from control_plane.actors.trial_state import (
     TrialState,
     Wish,

@@ -1,9 +1,7 @@
 """Messages to begin with, each with overrides."""
 
 from control_plane.actors import rules as lifecycles
-from control_plane.actors.experiment_messages import (
-    ExperimentSubmitted,
-)
+from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import (
     CheckpointRef,

@@ -15,9 +15,7 @@ from control_plane.actors.experiment_messages import (
     TrialValidated,
 )
 from control_plane.actors.experiment_state import Definition, read_listing
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_messages import (
     TrialContinued,

@@ -12,14 +12,10 @@ from control_plane.actors.experiment_messages import (
     TrialEnded,
     TrialValidated,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk

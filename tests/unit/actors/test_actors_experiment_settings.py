@@ -18,9 +18,7 @@ from control_plane.actors.experiment_messages import (
 )
 from control_plane.actors.experiment_state import Listing, Settings, read_listing
 from control_plane.actors.experiment_summaries import Summaries, TrialSummary
-from control_plane.actors.pool_messages import (
-    GroupLimited,
-)
+from control_plane.actors.pool_messages import GroupLimited
 from control_plane.actors.records import (
     CheckpointRef,
     Retention,

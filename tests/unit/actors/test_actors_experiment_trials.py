@@ -2,9 +2,7 @@
 
 import pytest
 
-from control_plane.actors.experiment import (
-    CREATE_MAX,
-)
+from control_plane.actors.experiment import CREATE_MAX
 from control_plane.actors.experiment_messages import (
     CancelRequested,
     SearchContinued,
@@ -17,9 +15,7 @@ from control_plane.actors.experiment_summaries import (
     Summaries,
     TrialSummary,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_messages import (
     TrialCreated,

@@ -6,9 +6,7 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.pool import PoolState
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen, SetTimer, Turn
 from control_plane.evolve import evolve
 

@@ -10,9 +10,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,

@@ -22,9 +22,7 @@ from control_plane.actors.trial import (
     STALLS_MAX,
     wants_slots,
 )
-from control_plane.actors.trial_checkpoints import (
-    CheckpointRecord,
-)
+from control_plane.actors.trial_checkpoints import CheckpointRecord
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,

@@ -4,9 +4,7 @@ import itertools
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    TrialEnded,
-)
+from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
@@ -33,9 +31,7 @@ from control_plane.actors.trial_messages import (
     TrialKillRequested,
     WorkAssigned,
 )
-from control_plane.actors.trial_state import (
-    Wish,
-)
+from control_plane.actors.trial_state import Wish
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created, settings

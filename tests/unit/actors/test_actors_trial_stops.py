@@ -6,9 +6,7 @@ what was killed or was asked to stop has not failed, nor has what never started.
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    TrialEnded,
-)
+from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
@@ -18,9 +16,7 @@ from control_plane.actors.records import (
     TrialSettings,
 )
 from control_plane.actors.step import SetTimer
-from control_plane.actors.trial import (
-    STALLS_MAX,
-)
+from control_plane.actors.trial import STALLS_MAX
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
@@ -36,9 +32,7 @@ from control_plane.actors.trial_messages import (
     TrialKillRequested,
     ValidationReported,
 )
-from control_plane.actors.trial_state import (
-    Wish,
-)
+from control_plane.actors.trial_state import Wish
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, SUBMITTED_MS, checkpoint_reported, created, settings

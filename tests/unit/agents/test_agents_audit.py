@@ -20,17 +20,13 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.slots import AgentSlots, Availability
 from control_plane.actors.trial_messages import (
     ExperimentStatusChanged,
     SlotsAssigned,
 )
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.audit import Differences, Holdings, audit, differences
 from control_plane.agents.leases import Lease
 from control_plane.dispatch.engine import Engine

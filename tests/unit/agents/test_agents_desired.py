@@ -10,9 +10,7 @@ from control_plane.actors.experiment_state import (
     Definition,
     ExperimentState,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.trial_messages import (
     AllocationExited,
     ContainerStateReported,
@@ -22,9 +20,7 @@ from control_plane.actors.trial_messages import (
     SlotsAssigned,
     WorkAssigned,
 )
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import GRACE_MS, Trials, desired_of, directives_of
 from control_plane.agents.sessions import Session
 from tests.unit.actors.desk import Desk

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.agent import leases_of
-from control_plane.actors.pool_messages import (
-    AgentLost,
-)
+from control_plane.actors.pool_messages import AgentLost
 from control_plane.actors.step import Refused
 from control_plane.agents.leases import (
     BRAKE,

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.records import (
-    CheckpointRef,
-)
+from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial_messages import (
     AllocationExited,
     CheckpointReported,

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.agent_messages import (
-    AgentDeclaredLost,
-)
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-)
+from control_plane.actors.agent_messages import AgentDeclaredLost
+from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_state import (
-    TrialState,
-)
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest

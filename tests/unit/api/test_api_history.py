@@ -6,9 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors import trial
-from control_plane.actors.experiment_messages import (
-    TrialValidated,
-)
+from control_plane.actors.experiment_messages import TrialValidated
 from control_plane.actors.trial_state import TrialState
 from control_plane.api.pages import write_cursor
 from control_plane.api.views import history as views

@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    CollectionEnded,
-)
-from control_plane.actors.trial_messages import (
-    TrialDeleted,
-)
+from control_plane.actors.experiment_messages import CollectionEnded
+from control_plane.actors.trial_messages import TrialDeleted
 from control_plane.api.auth import Role
 from control_plane.dispatch.head import HEAD
 from control_plane.state.faults import TableDecorator

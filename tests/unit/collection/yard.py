@@ -12,9 +12,7 @@ from control_plane.actors.experiment_messages import (
     SettingsChanged,
 )
 from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-)
+from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.records import (
     CheckpointRef,
     Retention,
@@ -27,9 +25,7 @@ from control_plane.actors.trial_checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
-from control_plane.actors.trial_messages import (
-    CheckpointsUnwanted,
-)
+from control_plane.actors.trial_messages import CheckpointsUnwanted
 from control_plane.agents.sessions import INTENTS
 from control_plane.api.signing import Signer
 from control_plane.collection.collector import Collector

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    PauseRequested,
-)
+from control_plane.actors.experiment_messages import PauseRequested
 from control_plane.actors.pool_messages import (
     AgentLost,
     PoolConfigured,

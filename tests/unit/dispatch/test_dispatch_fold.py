@@ -7,13 +7,9 @@ from control_plane.actors.pool_messages import (
     PoolConfigured,
     SlotsRequested,
 )
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged
 from control_plane.dispatch.fold import (
     DRAINED_MAX,
     FOLD_OPERATIONS_MAX,

@@ -1,8 +1,6 @@
 import pytest
 
-from control_plane.actors.trial_messages import (
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import WorkAssigned
 from control_plane.dispatch.head import HEAD, PARTS
 from control_plane.dispatch.kinds import KINDS, encode_for, kind_at
 from control_plane.dispatch.mailbox import (

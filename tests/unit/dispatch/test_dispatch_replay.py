@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from control_plane.actors import trial
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-)
-from control_plane.actors.records import (
-    Status,
-)
+from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import (
     AllocationExited,

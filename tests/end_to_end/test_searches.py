@@ -1,0 +1,81 @@
+"""Searches with rungs on a real cluster, interrupted in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+# Rungs at 9 / 3 and 9 batches.
+ASHA = {
+    "name": "async_halving",
+    "metric": "loss",
+    "num_rungs": 2,
+    "divisor": 3,
+    "max_trials": 6,
+    "max_concurrent_trials": 3,
+    "max_length": {"batches": 9},
+}
+
+
+@pytest.mark.parametrize("stop_once", [False, True])
+def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
+    laptop: Laptop, tmp_path: Path, stop_once: bool
+) -> None:
+    searcher = {**ASHA, "stop_once": stop_once}
+    config, model = write_model(tmp_path, pause_seconds=0.05, searcher=searcher)
+    laptop.run("create", config, model)
+    eventually(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    assert laptop.json("describe", 1)["state"] == "PAUSED"
+    laptop.run("activate", 1)
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    _check(_trials(laptop))
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+
+
+def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
+    config, model = write_model(tmp_path, pause_seconds=0.05, searcher=ASHA)
+    laptop.run("create", config, model)
+    eventually(lambda: any(trial["target_steps"] == 9 for trial in _trials(laptop)))
+    server = laptop.record()["pid"]
+    laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
+    laptop.run("up")
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    _check(_trials(laptop))
+
+
+def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_path: Path) -> None:
+    # On two slots three trials are open at first: one of them waits while others train.
+    config, model = write_model(tmp_path, searcher=ASHA)
+    laptop.run("create", config, model)
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    _check(trials)
+    promoted = next(trial for trial in trials if trial["steps_completed"] == 9)
+    log = laptop.run("trial", "logs", promoted["id"]).stdout
+    # Its second process began with the checkpoint of its first rung, unless it never waited.
+    assert "starts at 0" in log
+    assert log.count("stops at 3") == log.count("starts at 3")
+
+
+def _trials(laptop: Laptop) -> list[dict[str, Any]]:
+    trials: list[dict[str, Any]] = laptop.json("trial", "list", 1)
+    return trials
+
+
+def _check(trials: list[dict[str, Any]]) -> None:
+    """Six trials completed at one of two rungs, and the best of them all went on."""
+    assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
+    assert {trial["steps_completed"] for trial in trials} == {3, 9}
+    best = min(trials, key=lambda trial: float(trial["hparams"]["x"]))
+    assert best["steps_completed"] == 9
