@@ -10,6 +10,7 @@ from bench.cluster import cluster
 from bench.commands import commands
 from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
+from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.reading import reading
 from bench.sleepers import sleepers
@@ -23,6 +24,7 @@ FIGURES: dict[str, Figure] = {
     "trials": trials,
     "peers": against_peers,
     "writes": writes,
+    "halving": halving,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

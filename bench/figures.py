@@ -32,6 +32,7 @@ class Scale:
     rate_trials: int = 1_000
     long_trials: int = 10_000
     sizes: tuple[int, ...] = (100, 1_000, 10_000)
+    halving_trials: tuple[int, int] = (100, 100_000)
     optuna_trials: int = 100
     ray_trials: int = 40
     sleepers: int = 100
@@ -54,6 +55,7 @@ QUICK = Scale(
     rate_trials=30,
     long_trials=90,
     sizes=(10, 30),
+    halving_trials=(40, 300),
     optuna_trials=3,
     ray_trials=2,
     sleepers=2,

@@ -28,9 +28,11 @@ from control_plane.actors.trial_state import TrialState
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.dispatch.engine import Engine
+from control_plane.searchers.brackets import adaptive_asha
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA
-from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.space import Double, Group
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
@@ -46,11 +48,12 @@ Synchronous = Literal["FULL", "NORMAL"]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A random search over five real hyperparameters; `concurrent` trials are open at a time."""
+    """A search over five real hyperparameters; `concurrent` trials are open at first."""
 
     trials: int
     synchronous: Synchronous = "NORMAL"
     concurrent: int = 16
+    searcher: Literal["random", "adaptive_asha"] = "random"
 
     def __str__(self) -> str:
         return f"{self.trials:,} trials, synchronous={self.synchronous}, {self.concurrent} open"
@@ -137,11 +140,30 @@ def _submission(load: Load) -> ExperimentSubmitted:
         name="bench",
         config="{}",
         code_sha256="0" * 64,
-        plan=SearchPlan(RandomPlan(1, load.trials, load.concurrent, LENGTH_ERA), space, 7),
+        plan=SearchPlan(_method(load), space, 7),
         settings=settings,
         metric="loss",
-        searcher="random",
+        searcher=load.searcher,
         paused=False,
+    )
+
+
+def _method(load: Load) -> MethodPlan:
+    if load.searcher == "random":
+        return RandomPlan(1, load.trials, load.concurrent, LENGTH_ERA)
+    return adaptive_asha(halving_of(load.trials, load.concurrent), "standard")
+
+
+def halving_of(trials: int, concurrent: int) -> HalvingPlan:
+    """Up to five rungs, of which one trial in four goes on."""
+    return HalvingPlan(
+        max_length=256,
+        num_rungs=5,
+        divisor=4.0,
+        max_trials=trials,
+        max_concurrent_trials=concurrent,
+        smaller_is_better=True,
+        rules=LENGTH_ERA,
     )
 
 

@@ -43,7 +43,7 @@ class Account:
 
 def writes(scale: Scale) -> Iterator[Row]:
     """Costs of the largest experiment, and their growth from the smallest."""
-    accounts = [_measured(trials) for trials in scale.sizes]
+    accounts = [measured(Load(trials)) for trials in scale.sizes]
     largest = accounts[-1]
     sizes = " / ".join(f"{trials:,}" for trials in scale.sizes)
     per_decision = [account.units_per_decision() for account in accounts]
@@ -52,29 +52,30 @@ def writes(scale: Scale) -> Iterator[Row]:
         per_decision[-1],
         UNITS_MAX,
         "units",
-        beside=_spread(largest.per_decision()),
+        beside=spread(largest.per_decision()),
     )
-    yield _growth("write units per decision", per_decision, sizes)
+    yield growth("write units per decision", per_decision, sizes)
     yield noted(
         f"write units per commit, {scale.sizes[-1]:,} trials",
         mean(largest.units),
         "units",
-        beside=_spread(largest.units),
+        beside=spread(largest.units),
     )
     per_trial = sum(largest.units) / scale.sizes[-1]
     yield noted(f"write units per trial, {scale.sizes[-1]:,} trials", per_trial, "units")
     bytes_per_commit = [mean(account.bytes) for account in accounts]
-    yield _growth("bytes written per commit", bytes_per_commit, sizes)
+    yield growth("bytes written per commit", bytes_per_commit, sizes)
 
 
-def _measured(trials: int) -> Account:
+def measured(load: Load) -> Account:
+    """The bills of a run."""
     account = Account()
 
     def metered(table: StateTable) -> StateTable:
         return MeteredTable(table, account.take)
 
-    with progress(f"write units of {trials:,} trials"):
-        run(Load(trials), metered)
+    with progress(f"write units of {load.trials:,} trials, {load.searcher}"):
+        run(load, metered)
     return account
 
 
@@ -87,13 +88,15 @@ def _decisions(write: Write) -> int:
     return mailed + len(folded.get("command", []))
 
 
-def _growth(what: str, values: Sequence[float], sizes: str) -> Row:
-    growth = values[-1] / values[0]
+def growth(what: str, values: Sequence[float], sizes: str) -> Row:
+    """A row of the last value over the first."""
+    factor = values[-1] / values[0]
     measured = " / ".join(map(number, values))
-    return at_most(f"{what}, growth", growth, FLAT_MAX, "x", beside=f"{measured} at {sizes} trials")
+    return at_most(f"{what}, growth", factor, FLAT_MAX, "x", beside=f"{measured} at {sizes} trials")
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Mean, 99th percentile and largest in words."""
     ordered = sorted(values)
     p99 = ordered[ceil(0.99 * len(ordered)) - 1]
     average, largest = number(mean(ordered)), number(ordered[-1])

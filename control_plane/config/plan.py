@@ -5,30 +5,48 @@ from __future__ import annotations
 from control_plane.config.eras import Era
 from control_plane.config.hyperparameters import Group, grid_points, space_of
 from control_plane.config.searcher import (
+    Adaptive,
     Asynchronous,
+    Halving,
+    LengthAdaptive,
     LengthAdaptiveAsha,
+    LengthAdaptiveSimple,
     LengthAsyncHalving,
     LengthGrid,
     LengthRandom,
     LengthSingle,
+    LengthSyncHalving,
     RandomTrials,
     Searcher,
+    StepAdaptive,
     StepAdaptiveAsha,
+    StepAdaptiveSimple,
     StepAsyncHalving,
     StepGrid,
     StepRandom,
     StepSingle,
+    StepSyncHalving,
 )
 from control_plane.searchers import rules as searchers_rules
-from control_plane.searchers.brackets import adaptive_asha
+from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
+from control_plane.searchers.synchronous import Ladder
 
-AVAILABLE = ("single", "random", "grid", "async_halving", "adaptive_asha")
+AVAILABLE = (
+    "single",
+    "random",
+    "grid",
+    "sync_halving",
+    "async_halving",
+    "adaptive",
+    "adaptive_simple",
+    "adaptive_asha",
+)
 
 
 class SearcherNotAvailable(ValueError):
@@ -72,11 +90,26 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, concurrent, rules)
         case Asynchronous(max_time=int()):
             raise SearcherNotAvailable(f"searcher {searcher.name} by max_time")
+        case _:
+            return _compared_plan(searcher, rules)
+
+
+def _compared_plan(searcher: Searcher, rules: Rules) -> MethodPlan:
+    """Of the searches that compare trials while they train."""
+    match searcher:
         case StepAsyncHalving() | LengthAsyncHalving():
             return _halving_plan(searcher, searcher.num_rungs, rules)
         case StepAdaptiveAsha() | LengthAdaptiveAsha():
             whole = _halving_plan(searcher, searcher.max_rungs, rules)
             return adaptive_asha(whole, searcher.mode, searcher.bracket_rungs)
+        case StepSyncHalving(step_budget=budget) | LengthSyncHalving(budget=budget):
+            return _ladder(searcher, rules).within_budget(searcher.num_rungs, budget.count)
+        case StepAdaptive(step_budget=budget) | LengthAdaptive(budget=budget):
+            rungs = rungs_of(searcher.mode, searcher.max_rungs, searcher.bracket_rungs)
+            return adaptive(_ladder(searcher, rules), budget.count, rungs)
+        case StepAdaptiveSimple() | LengthAdaptiveSimple():
+            rungs = rungs_of(searcher.mode, searcher.max_rungs)
+            return adaptive_simple(_ladder(searcher, rules), searcher.max_trials, rungs)
         case _:
             raise SearcherNotAvailable(f"searcher {searcher.name}")
 
@@ -96,6 +129,10 @@ def _halving_plan(
         rules=rules,
         stops=isinstance(searcher, Asynchronous) and searcher.stop_once,
     )
+
+
+def _ladder(searcher: Halving | Adaptive, rules: Rules) -> Ladder:
+    return Ladder(_trial_length(searcher), searcher.divisor, searcher.smaller_is_better, rules)
 
 
 def _trial_length(searcher: Searcher) -> int:

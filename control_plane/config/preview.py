@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
-from control_plane.searchers.method import Close, Shutdown, TrainTo, TrialClosed, TrialReached
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.method import Close, Event, Shutdown, TrainTo, TrialClosed, TrialReached
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     CreateTrial,
+    MethodPlan,
     SearchPlan,
     SearchStep,
     TrialOperation,
@@ -16,65 +23,160 @@ from control_plane.searchers.search import (
     expand,
     handle,
 )
+from control_plane.searchers.tournament import TournamentPlan
 
 CREATE_MAX = 256
+TOLD_AFTER_EVENTS = 1_000
+
+Told = Callable[[int, int], None]
+"""Takes how many trials are done and of how many that are known of, every now and then."""
 
 
-class Kind(NamedTuple):
-    """So many trials that are trained to the same length, in the configuration's unit."""
+class Rung(NamedTuple):
+    """A length, in the configuration's unit, that trials of a bracket train to."""
 
-    trials: int
     length: int
-
-
-def preview(plan: SearchPlan) -> list[Kind]:
-    """The trials by the length that each reaches, the longest first.
-
-    The trial with number i validates at i wherever it stops, so that the search can tell them
-    apart; where lengths depend on results, these are an example.
+    reached: int
+    """Trials that train to it or beyond."""
+    stopped: int
+    """Those of them that train no further."""
+    expected: int | None
+    """How many would stop here whatever the order of the results; None where that decides nothing.
     """
+
+
+class Bracket(NamedTuple):
+    """Trials that are compared with each other; the rungs go up."""
+
+    rungs: tuple[Rung, ...]
+
+
+class Preview(NamedTuple):
+    """What a search trains; `is_example` where its results decide that."""
+
+    brackets: tuple[Bracket, ...]
+    batches: int | None
+    """Of all trials together; None where no batch size tells what a record is worth."""
+    is_example: bool
+
+
+def preview(config: ExperimentConfig, told: Told = lambda done, known: None) -> Preview:
+    """The trials of a search by bracket and by the length that each reaches.
+
+    The trial with number i validates at i wherever it stops, and results come in the order in which
+    they were asked for; where lengths depend on results, these are an example.
+
+    Raises:
+        SearcherNotAvailable: the searcher cannot run yet.
+    """
+    plan = config.search_plan()
     generator = Generator.seeded(plan.seed)
-    search = _Search(plan, generator)
-    step = begin(plan)
-    while True:
-        search.take(step)
-        if search.is_over:
-            break
-        if step.more:
-            step = expand(plan, step.state, generator, CREATE_MAX)
-        elif search.waiting:
-            step = search.answered(step)
-        else:
-            break
-    lengths = Counter(search.reached.values())
-    return [Kind(lengths[length], length) for length in sorted(lengths, reverse=True)]
+    done, brackets = 0, list[Bracket]()
+    trained = Counter[tuple[int, int | None]]()
+    # Brackets know nothing of each other: each goes its way as it would beside the others, where
+    # its trials have other numbers in the same order.
+    for method in _brackets(plan.method):
+        search = _Search(replace(plan, method=method), generator)
+        for now, known in search.run():
+            told(done + now, done + known)
+        done += len(search.lengths)
+        brackets.append(Bracket(tuple(_rungs(method, Counter(search.lengths)))))
+        trained.update(zip(search.lengths, search.batch_sizes, strict=True))
+    is_example = any(isinstance(method, HalvingPlan) for method in _brackets(plan.method))
+    return Preview(tuple(brackets), _batches(config, trained), is_example)
+
+
+def _brackets(plan: MethodPlan) -> Sequence[MethodPlan]:
+    return plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
+
+
+def _rungs(plan: MethodPlan, stopped: Mapping[int, int]) -> Iterator[Rung]:
+    expected = _expected(plan) if isinstance(plan, HalvingPlan) else None
+    lengths = sorted({*stopped, *(expected or ())}, reverse=True)
+    reached = list(accumulate(stopped.get(length, 0) for length in lengths))
+    for length, beyond in zip(reversed(lengths), reversed(reached), strict=True):
+        stops = None if expected is None else expected[length]
+        yield Rung(length, beyond, stopped.get(length, 0), stops)
+
+
+def _expected(plan: HalvingPlan) -> Counter[int]:
+    """Trials by the length at which they stop, if one in `divisor` goes on from each rung, and at
+    least one: the rule of Determined's own preview.
+    """
+    *lower, top = plan.lengths
+    stopped: Counter[int] = Counter()
+    left = plan.max_trials
+    for length in lower:
+        going_on = max(int(left / plan.divisor), 1)
+        stopped[length] += left - going_on
+        left = going_on
+    stopped[top] += left
+    return stopped
+
+
+def _batches(config: ExperimentConfig, trained: Counter[tuple[int, int | None]]) -> int | None:
+    try:
+        return sum(
+            trials * config.batches(length, {"global_batch_size": size})
+            for (length, size), trials in trained.items()
+        )
+    except ValueError:
+        return None
 
 
 class _Search:
-    """The trials of a search under way: what each was asked for and has reached."""
+    """The trials of a search under way: by number their lengths, so far, and batch sizes."""
 
     def __init__(self, plan: SearchPlan, generator: Generator) -> None:
         self._plan = plan
         self._generator = generator
-        self._closing: set[int] = set()
-        self.waiting: deque[TrialReached | TrialClosed] = deque()
-        self.reached: dict[int, int] = {}
-        self.is_over = False
+        self._parts = _Parts()
+        # Trials with an event to be answered: the number or, to be closed, its complement.
+        self._waiting: deque[int] = deque()
+        self._closing = bytearray()
+        self._is_over = False
+        self.lengths = array("q")
+        self.batch_sizes: list[int | None] = []
 
-    def take(self, step: SearchStep) -> None:
-        """Trains what the step asks for; the events of that wait to be answered."""
-        for operation in step.operations:
-            self._take_one(operation)
+    def run(self) -> Iterator[tuple[int, int]]:
+        """Goes on until the search ends, or waits for nothing; every now and then yields how many
+        trials are done, one with a result being half done, and of how many.
+        """
+        step = begin(self._plan, self._parts)
+        state = replace(step.state, position=self._generator.position)
+        step = replace(step, state=state)
+        with_results = answered = 0
+        while True:
+            for operation in step.operations:
+                self._take(operation)
+            if self._is_over or not (step.more or self._waiting):
+                return
+            if step.more:
+                step = expand(self._plan, step.state, self._generator, CREATE_MAX, self._parts)
+                continue
+            event = self._event(self._waiting.popleft())
+            step = handle(
+                self._plan, step.state, self._generator, event, CREATE_MAX, self._parts
+            )
+            # The first results come in the order of the trials.
+            with_results = max(with_results, event.trial + 1)
+            answered += 1
+            if answered % TOLD_AFTER_EVENTS == 0:
+                tally = step.state.tally
+                yield (with_results + tally.closed) // 2, tally.requested
 
-    def answered(self, step: SearchStep) -> SearchStep:
-        """What the search does after the oldest event that waits."""
-        event = self.waiting.popleft()
-        return handle(self._plan, step.state, self._generator, event, CREATE_MAX)
+    def _event(self, waiting: int) -> Event:
+        if waiting < 0:
+            return TrialClosed(~waiting, float(self.lengths[~waiting]))
+        return TrialReached(waiting, self.lengths[waiting], float(waiting))
 
-    def _take_one(self, operation: TrialOperation) -> None:
+    def _take(self, operation: TrialOperation) -> None:
         match operation:
-            case CreateTrial(trial=trial, length=length, closed=closed):
-                self.reached[trial] = 0
+            case CreateTrial(trial=trial, length=length, closed=closed, hparams=hparams):
+                size = hparams.get("global_batch_size")
+                self.batch_sizes.append(size if isinstance(size, int) else None)
+                self.lengths.append(0)
+                self._closing.append(False)
                 if length is not None:
                     self._train(trial, length)
                 if closed:
@@ -84,13 +186,26 @@ class _Search:
             case Close(trial=trial):
                 self._close(trial)
             case Shutdown():
-                self.is_over = True
+                self._is_over = True
 
     def _train(self, trial: int, length: int) -> None:
-        self.reached[trial] = length
-        self.waiting.append(TrialReached(trial, length, float(trial)))
+        self.lengths[trial] = length
+        self._waiting.append(trial)
 
     def _close(self, trial: int) -> None:
-        if trial not in self._closing:
-            self._closing.add(trial)
-            self.waiting.append(TrialClosed(trial, float(self.reached[trial])))
+        if not self._closing[trial]:
+            self._closing[trial] = True
+            self._waiting.append(~trial)
+
+
+class _Parts:
+    """See Parts; in memory."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self._pieces.get(name)
+
+    def write(self, name: str, piece: bytes) -> None:
+        self._pieces[name] = piece

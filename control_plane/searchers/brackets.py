@@ -11,15 +11,33 @@ from math import log
 from typing import Literal
 
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.synchronous import Ladder
 from control_plane.searchers.tournament import TournamentPlan
 
 Mode = Literal["aggressive", "standard", "conservative"]
 
 
-def rungs_of(mode: Mode, rungs_max: int) -> tuple[int, ...]:
-    """The number of rungs of each bracket, the largest first."""
+def rungs_of(mode: Mode, rungs_max: int, given: Sequence[int] = ()) -> tuple[int, ...]:
+    """The number of rungs of each bracket, the largest first; if none are given, by the mode."""
+    if given:
+        return tuple(sorted(given, reverse=True))
     least = {"aggressive": rungs_max, "standard": (rungs_max - 1) // 2 + 1, "conservative": 1}
     return tuple(range(rungs_max, least[mode] - 1, -1))
+
+
+def adaptive(ladder: Ladder, budget: int, rungs: Sequence[int]) -> TournamentPlan:
+    """Synchronous halvings with so many rungs each, which share a budget evenly."""
+    share = budget // len(rungs)
+    return TournamentPlan(tuple(ladder.within_budget(count, share) for count in rungs))
+
+
+def adaptive_simple(ladder: Ladder, max_trials: int, rungs: Sequence[int]) -> TournamentPlan:
+    """Synchronous halvings with so many rungs each, which share the trials evenly.
+
+    Each has one trial at least, so there can be more than `max_trials` of them.
+    """
+    shares = (max(share, 1) for share in _shared_evenly(max_trials, len(rungs)))
+    return TournamentPlan(tuple(map(ladder.with_trials, rungs, shares)))
 
 
 def adaptive_asha(
@@ -28,7 +46,7 @@ def adaptive_asha(
     """Asynchronous halvings that share the trials of `whole` and how many are open at the start,
     with at most its rungs unless they are given.
     """
-    rungs = tuple(sorted(bracket_rungs, reverse=True)) or rungs_of(mode, _rungs_max(whole))
+    rungs = rungs_of(mode, _rungs_max(whole), bracket_rungs)
     trials = shared_trials(rungs, whole.divisor, whole.max_trials)
     concurrent = shared_concurrency(trials, whole)
     brackets = zip(rungs, trials, concurrent, strict=True)
@@ -66,5 +84,10 @@ def shared_concurrency(trials: Sequence[int], whole: HalvingPlan) -> tuple[int, 
         return (max(trials[-1], int(whole.divisor)),) * brackets
     if not whole.rules.creates_all_at_once:
         concurrent = max(concurrent, brackets)
-    each, over = divmod(concurrent, brackets)
+    return _shared_evenly(concurrent, brackets)
+
+
+def _shared_evenly(whole: int, brackets: int) -> tuple[int, ...]:
+    """What is left over goes to the first brackets, one each."""
+    each, over = divmod(whole, brackets)
     return tuple(each + (n < over) for n in range(brackets))

@@ -8,6 +8,7 @@ so that no slot waits for a rung to fill.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from sys import float_info
 from typing import Literal
 
@@ -56,7 +57,7 @@ class HalvingPlan:
     @property
     def lengths(self) -> tuple[int, ...]:
         """The length of each rung, from a trial's start."""
-        powers = (self.divisor ** (self.num_rungs - 1 - k) for k in range(self.num_rungs))
+        powers = (_power(self.divisor, self.num_rungs - 1 - k) for k in range(self.num_rungs))
         return tuple(max(int(self.max_length / power), 1) for power in powers)
 
     @property
@@ -64,7 +65,7 @@ class HalvingPlan:
         """How many trials are created at the start."""
         if self.max_concurrent_trials > 0:
             return min(self.max_concurrent_trials, self.max_trials)
-        return max(int(min(self.divisor ** (self.num_rungs - 1), self.max_trials)), 1)
+        return max(int(min(_power(self.divisor, self.num_rungs - 1), self.max_trials)), 1)
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ class Halving(ABC):
         results, outstanding = list(state.results), list(state.outstanding)
         for below in range(rung + 1):
             has_result = below < rung or event.length == self._lengths[rung]
-            if has_result and self._ranking(below).remove(event.trial):
+            # The last rung compares nothing: it only counts.
+            if has_result and (below == self._top or self._ranking(below).remove(event.trial)):
                 results[below] -= 1
         if event.length != self._lengths[rung]:
             outstanding[rung] -= 1
@@ -219,3 +221,11 @@ class Halving(ABC):
         return MethodStep(
             evolve(state, created=state.created + count, outstanding=outstanding), (create,)
         )
+
+
+def _power(divisor: float, exponent: int) -> float:
+    """Infinite where no float is large enough: such a rung is as short as can be."""
+    try:
+        return float(divisor**exponent)
+    except OverflowError:
+        return inf

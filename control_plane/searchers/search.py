@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
-from control_plane.searchers.halving import HalvingPlan, HalvingState
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
     Create,
@@ -38,10 +38,18 @@ from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.randomness import KEY_WORDS, Generator
 from control_plane.searchers.single import SinglePlan, single_search
 from control_plane.searchers.space import Group, draw, grid_point, grid_size
-from control_plane.searchers.tournament import Tournament, TournamentPlan, TournamentState, alone
+from control_plane.searchers.synchronous import SyncHalvingPlan
+from control_plane.searchers.tournament import (
+    BracketPlan,
+    BracketState,
+    Tournament,
+    TournamentPlan,
+    TournamentState,
+    alone,
+)
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan | HalvingPlan | TournamentPlan
-MethodState = RandomState | GridState | HalvingState | TournamentState
+MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan
+MethodState = RandomState | GridState | BracketState | TournamentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +233,7 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return single_search(plan.method)
         case GridPlan():
             return GridSearch(plan.method, grid_size(plan.space))
-        case HalvingPlan():
+        case HalvingPlan() | SyncHalvingPlan():
             return alone(plan.method, parts)
         case TournamentPlan():
             return Tournament(plan.method, parts)

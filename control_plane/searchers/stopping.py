@@ -20,11 +20,12 @@ class Stopping(Halving):
         trains = False
         while True:
             outstanding[rung] -= 1
+            results[rung] += 1
+            is_best = self._is_best(rung, results[rung], Result(metric, trial))
             if standing.exited:
                 # It is there to be compared with.
-                self._insert(rung, results, Result(metric, trial))
                 break
-            if rung == self._top or not self._insert(rung, results, Result(metric, trial)):
+            if not is_best:
                 operations.append(Close(trial))
                 standing = standing._replace(closed=True)
                 break
@@ -39,8 +40,9 @@ class Stopping(Halving):
         state = evolve(state, results=tuple(results), outstanding=tuple(outstanding))
         return self._finished(state, operations, trains=trains)
 
-    def _insert(self, rung: int, results: list[int], result: Result) -> bool:
-        """Whether the result is among the best of its rung."""
+    def _is_best(self, rung: int, results: int, result: Result) -> bool:
+        """Whether a trial goes on with this result, the last of so many in its rung."""
+        if rung == self._top:
+            return False
         index = self._ranking(rung).insert(result, before_equals=True)
-        results[rung] += 1
-        return index < max(int(results[rung] / self._plan.divisor), 1)
+        return index < max(int(results / self._plan.divisor), 1)

@@ -3,23 +3,34 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Literal
+from typing import Any, Literal
 
 from control_plane.evolve import evolve
-from control_plane.searchers.halving import Halving, HalvingPlan, HalvingState
-from control_plane.searchers.method import Create, Event, MethodStep, Operation, Tally
+from control_plane.searchers.halving import HalvingPlan, HalvingState
+from control_plane.searchers.method import (
+    Create,
+    Event,
+    MethodStep,
+    Operation,
+    SearchMethod,
+    Tally,
+)
 from control_plane.searchers.parts import Parts, PartsUnder
 from control_plane.searchers.promotion import Promotion
 from control_plane.searchers.roster import Roster
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.stopping import Stopping
+from control_plane.searchers.synchronous import SyncHalvingPlan, SyncHalvingState, Synchronous
+
+BracketPlan = HalvingPlan | SyncHalvingPlan
+BracketState = HalvingState | SyncHalvingState
 
 
 @dataclass(frozen=True, slots=True)
 class TournamentPlan:
     """The brackets, in the order in which they create their first trials."""
 
-    brackets: tuple[HalvingPlan, ...]
+    brackets: tuple[BracketPlan, ...]
     kind: Literal["tournament"] = "tournament"
 
     @property
@@ -37,7 +48,7 @@ class TournamentPlan:
 class TournamentState:
     """Of each bracket its own."""
 
-    brackets: tuple[HalvingState, ...]
+    brackets: tuple[BracketState, ...]
     kind: Literal["tournament"] = "tournament"
 
 
@@ -68,7 +79,8 @@ class Tournament:
 
     def is_closing(self, state: TournamentState) -> bool:
         """Whether a bracket has trials to close."""
-        return any(map(_is_closing, self._brackets, state.brackets))
+        pairs = zip(self._brackets, state.brackets, strict=True)
+        return any(bracket.is_closing(one) for bracket, one in pairs)
 
     def close_more(
         self, state: TournamentState, trials: int, close_max: int
@@ -100,22 +112,24 @@ class Tournament:
                 created += operation.count
 
 
-def halving(plan: HalvingPlan, parts: Parts, roster: Roster, bracket: int = 0) -> Halving:
+def halving(plan: BracketPlan, parts: Parts, roster: Roster, bracket: int = 0) -> SearchMethod[Any]:
     """The method of a plan."""
-    method = Stopping if plan.stops else Promotion
-    return method(plan, parts, roster, bracket)
+    # A plan and the state it made belong together, which types cannot say.
+    match plan:
+        case SyncHalvingPlan():
+            return Synchronous(plan, parts, roster, bracket)
+        case HalvingPlan(stops=True):
+            return Stopping(plan, parts, roster, bracket)
+        case HalvingPlan():
+            return Promotion(plan, parts, roster, bracket)
 
 
-def alone(plan: HalvingPlan, parts: Parts) -> Halving:
+def alone(plan: BracketPlan, parts: Parts) -> SearchMethod[Any]:
     """The method of a plan that is the whole search."""
     return halving(plan, parts, Roster(PartsUnder(parts, "roster/"), ()))
 
 
-def _is_closing(bracket: Halving, state: HalvingState) -> bool:
-    return bracket.is_closing(state)
-
-
-def _with_bracket(state: TournamentState, number: int, bracket: HalvingState) -> TournamentState:
+def _with_bracket(state: TournamentState, number: int, bracket: BracketState) -> TournamentState:
     if bracket is state.brackets[number]:
         return state
     brackets = (*state.brackets[:number], bracket, *state.brackets[number + 1 :])

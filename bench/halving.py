@@ -1,0 +1,114 @@
+"""What a decision of an asynchronous halving costs as its rungs fill: time, state, writes."""
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
+from statistics import median
+
+from bench.figures import Row, Scale, at_most, number, progress
+from bench.trials import Load, halving_of
+from bench.writes import UNITS_MAX, growth, measured, spread
+from control_plane.searchers.brackets import adaptive_asha
+from control_plane.searchers.method import Close, TrainTo, TrialClosed, TrialReached
+from control_plane.searchers.randomness import Generator
+from control_plane.searchers.search import (
+    CreateTrial,
+    SearchPlan,
+    SearchStep,
+    begin,
+    expand,
+    handle,
+)
+from control_plane.searchers.space import Double, Group
+
+DECISION_MS_MAX = 1.0
+BYTES_PER_TRIAL_MAX = 32
+# Decisions at the end of a search that is nearly full, of which the median is taken.
+LAST = 2_000
+CREATE_MAX = 48
+CONCURRENT = 16
+
+
+class _Parts:
+    """Parts in memory."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self.pieces.get(name)
+
+    def write(self, name: str, piece: bytes) -> None:
+        self.pieces[name] = piece
+
+
+class _Search:
+    """Runs a search whose trials train in no time, `CONCURRENT` at a time, first in, first out."""
+
+    def __init__(self, trials: int) -> None:
+        space = Group({"x": Double(0.0, 1.0)})
+        self._plan = SearchPlan(adaptive_asha(halving_of(trials, CONCURRENT), "standard"), space, 7)
+        self._generator = Generator.seeded(7)
+        self._chance = random.Random(7)
+        self._waiting: deque[TrialReached | TrialClosed] = deque()
+        self.parts = _Parts()
+        self.created = 0
+        self._step = begin(self._plan, self.parts)
+        self._take()
+
+    def run(self, created_max: int) -> list[float]:
+        """Until so many trials were created; the milliseconds of the last decisions."""
+        found: list[float] = []
+        while self._waiting and self.created < created_max:
+            event = self._waiting.popleft()
+            started = time.perf_counter()
+            self._step = handle(
+                self._plan, self._step.state, self._generator, event, CREATE_MAX, self.parts
+            )
+            if created_max - self.created <= LAST and isinstance(event, TrialReached):
+                found.append((time.perf_counter() - started) * 1000)
+            self._take()
+        return found
+
+    def _take(self) -> None:
+        while True:
+            for operation in self._step.operations:
+                match operation:
+                    case CreateTrial(trial=trial, length=int(length)):
+                        self.created += 1
+                        self._waiting.append(TrialReached(trial, length, self._chance.random()))
+                    case TrainTo(trial, length):
+                        self._waiting.append(TrialReached(trial, length, self._chance.random()))
+                    case Close(trial):
+                        self._waiting.append(TrialClosed(trial, 0.0))
+                    case _:
+                        pass
+            if not self._step.more:
+                return
+            self._step = self._expanded()
+
+    def _expanded(self) -> SearchStep:
+        return expand(self._plan, self._step.state, self._generator, CREATE_MAX, self.parts)
+
+
+def halving(scale: Scale) -> Iterator[Row]:
+    """Single decisions of searches by themselves, then whole experiments through the engine."""
+    few, many = scale.halving_trials
+    with progress(f"adaptive_asha of {many:,} trials"):
+        small, large = _Search(few), _Search(many)
+        before, after = median(small.run(few)), median(large.run(many))
+    beside = f"with {few:,}: {number(before)} ms"
+    what = f"a decision of adaptive_asha with {many:,} trials"
+    yield at_most(what, after, DECISION_MS_MAX, "ms", beside=beside)
+    kept = sum(map(len, large.parts.pieces.values())) / many
+    what = f"state of adaptive_asha with {many:,} trials"
+    yield at_most(what, kept, BYTES_PER_TRIAL_MAX, "bytes a trial")
+    accounts = [measured(Load(trials, searcher="adaptive_asha")) for trials in scale.sizes]
+    what = f"write units per decision of adaptive_asha, {scale.sizes[-1]:,} trials"
+    units = accounts[-1].units_per_decision()
+    beside = spread(accounts[-1].per_decision())
+    yield at_most(what, units, UNITS_MAX, "units", beside=beside)
+    sizes = " / ".join(f"{trials:,}" for trials in scale.sizes)
+    per_decision = [sum(one.bytes) / sum(one.decisions) for one in accounts]
+    yield growth("bytes written per decision of adaptive_asha", per_decision, sizes)

@@ -1,0 +1,246 @@
+"""Synchronous halving: as many trials go on from a rung as the next one has room for, and they are
+its best, in whatever order the results come in.
+
+Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification" (2016), with the rungs of
+Determined 0.12: a trial goes on as soon as no result to come can take its place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from sys import float_info
+from typing import Literal
+
+from control_plane.evolve import evolve
+from control_plane.searchers.halving import LOOKED_AT_MAX, WORST
+from control_plane.searchers.method import (
+    Close,
+    Create,
+    Event,
+    MethodStep,
+    Operation,
+    Tally,
+    TrainTo,
+    TrialExited,
+    TrialProgressed,
+    TrialReached,
+)
+from control_plane.searchers.parts import Parts
+from control_plane.searchers.ranking import Ranking, Result
+from control_plane.searchers.roster import Roster
+from control_plane.searchers.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class SyncHalvingPlan:
+    """`trials[k]` trials are in rung k, all of the first and the best of each other one's rung
+    before; they train to `lengths[k]`, which increases.
+
+    `trials` never increases, save that where the first rung has none the others still say 1.
+    """
+
+    lengths: tuple[int, ...]
+    trials: tuple[int, ...]
+    smaller_is_better: bool
+    rules: Rules
+    kind: Literal["sync_halving"] = "sync_halving"
+
+    @property
+    def max_length(self) -> int:
+        """How long a trial trains at most."""
+        return self.lengths[-1]
+
+    @property
+    def first_trials(self) -> int:
+        """How many trials are created, all at the start."""
+        return self.trials[0]
+
+    @property
+    def work(self) -> int:
+        """Units of training of all trials together and, in the step era, their validations."""
+        return _work(self.lengths, self.trials, int(self.rules.progress_in_workloads))
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """What plans with rungs at about max_length / divisor^k, for a divisor > 1, are made of."""
+
+    max_length: int
+    divisor: float
+    smaller_is_better: bool
+    rules: Rules
+
+    def within_budget(self, num_rungs: int, budget: int) -> SyncHalvingPlan:
+        """As many trials as train for `budget` units of training or less, in all.
+
+        The first rung can have none, and where rungs moved apart to be a unit longer each, or have
+        a trial all the same, more than the budget is trained.
+        """
+        lengths = self._lengths(num_rungs)
+        powers = (_power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
+        trials = [max(int(power), 1) for power in powers]
+        scale = budget / _work(lengths, trials)
+        trials = [int(scale * count) for count in trials]
+        for k in range(1, num_rungs):
+            trials[k] = max(min(trials[k], trials[k - 1]), 1)
+        return self._plan(lengths, trials)
+
+    def with_trials(self, num_rungs: int, count: int) -> SyncHalvingPlan:
+        """`count` trials, and in each rung those that 1/divisor leaves of them, at least one."""
+        trials = [max(int(count / _power(self.divisor, k)), 1) for k in range(num_rungs)]
+        return self._plan(self._lengths(num_rungs), trials)
+
+    def _lengths(self, num_rungs: int) -> list[int]:
+        powers = (_power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
+        return [max(int(self.max_length / power), 1) for power in powers]
+
+    def _plan(self, lengths: list[int], trials: list[int]) -> SyncHalvingPlan:
+        for k in range(1, len(lengths)):
+            lengths[k] = max(lengths[k], lengths[k - 1] + 1)
+        return SyncHalvingPlan(tuple(lengths), tuple(trials), self.smaller_is_better, self.rules)
+
+
+@dataclass(frozen=True)
+class SyncHalvingState:
+    """`results` counts those that came in by rung, `done` what counts as progress.
+
+    `closing`: full rungs, from the bottom, whose trials are being closed where they did not go on;
+    those before trial `closing_from` were looked at, None: all.
+    """
+
+    created: int
+    results: tuple[int, ...]
+    done: float = 0.0
+    closing: int = 0
+    closing_from: int | None = None
+    kind: Literal["sync_halving"] = "sync_halving"
+
+
+class Synchronous:
+    """The rungs of one plan. `bracket` is its number where several run side by side."""
+
+    def __init__(
+        self, plan: SyncHalvingPlan, parts: Parts, roster: Roster, bracket: int = 0
+    ) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._roster = roster
+        self._bracket = bracket
+        self._top = len(plan.lengths) - 1
+
+    def initial(self) -> MethodStep[SyncHalvingState]:
+        """Create every trial, if there is any."""
+        count, first = self._plan.first_trials, self._plan.lengths[0]
+        create = Create(count, "Sampled", first_point=0, length=first, closed=False)
+        return MethodStep(SyncHalvingState(count, (0,) * (self._top + 1)), (create,))
+
+    def on_event(self, state: SyncHalvingState, event: Event) -> MethodStep[SyncHalvingState]:
+        """Answer a result or an early exit, which is the worst result."""
+        match event:
+            case TrialProgressed(units=units):
+                return MethodStep(evolve(state, done=state.done + units))
+            case TrialReached(trial, length, metric):
+                standing = self._roster.standing(trial)
+                if standing.closed or self._plan.lengths[standing.rung] != length:
+                    return MethodStep(state)
+                state = evolve(state, done=state.done + self._plan.rules.progress_in_workloads)
+                signed = metric if self._plan.smaller_is_better else -metric
+                return self._carried_on(state, standing.rung, Result(signed, trial))
+            case TrialExited(trial=trial, length=length):
+                standing = self._roster.standing(trial)
+                self._roster.stand(trial, standing._replace(exited=True, closed=True))
+                if self._plan.lengths[standing.rung] == length:
+                    # It has its result: it only waited.
+                    return MethodStep(state)
+                return self._carried_on(state, standing.rung, Result(WORST, trial))
+            case _:
+                return MethodStep(state)
+
+    def is_closing(self, state: SyncHalvingState) -> bool:
+        """Whether `close_more` has more to do."""
+        return state.closing_from is not None
+
+    def close_more(
+        self, state: SyncHalvingState, trials: int, close_max: int
+    ) -> MethodStep[SyncHalvingState]:
+        """Close at most `close_max` trials, of `trials` in the search, that were left behind."""
+        first = state.closing_from
+        assert first is not None
+        closed: list[Operation] = []
+        trial, end = first, min(trials, first + LOOKED_AT_MAX)
+        while trial < end and len(closed) < close_max:
+            standing = self._roster.standing(trial)
+            is_left = standing.rung < state.closing and not standing.closed
+            if is_left and self._roster.bracket(trial) == self._bracket:
+                self._roster.stand(trial, standing._replace(closed=True))
+                closed.append(Close(trial))
+            trial += 1
+        return MethodStep(evolve(state, closing_from=trial if trial < trials else None), closed)
+
+    def resumed(self, state: SyncHalvingState, tally: Tally) -> MethodStep[SyncHalvingState]:
+        """Nothing: such a search does not go on once it has ended."""
+        return MethodStep(state)
+
+    def progress(self, state: SyncHalvingState, tally: Tally) -> float:
+        """Compute the share of the plan's work that is done, of which early exits leave some."""
+        work = self._plan.work
+        return min(1.0, state.done / work) if work else 0.0
+
+    def _carried_on(
+        self, state: SyncHalvingState, rung: int, result: Result
+    ) -> MethodStep[SyncHalvingState]:
+        """Answer a result in a rung; who exited passes through the rungs it is promoted to."""
+        results = list(state.results)
+        operations: list[Operation] = []
+        while rung < self._top:
+            promoted = self._promoted(rung, results[rung], result)
+            results[rung] += 1
+            if promoted is None:
+                break
+            trial, rung = promoted.trial, rung + 1
+            standing = self._roster.standing(trial)
+            self._roster.stand(trial, standing._replace(rung=rung))
+            if not standing.exited:
+                operations.append(TrainTo(trial, self._plan.lengths[rung]))
+                break
+            result = Result(WORST, trial)
+        else:
+            results[rung] += 1
+            if not self._roster.standing(result.trial).exited:
+                operations.append(Close(result.trial))
+        return MethodStep(self._closing(evolve(state, results=tuple(results))), operations)
+
+    def _promoted(self, rung: int, before: int, result: Result) -> Result | None:
+        """The result that no other can keep from the next rung, now that this one came to the
+        `before` others.
+        """
+        ranking = Ranking(self._parts, f"rung{rung}")
+        index = ranking.insert(result)
+        outside = self._plan.trials[rung] - self._plan.trials[rung + 1]
+        certain = before + 1 - outside
+        if certain <= 0:
+            return None
+        # One more is certain, and those before it went on already.
+        return result if index < certain else ranking.at(certain - 1)
+
+    def _closing(self, state: SyncHalvingState) -> SyncHalvingState:
+        """A rung that has all its results is over; none is before the one below it."""
+        wanted = zip(state.results[: self._top], self._plan.trials, strict=False)
+        full = sum(results == trials for results, trials in wanted)
+        if full == state.closing:
+            return state
+        return evolve(state, closing=full, closing_from=0)
+
+
+def _work(lengths: Sequence[int], trials: Sequence[int], validation: int = 0) -> int:
+    """Units that all trials train from rung to rung, each time with `validation` more."""
+    units = (length - before for before, length in pairwise((0, *lengths)))
+    return sum((one + validation) * count for one, count in zip(units, trials, strict=True))
+
+
+def _power(divisor: float, exponent: int) -> float:
+    """The greatest float where it is exceeded: not one trial more or less comes of that."""
+    try:
+        return divisor**exponent
+    except OverflowError:
+        return float_info.max
