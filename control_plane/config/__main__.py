@@ -100,14 +100,26 @@ def _read(file: str) -> str:
 
 def _preview(config: ExperimentConfig) -> dict[str, Any]:
     try:
-        kinds = preview(config.search_plan())
+        found = preview(config, lambda done: _tell_progress(done, config.trials))
     except SearcherNotAvailable as error:
         raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
+    rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
     return {
         "searcher": config.searcher.name,
         "unit": config.unit,
-        "kinds": [kind._asdict() for kind in kinds],
+        "trials": sum(rung.stopped for rung in rungs),
+        "units": sum(rung.stopped * rung.length for rung in rungs),
+        "batches": found.batches,
+        "is_example": found.is_example,
+        "brackets": [
+            {"rungs": [rung._asdict() for rung in bracket.rungs]} for bracket in found.brackets
+        ],
     }
+
+
+def _tell_progress(done: int, total: int | None) -> None:
+    """A line for whoever shows the progress of a long preview."""
+    sys.stderr.write(f"previewed {done} of {total or 0}\n")
 
 
 def _summary(config: ExperimentConfig) -> str:

@@ -28,8 +28,8 @@ from control_plane.searchers.tournament import TournamentPlan
 CREATE_MAX = 256
 TOLD_AFTER_EVENTS = 1_000
 
-Told = Callable[[int, int], None]
-"""Takes how many trials are done and of how many that are known of, every now and then."""
+Told = Callable[[int], None]
+"""Takes how many trials are done, every now and then."""
 
 
 class Rung(NamedTuple):
@@ -60,7 +60,7 @@ class Preview(NamedTuple):
     is_example: bool
 
 
-def preview(config: ExperimentConfig, told: Told = lambda done, known: None) -> Preview:
+def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview:
     """The trials of a search by bracket and by the length that each reaches.
 
     The trial with number i validates at i wherever it stops, and results come in the order in which
@@ -77,8 +77,8 @@ def preview(config: ExperimentConfig, told: Told = lambda done, known: None) -> 
     # its trials have other numbers in the same order.
     for method in _brackets(plan.method):
         search = _Search(replace(plan, method=method), generator)
-        for now, known in search.run():
-            told(done + now, done + known)
+        for done_here in search.run():
+            told(done + done_here)
         done += len(search.lengths)
         brackets.append(Bracket(tuple(_rungs(method, Counter(search.lengths)))))
         trained.update(zip(search.lengths, search.batch_sizes, strict=True))
@@ -138,9 +138,9 @@ class _Search:
         self.lengths = array("q")
         self.batch_sizes: list[int | None] = []
 
-    def run(self) -> Iterator[tuple[int, int]]:
-        """Goes on until the search ends, or waits for nothing; every now and then yields how many
-        trials are done, one with a result being half done, and of how many.
+    def run(self) -> Iterator[int]:
+        """Goes on until the search ends, or waits for nothing; yields every now and then how many
+        trials are done, one that has a result being half done.
         """
         step = begin(self._plan, self._parts)
         state = replace(step.state, position=self._generator.position)
@@ -162,8 +162,7 @@ class _Search:
             with_results = max(with_results, event.trial + 1)
             answered += 1
             if answered % TOLD_AFTER_EVENTS == 0:
-                tally = step.state.tally
-                yield (with_results + tally.closed) // 2, tally.requested
+                yield (with_results + step.state.tally.closed) // 2
 
     def _event(self, waiting: int) -> Event:
         if waiting < 0:

@@ -33,10 +33,10 @@ from control_plane.searchers.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class SyncHalvingPlan:
-    """`trials[k]` trials are in rung k, all of the first and the best of each other one's rung
-    before; they train to `lengths[k]`, which increases.
+    """Rung k has room for `trials[k]` trials, which train to `lengths[k]`: in the first one for all
+    that there are, in each further one for the best of the rung before.
 
-    `trials` never increases, save that where the first rung has none the others still say 1.
+    `lengths` increases, `trials` never does; but where the first rung has none, the others say 1.
     """
 
     lengths: tuple[int, ...]
@@ -71,10 +71,9 @@ class Ladder:
     rules: Rules
 
     def within_budget(self, num_rungs: int, budget: int) -> SyncHalvingPlan:
-        """As many trials as train for `budget` units of training or less, in all.
+        """As many trials as `budget` units of training are enough for, which can be none.
 
-        The first rung can have none, and where rungs moved apart to be a unit longer each, or have
-        a trial all the same, more than the budget is trained.
+        More is trained where a rung has a trial all the same, or is a unit longer than it should.
         """
         lengths = self._lengths(num_rungs)
         powers = (_power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
@@ -239,7 +238,7 @@ def _work(lengths: Sequence[int], trials: Sequence[int], validation: int = 0) ->
 
 
 def _power(divisor: float, exponent: int) -> float:
-    """The greatest float where it is exceeded: not one trial more or less comes of that."""
+    """At most the greatest float, which is as good as any that no budget reaches."""
     try:
         return divisor**exponent
     except OverflowError:

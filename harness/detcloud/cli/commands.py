@@ -232,7 +232,7 @@ _FLAT = (
     Command(
         "",
         "preview-search",
-        "show the trials that a configuration makes",
+        "show what a search would train, before it does",
         "preview:preview",
         ("preview-search",),
         is_local=True,

@@ -6,12 +6,17 @@ import json
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from detcloud import DetcloudError
 from detcloud.cli.failures import detail_line
 from detcloud.cli.server import server_environment
+
+Told = Callable[[str], bool]
+"""Takes a line that the checker writes while it works; whether it was no error."""
 
 
 def check_arguments(parser: ArgumentParser) -> None:
@@ -49,32 +54,53 @@ def check(arguments: Namespace) -> int:
     return 0 if done.returncode == 0 else 1
 
 
-def checked(file: Path, overrides: list[str], *flags: str) -> dict[str, Any]:
+class FileRefused(DetcloudError):
+    """The checker refused a configuration; the message holds a line for each problem."""
+
+
+def checked(
+    file: Path, overrides: list[str], *flags: str, told: Told = lambda line: False
+) -> dict[str, Any]:
     """What the checker reports of a configuration that it accepts; `flags` ask it for more.
 
     Raises:
-        DetcloudError: it was refused; the message holds a line for each problem.
+        FileRefused: it has problems.
+        DetcloudError: the checker failed.
     """
-    done = _checker(file, overrides, ["--json", *flags])
+    done = _checker(file, overrides, ["--json", *flags], told)
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         raise DetcloudError(f"{file} could not be checked: {done.stderr.strip()}") from None
     if not report["ok"]:
         lines = [detail_line(problem, str(file)) for problem in report["problems"]]
-        raise DetcloudError("\n".join([f"{file} was refused", *lines]))
+        raise FileRefused("\n".join([f"{file} was refused", *lines]))
     return report
 
 
 def _checker(
-    file: Path, overrides: list[str], flags: list[str]
+    file: Path, overrides: list[str], flags: list[str], told: Told = lambda line: False
 ) -> subprocess.CompletedProcess[str]:
     given = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "control_plane.config", *given],
-        env=server_environment(),
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-    )
+    command = [sys.executable, "-P", "-m", "control_plane.config", *given]
+    # A file has room for an answer of any size while the other stream is read.
+    with (
+        TemporaryFile("w+", encoding="utf-8", errors="replace") as answer,
+        subprocess.Popen(
+            command,
+            env=server_environment(),
+            stdout=answer,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            errors = "".join(line for line in process.stderr if not told(line))
+        except BaseException:
+            process.kill()
+            raise
+        code = process.wait()
+        answer.seek(0)
+        return subprocess.CompletedProcess(command, code, answer.read(), errors)

@@ -1,20 +1,23 @@
-"""Shows the trials that a search would make, with the server's own searcher in a child process."""
+"""Shows what a search would train, with the server's own searcher in a child process."""
 
 from __future__ import annotations
 
+import re
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any
 
-from detcloud.cli.config import checked, overrides_argument
+from detcloud.cli.commands import USAGE
+from detcloud.cli.config import FileRefused, checked, overrides_argument
+from detcloud.cli.failures import report
 from detcloud.cli.output import add_output_options, print_items, print_value
-from detcloud.cli.table import Column, field
+from detcloud.cli.progress import progress
+from detcloud.cli.table import Column, Item, field
 from detcloud.cli.terminal import counted
 
-COLUMNS = (
-    field("Trials", "trials"),
-    Column("Train for", lambda item: f"{item['length']} {item['unit']}"),
-    Column("In all", lambda item: f"{item['trials'] * item['length']} {item['unit']}"),
-)
+BAR_CELLS = 24
+_PROGRESS = re.compile(r"previewed (\d+) of (\d+)\n")
 
 
 def preview_arguments(parser: ArgumentParser) -> None:
@@ -24,14 +27,88 @@ def preview_arguments(parser: ArgumentParser) -> None:
 
 
 def preview(arguments: Namespace) -> int:
-    found = checked(arguments.file, arguments.overrides, "--preview")["preview"]
-    kinds = [{**kind, "unit": found["unit"]} for kind in found["kinds"]]
+    try:
+        found = _previewed(arguments)
+    except FileRefused as error:
+        report(error)
+        return USAGE
     if arguments.form in ("json", "yaml"):
         print_value(found, arguments.form)
         return 0
-    print_items(COLUMNS, kinds, arguments)
+    rungs = _rungs(found)
+    print_items(_columns(found, rungs, arguments.form), rungs, arguments)
     if arguments.form == "text":
-        trials = sum(kind["trials"] for kind in kinds)
-        total = sum(kind["trials"] * kind["length"] for kind in kinds)
-        print(f"{found['searcher']}: {counted(trials, 'trial')}, {total} {found['unit']} in all")
+        print("\n".join(_summary(found, rungs)))
     return 0
+
+
+def _previewed(arguments: Namespace) -> dict[str, Any]:
+    with progress("previewing", lambda trials: counted(trials, "trial")) as shown:
+
+        def told(line: str) -> bool:
+            if match := _PROGRESS.fullmatch(line):
+                shown.update(int(match[1]), int(match[2]))
+            return match is not None
+
+        found: dict[str, Any] = checked(
+            arguments.file, arguments.overrides, "--preview", told=told
+        )["preview"]
+    return found
+
+
+def _rungs(found: dict[str, Any]) -> list[Item]:
+    return [
+        {"bracket": number, "unit": found["unit"], **rung}
+        for number, bracket in enumerate(found["brackets"], 1)
+        for rung in bracket["rungs"]
+    ]
+
+
+def _columns(found: dict[str, Any], rungs: list[Item], form: str) -> list[Column]:
+    """Those that tell something of this search; the bars would be none in a file."""
+    columns = [field("Bracket", "bracket")] if len(found["brackets"]) > 1 else []
+    columns += [
+        field("Trials", "stopped"),
+        Column("Train for", lambda rung: f"{rung['length']} {rung['unit']}"),
+    ]
+    if found["is_example"]:
+        columns.append(field("Expected", "expected", spare=1))
+    amount = Column("In all", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
+    columns.append(amount)
+    if len(rungs) > 1 and form == "text":
+        columns.append(_bars(max(rung["reached"] for rung in rungs)))
+    return columns
+
+
+def _bars(longest: int) -> Column:
+    """A bar for the trials that reach a rung, the part of those that stop there filled."""
+    has_blocks = "utf" in (sys.stdout.encoding or "").lower()
+    full, light = "█░" if has_blocks else "#-"
+
+    def bar(rung: Item) -> str:
+        stopped, cells = (
+            # One trial among many is to be seen, too.
+            max(round(rung[name] / longest * BAR_CELLS), rung[name] > 0)
+            for name in ("stopped", "reached")
+        )
+        return full * stopped + light * (cells - stopped)
+
+    return Column(f"{full} end there, {light} go on", bar)
+
+
+def _summary(found: dict[str, Any], rungs: list[Item]) -> list[str]:
+    unit, batches = found["unit"], found["batches"]
+    worth = "" if unit == "batches" or batches is None else f" ({batches} batches)"
+    brackets = len(found["brackets"])
+    beside = f" in {brackets} brackets" if brackets > 1 else ""
+    lines = [
+        f"{found['searcher']}: {counted(found['trials'], 'trial')}{beside}, "
+        f"{found['units']} {unit} in all{worth}"
+    ]
+    if found["is_example"]:
+        expected = sum(rung["expected"] * rung["length"] for rung in rungs)
+        lines += [
+            "This is an example, in which trial i validates at i: results decide who trains on.",
+            f"Expected is where trials end if one in `divisor` goes on: {expected} {unit} in all.",
+        ]
+    return lines
