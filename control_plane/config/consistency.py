@@ -10,7 +10,8 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
 from control_plane.config.problems import Finding, path_text
-from control_plane.config.searcher import NO_SEARCHER
+from control_plane.config.plan import budgeted_trials
+from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX
 from control_plane.config.section import COUNT_MAX
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
@@ -81,6 +82,16 @@ def _grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
         yield Finding(loc, f"{message} allowed", "lower a count or use the random searcher")
 
 
+def _budget(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    trials = budgeted_trials(config.searcher, scope.rules.era)
+    field = "step_budget" if scope.rules.era is Era.STEP else "budget"
+    loc = ("searcher", field)
+    if trials == 0:
+        yield Finding(loc, "is too small: no trial would be made", "raise it, or lower the rungs")
+    elif trials is not None and trials > TRIALS_MAX:
+        yield Finding(loc, f"makes {_shown(trials)} trials, at most {TRIALS_MAX} are allowed")
+
+
 def _constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if scope.searcher != "single" or not scope.rules.single_constants:
         return
@@ -107,6 +118,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"records_per_epoch", "batches_per_step"}), _countable),
     (frozenset({"hyperparameters", "resources"}), _batch_size),
     (frozenset({"hyperparameters"}), _grid),
+    (frozenset({"searcher"}), _budget),
     (frozenset({"hyperparameters"}), _constants),
 )
 

@@ -7,6 +7,7 @@ from control_plane.config.hyperparameters import Group, grid_points, space_of
 from control_plane.config.searcher import (
     Adaptive,
     Asynchronous,
+    Budgeted,
     Halving,
     LengthAdaptive,
     LengthAdaptiveAsha,
@@ -35,7 +36,8 @@ from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
-from control_plane.searchers.synchronous import Ladder
+from control_plane.searchers.synchronous import Ladder, SyncHalvingPlan
+from control_plane.searchers.tournament import TournamentPlan
 
 AVAILABLE = (
     "single",
@@ -73,6 +75,15 @@ def trial_count(searcher: Searcher, space: Group) -> int | None:
             return trials
         case _:
             return None
+
+
+def budgeted_trials(searcher: Searcher, era: Era) -> int | None:
+    """How many trials a budget is enough for, None for a search without one."""
+    if not isinstance(searcher, StepSyncHalving | StepAdaptive | Budgeted):
+        return None
+    plan = _method_plan(searcher, era)
+    brackets = plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
+    return sum(one.first_trials for one in brackets if isinstance(one, SyncHalvingPlan))
 
 
 def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:

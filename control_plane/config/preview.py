@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.method import Close, Event, Shutdown, TrainTo, TrialClosed, TrialReached
+from control_plane.searchers.method import (
+    Close,
+    Event,
+    Shutdown,
+    TrainTo,
+    TrialClosed,
+    TrialReached,
+)
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     CreateTrial,
     MethodPlan,
     SearchPlan,
-    SearchStep,
     TrialOperation,
     begin,
     expand,
@@ -40,9 +46,8 @@ class Rung(NamedTuple):
     """Trials that train to it or beyond."""
     stopped: int
     """Those of them that train no further."""
-    expected: int | None
-    """How many would stop here whatever the order of the results; None where that decides nothing.
-    """
+    expected: int
+    """How many are to be expected to train no further; `stopped` where results change nothing."""
 
 
 class Bracket(NamedTuple):
@@ -52,11 +57,11 @@ class Bracket(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What a search trains; `is_example` where its results decide that."""
+    """What a search trains; `is_example` where results change it."""
 
     brackets: tuple[Bracket, ...]
-    batches: int | None
-    """Of all trials together; None where no batch size tells what a record is worth."""
+    batches: int
+    """Of all trials together."""
     is_example: bool
 
 
@@ -82,21 +87,27 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
         done += len(search.lengths)
         brackets.append(Bracket(tuple(_rungs(method, Counter(search.lengths)))))
         trained.update(zip(search.lengths, search.batch_sizes, strict=True))
-    is_example = any(isinstance(method, HalvingPlan) for method in _brackets(plan.method))
-    return Preview(tuple(brackets), _batches(config, trained), is_example)
+    batches = sum(
+        trials * config.batches(length, {"global_batch_size": size})
+        for (length, size), trials in trained.items()
+    )
+    return Preview(tuple(brackets), batches, any(map(_decides_by_results, _brackets(plan.method))))
 
 
 def _brackets(plan: MethodPlan) -> Sequence[MethodPlan]:
     return plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
 
 
-def _rungs(plan: MethodPlan, stopped: Mapping[int, int]) -> Iterator[Rung]:
-    expected = _expected(plan) if isinstance(plan, HalvingPlan) else None
-    lengths = sorted({*stopped, *(expected or ())}, reverse=True)
-    reached = list(accumulate(stopped.get(length, 0) for length in lengths))
-    for length, beyond in zip(reversed(lengths), reversed(reached), strict=True):
-        stops = None if expected is None else expected[length]
-        yield Rung(length, beyond, stopped.get(length, 0), stops)
+def _decides_by_results(plan: MethodPlan) -> bool:
+    return isinstance(plan, HalvingPlan) and plan.num_rungs > 1
+
+
+def _rungs(plan: MethodPlan, stopped: Counter[int]) -> Iterator[Rung]:
+    expected = _expected(plan) if isinstance(plan, HalvingPlan) else stopped
+    lengths = sorted({*stopped, *expected}, reverse=True)
+    reached = list(accumulate(stopped[length] for length in lengths))
+    for length, count in zip(reversed(lengths), reversed(reached), strict=True):
+        yield Rung(length, count, stopped[length], expected[length])
 
 
 def _expected(plan: HalvingPlan) -> Counter[int]:
@@ -104,7 +115,7 @@ def _expected(plan: HalvingPlan) -> Counter[int]:
     least one: the rule of Determined's own preview.
     """
     *lower, top = plan.lengths
-    stopped: Counter[int] = Counter()
+    stopped = Counter[int]()
     left = plan.max_trials
     for length in lower:
         going_on = max(int(left / plan.divisor), 1)
@@ -112,16 +123,6 @@ def _expected(plan: HalvingPlan) -> Counter[int]:
         left = going_on
     stopped[top] += left
     return stopped
-
-
-def _batches(config: ExperimentConfig, trained: Counter[tuple[int, int | None]]) -> int | None:
-    try:
-        return sum(
-            trials * config.batches(length, {"global_batch_size": size})
-            for (length, size), trials in trained.items()
-        )
-    except ValueError:
-        return None
 
 
 class _Search:
@@ -155,9 +156,7 @@ class _Search:
                 step = expand(self._plan, step.state, self._generator, CREATE_MAX, self._parts)
                 continue
             event = self._event(self._waiting.popleft())
-            step = handle(
-                self._plan, step.state, self._generator, event, CREATE_MAX, self._parts
-            )
+            step = handle(self._plan, step.state, self._generator, event, CREATE_MAX, self._parts)
             # The first results come in the order of the trials.
             with_results = max(with_results, event.trial + 1)
             answered += 1

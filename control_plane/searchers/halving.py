@@ -8,6 +8,7 @@ so that no slot waits for a rung to fill.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from sys import float_info
 from typing import Literal
@@ -95,8 +96,12 @@ class Halving(ABC):
         self._parts = parts
         self._roster = roster
         self._bracket = bracket
-        self._lengths = plan.lengths
         self._top = plan.num_rungs - 1
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        # Of many brackets only one is asked for it.
+        return self._plan.lengths
 
     def initial(self) -> MethodStep[HalvingState]:
         """Create the first trials."""

@@ -56,41 +56,37 @@ class Tournament:
     """Hands each event to the bracket that created the trial."""
 
     def __init__(self, plan: TournamentPlan, parts: Parts) -> None:
+        self._plans = plan.brackets
+        self._parts = parts
         first = [bracket.first_trials for bracket in plan.brackets]
         self._roster = Roster(PartsUnder(parts, "roster/"), first)
-        self._brackets = [
-            halving(bracket, PartsUnder(parts, f"{n}/"), self._roster, n)
-            for n, bracket in enumerate(plan.brackets)
-        ]
 
     def initial(self) -> MethodStep[TournamentState]:
         """The first trials of all brackets, bracket after bracket."""
-        steps = [bracket.initial() for bracket in self._brackets]
+        steps = [self._bracket(number).initial() for number in range(len(self._plans))]
         operations = [operation for step in steps for operation in step.operations]
         return MethodStep(TournamentState(tuple(step.state for step in steps)), operations)
 
     def on_event(self, state: TournamentState, event: Event) -> MethodStep[TournamentState]:
         """What the trial's bracket answers; trials that it creates are its own."""
         number = self._roster.bracket(event.trial)
-        step = self._brackets[number].on_event(state.brackets[number], event)
+        step = self._bracket(number).on_event(state.brackets[number], event)
         created = sum(bracket.created for bracket in state.brackets)
         self._enlist(step.operations, created, number)
         return MethodStep(_with_bracket(state, number, step.state), step.operations)
 
     def is_closing(self, state: TournamentState) -> bool:
         """Whether a bracket has trials to close."""
-        pairs = zip(self._brackets, state.brackets, strict=True)
-        return any(bracket.is_closing(one) for bracket, one in pairs)
+        return any(bracket.closing_from is not None for bracket in state.brackets)
 
     def close_more(
         self, state: TournamentState, trials: int, close_max: int
     ) -> MethodStep[TournamentState]:
         """Close trials of the first bracket that has any to close."""
-        for number, bracket in enumerate(self._brackets):
-            if bracket.is_closing(state.brackets[number]):
-                step = bracket.close_more(state.brackets[number], trials, close_max)
-                return MethodStep(_with_bracket(state, number, step.state), step.operations)
-        return MethodStep(state)
+        of_all = enumerate(state.brackets)
+        number = next(n for n, bracket in of_all if bracket.closing_from is not None)
+        step = self._bracket(number).close_more(state.brackets[number], trials, close_max)
+        return MethodStep(_with_bracket(state, number, step.state), step.operations)
 
     def resumed(self, state: TournamentState, tally: Tally) -> MethodStep[TournamentState]:
         """Nothing: such a search does not go on once it has ended."""
@@ -99,10 +95,15 @@ class Tournament:
     def progress(self, state: TournamentState, tally: Tally) -> float:
         """Compute the mean over the brackets."""
         shares = [
-            min(max(bracket.progress(one, tally), 0.0), 1.0)
-            for bracket, one in zip(self._brackets, state.brackets, strict=True)
+            min(max(self._bracket(number).progress(bracket, tally), 0.0), 1.0)
+            for number, bracket in enumerate(state.brackets)
         ]
         return fsum(shares) / len(shares)
+
+    def _bracket(self, number: int) -> SearchMethod[Any]:
+        # Made for the one event that it answers: most events concern a single bracket.
+        parts = PartsUnder(self._parts, f"{number}/")
+        return halving(self._plans[number], parts, self._roster, number)
 
     def _enlist(self, operations: Sequence[Operation], created: int, bracket: int) -> None:
         for operation in operations:

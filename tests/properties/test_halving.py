@@ -1,4 +1,4 @@
-"""Asynchronous halvings under any legal order of events, their state stored after each."""
+"""Halvings under any legal order of events, their state stored after each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +32,13 @@ from control_plane.searchers.search import (
     progress,
 )
 from control_plane.searchers.space import Double, Group
-from control_plane.searchers.tournament import TournamentPlan, TournamentState
+from control_plane.searchers.synchronous import Ladder, SyncHalvingPlan, SyncHalvingState
+from control_plane.searchers.tournament import (
+    BracketPlan,
+    BracketState,
+    TournamentPlan,
+    TournamentState,
+)
 from tests.unit.searchers.kept import Kept
 
 SPACE = Group({"x": Double(0.0, 1.0, None)})
@@ -51,11 +57,28 @@ halvings = st.builds(
     rules=eras,
     stops=st.booleans(),
 )
-tournaments = st.lists(halvings, min_size=1, max_size=3).flatmap(
-    lambda plans: st.just(TournamentPlan(tuple(plans)))
+ladders = st.builds(
+    Ladder,
+    max_length=st.integers(1, 30),
+    divisor=st.sampled_from([1.5, 2.0, 3.0, 4.0]),
+    smaller_is_better=st.booleans(),
+    rules=eras,
 )
-# A tournament's brackets are of one era.
-methods = st.one_of(halvings, tournaments.filter(lambda t: len({b.rules for b in t.brackets}) == 1))
+rungs = st.integers(1, 4)
+synchronous = st.one_of(
+    st.builds(Ladder.within_budget, ladders, rungs, st.integers(1, 100)).filter(
+        lambda plan: plan.first_trials <= 12
+    ),
+    st.builds(Ladder.with_trials, ladders, rungs, st.integers(1, 12)),
+)
+brackets: st.SearchStrategy[list[BracketPlan]] = st.one_of(
+    st.lists(halvings, min_size=1, max_size=3), st.lists(synchronous, min_size=1, max_size=3)
+)
+# A tournament's brackets are of one kind and of one era.
+tournaments = brackets.filter(lambda plans: len({plan.rules for plan in plans}) == 1).map(
+    lambda plans: TournamentPlan(tuple(plans))
+)
+methods = st.one_of(halvings, synchronous, tournaments)
 
 
 @dataclass
@@ -104,7 +127,7 @@ class Run:
         reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
         reason = data.draw(st.sampled_from(reasons))
         now = self.open.pop(trial)
-        if reason.invalid_hparams and self.plan.method.rules is LENGTH_ERA:
+        if reason.invalid_hparams and replaces_invalid(self.plan):
             self.invalid += 1
             # Its results do not count any more.
             self.done = 0.0
@@ -134,9 +157,7 @@ class Run:
             assert self._results() == before
 
     def _results(self) -> list[tuple[int, ...]]:
-        method = self.state.method
-        brackets = method.brackets if isinstance(method, TournamentState) else (method,)
-        return [one.results for one in brackets if isinstance(one, HalvingState)]
+        return [one.results for one in states(self.state)]
 
     def _step(self, step_of: Callable[[SearchState], SearchStep]) -> None:
         self._take(step_of(STATE.validate_json(STATE.dump_json(self.state))))
@@ -167,21 +188,39 @@ def _waits(trial: Open) -> bool:
     return trial.reached == trial.length and not trial.closed
 
 
-def trials_max(plan: SearchPlan) -> int:
+def plans(plan: SearchPlan) -> list[BracketPlan]:
     method = plan.method
-    brackets = method.brackets if isinstance(method, TournamentPlan) else (method,)
-    return sum(bracket.max_trials for bracket in brackets if isinstance(bracket, HalvingPlan))
+    found = method.brackets if isinstance(method, TournamentPlan) else (method,)
+    return [one for one in found if isinstance(one, HalvingPlan | SyncHalvingPlan)]
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+def states(state: SearchState) -> list[BracketState]:
+    method = state.method
+    found = method.brackets if isinstance(method, TournamentState) else (method,)
+    return [one for one in found if isinstance(one, HalvingState | SyncHalvingState)]
+
+
+def trials_max(plan: BracketPlan) -> int:
+    return plan.max_trials if isinstance(plan, HalvingPlan) else plan.first_trials
+
+
+def replaces_invalid(plan: SearchPlan) -> bool:
+    is_synchronous = any(isinstance(one, SyncHalvingPlan) for one in plans(plan))
+    return plan.method.rules is LENGTH_ERA and not is_synchronous
+
+
+@settings(deadline=None, derandomize=True, max_examples=400)
 @given(methods, st.integers(1, 5), st.data())
 def test_a_halving_ends_with_every_trial_created_and_closed(
-    method: HalvingPlan | TournamentPlan, create_max: int, data: st.DataObject
+    method: BracketPlan | TournamentPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = Run(SearchPlan(method, SPACE, 7), create_max)
     while not run.state.shutdown:
         run.advance(data)
     assert not run.open
-    assert run.created == trials_max(run.plan) + run.invalid
+    assert run.created == sum(map(trials_max, plans(run.plan))) + run.invalid
     assert len(run.ended) == 1
     assert run.done == 1.0
+    for plan, state in zip(plans(run.plan), states(run.state), strict=True):
+        if isinstance(plan, SyncHalvingPlan) and plan.first_trials:
+            assert state.results == plan.trials

@@ -162,7 +162,7 @@ class Pair:
     def __post_init__(self) -> None:
         plan = self.real.plan
         plans = plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
-        self.oracles = [Oracle(one) for one in plans]
+        self.oracles = [Oracle(one) for one in plans if isinstance(one, HalvingPlan)]
         for oracle in self.oracles:
             self._own(oracle, oracle.begun())
         self.real.settled()

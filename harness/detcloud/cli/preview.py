@@ -91,14 +91,15 @@ def _bars(longest: int) -> Column:
             max(round(rung[name] / longest * BAR_CELLS), rung[name] > 0)
             for name in ("stopped", "reached")
         )
-        return full * stopped + light * (cells - stopped)
+        # A blank, where no text at all would be shown as missing.
+        return full * stopped + light * (cells - stopped) or " "
 
     return Column(f"{full} end there, {light} go on", bar)
 
 
 def _summary(found: dict[str, Any], rungs: list[Item]) -> list[str]:
-    unit, batches = found["unit"], found["batches"]
-    worth = "" if unit == "batches" or batches is None else f" ({batches} batches)"
+    unit = found["unit"]
+    worth = "" if unit == "batches" else f" ({found['batches']} batches)"
     brackets = len(found["brackets"])
     beside = f" in {brackets} brackets" if brackets > 1 else ""
     lines = [

@@ -74,7 +74,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
 @pytest.mark.parametrize(
     ("change", "path", "word"),
     [
-        ("searcher.name=adaptive_simple", "searcher.name", "not available yet"),
+        ("searcher.name=custom", "searcher.name", "not available yet"),
         ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
         ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),

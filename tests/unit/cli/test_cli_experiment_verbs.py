@@ -248,21 +248,3 @@ def _train(fake: FakeCluster) -> None:
         if fake.trials[1:]:
             fake._look(fake.experiments[0])
         time.sleep(0.01)
-
-
-def test_a_preview_counts_the_trials_of_a_search(detcloud: Detcloud, tmp_path: Path) -> None:
-    path = tmp_path / "grid.yaml"
-    path.write_text(
-        "name: g\nentrypoint: python3 x.py\n"
-        "hyperparameters: {a: {type: int, minval: 1, maxval: 4, count: 4}}\n"
-        "searcher: {name: grid, metric: loss, max_length: {batches: 100}}\n"
-    )
-    done = detcloud("preview-search", str(path))
-    assert done.code == 0
-    assert done.out.splitlines()[-1] == "grid: 4 trials, 400 batches in all"
-    document = json.loads(detcloud("preview-search", str(path), "--json").out)
-    assert document["kinds"] == [{"trials": 4, "length": 100}]
-    path.write_text("name: g\nentrypoint: x\nsearcher: {name: grod}\n")
-    refused = detcloud("preview-search", str(path))
-    assert refused.code == 1
-    assert refused.err.startswith(f"error: {path} was refused\n{path}:3: searcher.name")

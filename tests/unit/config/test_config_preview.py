@@ -1,4 +1,7 @@
-"""What a search would do, told by the search itself."""
+"""What a search would do, told by the search itself.
+
+Halvings compare trials of which number i validates at i, in the order of their numbers.
+"""
 
 import json
 from pathlib import Path
@@ -7,7 +10,9 @@ import pytest
 
 from control_plane.config.__main__ import main
 from control_plane.config.check import check
-from control_plane.config.preview import Kind, preview
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.plan import SearcherNotAvailable
+from control_plane.config.preview import Bracket, Rung, preview
 
 BASE = """
 name: preview
@@ -17,39 +22,171 @@ hyperparameters:
   lr: {type: double, minval: 0, maxval: 1, count: 3}
   layers: {type: categorical, vals: [1, 2, 4, 8]}
 """
+HALVING = "name: async_halving, metric: m, divisor: 3"
+# Nine trials in rungs at 9 / 3^2 = 1, 3 and 9.
+NINE = f"{HALVING}, num_rungs: 3, max_trials: 9, max_length: {{batches: 9}}"
+
+
+def searching(searcher: str) -> ExperimentConfig:
+    return check(f"{BASE}searcher: {{{searcher}}}\n")
+
+
+def stops(searcher: str) -> list[list[tuple[int, int]]]:
+    """By bracket the rungs' lengths, and how many trials stop there."""
+    brackets = preview(searching(searcher)).brackets
+    return [[(rung.length, rung.stopped) for rung in bracket.rungs] for bracket in brackets]
 
 
 @pytest.mark.parametrize(
-    ("searcher", "expected"),
+    ("searcher", "trials", "length"),
     [
-        ("{name: random, metric: m, max_trials: 1, max_length: {batches: 50}}", [Kind(1, 50)]),
-        ("{name: random, metric: m, max_trials: 600, max_length: {batches: 7}}", [Kind(600, 7)]),
+        ("name: random, metric: m, max_trials: 1, max_length: {batches: 50}", 1, 50),
+        ("name: random, metric: m, max_trials: 600, max_length: {batches: 7}", 600, 7),
         (
-            "{name: random, metric: m, max_trials: 9, max_length: {records: 70}, "
-            "max_concurrent_trials: 2}",
-            [Kind(9, 70)],
+            "name: random, metric: m, max_trials: 9, max_length: {records: 70}, "
+            "max_concurrent_trials: 2",
+            9,
+            70,
         ),
         # 3 values of lr times 4 of layers.
-        ("{name: grid, metric: m, max_length: {batches: 5}}", [Kind(12, 5)]),
+        ("name: grid, metric: m, max_length: {batches: 5}", 12, 5),
+        (
+            f"{HALVING}, num_rungs: 1, max_trials: 40, max_length: {{batches: 6}}",
+            40,
+            6,
+        ),
     ],
 )
-def test_every_trial_is_counted_with_its_length(searcher: str, expected: list[Kind]) -> None:
-    assert preview(check(f"{BASE}searcher: {searcher}\n").search_plan()) == expected
+def test_every_trial_is_counted_with_its_length(searcher: str, trials: int, length: int) -> None:
+    found = preview(searching(searcher))
+    assert found.brackets == (Bracket((Rung(length, trials, trials, trials),)),)
+    assert not found.is_example
+
+
+def test_a_single_search_is_one_trial() -> None:
+    constant = "name: p\nentrypoint: python3 train.py\nhyperparameters: {lr: 0.1}\n"
+    config = check(f"{constant}searcher: {{name: single, metric: m, max_length: {{batches: 8}}}}\n")
+    assert preview(config).brackets == (Bracket((Rung(8, 1, 1, 1),)),)
 
 
 def test_steps_are_the_unit_of_the_step_era() -> None:
     text = BASE.replace("python3 train.py", "model:Trial")
     searcher = "{name: random, metric: m, max_trials: 3, max_steps: 4}"
-    config = check(f"{text}searcher: {searcher}\n")
-    assert (config.unit, preview(config.search_plan())) == ("steps", [Kind(3, 4)])
+    config = check(f"{text}batches_per_step: 50\nsearcher: {searcher}\n")
+    found = preview(config)
+    assert (config.unit, found.brackets) == ("steps", (Bracket((Rung(4, 3, 3, 3),)),))
+    # 3 trials * 4 steps * 50 batches.
+    assert found.batches == 600
+
+
+def test_batches_are_counted_with_the_batch_size_of_each_trial() -> None:
+    sizes = "global_batch_size: {type: categorical, vals: [16, 32]}"
+    text = f"name: p\nentrypoint: python3 train.py\nhyperparameters: {{{sizes}}}\n"
+    config = check(f"{text}searcher: {{name: grid, metric: m, max_length: {{records: 100}}}}\n")
+    # 100 / 16 and 100 / 32, rounded down: 6 + 3.
+    assert preview(config).batches == 9
+
+
+def test_a_third_of_each_rung_is_promoted() -> None:
+    found = preview(searching(NINE))
+    # Results come in as 0, 1, ... 8, so each third one lets the best that waits go on: 0, 1 and 2.
+    # At 3 the third of these lets 0 go on. 9 - 3 stop at 1, 3 - 1 at 3, and 1 at 9.
+    rungs = (Rung(1, 9, 6, 6), Rung(3, 3, 2, 2), Rung(9, 1, 1, 1))
+    assert found.brackets == (Bracket(rungs),)
+    # 6 * 1 + 2 * 3 + 1 * 9.
+    assert (found.batches, found.is_example) == (21, True)
+
+
+def test_results_that_become_better_promote_more_than_is_expected() -> None:
+    found = preview(searching(f"{NINE}, smaller_is_better: false"))
+    # Each newcomer is the best. From the third result on, int(3 / 3) = 1 may go on, and it is the
+    # newcomer: trials 2 to 8, and at 3 in turn 4 to 8. 2 stop at 1, 2 at 3 and 5 at 9.
+    rungs = (Rung(1, 9, 2, 6), Rung(3, 7, 2, 2), Rung(9, 5, 5, 1))
+    assert found.brackets == (Bracket(rungs),)
+
+
+def test_a_search_that_stops_lets_the_first_go_on() -> None:
+    # Trial 0 is the best of one, then never again is a newcomer among the best third.
+    assert stops(f"{NINE}, stop_once: true") == [[(1, 8), (3, 0), (9, 1)]]
+    # Each newcomer is the best so far.
+    every = f"{NINE}, stop_once: true, smaller_is_better: false"
+    assert stops(every) == [[(1, 0), (3, 0), (9, 9)]]
+
+
+def test_a_rung_that_no_trial_reaches_is_shown() -> None:
+    halving = "name: async_halving, metric: m, num_rungs: 4, max_trials: 5"
+    found = preview(searching(f"{halving}, max_length: {{batches: 64}}"))
+    # Of 5 int(5 / 4) = 1 goes on, and of 1 none; at least one was to be expected at the end.
+    rungs = (Rung(1, 5, 4, 4), Rung(4, 1, 1, 0), Rung(16, 0, 0, 0), Rung(64, 0, 0, 1))
+    assert found.brackets == (Bracket(rungs),)
+
+
+def test_brackets_are_told_apart() -> None:
+    adaptive = "name: adaptive_asha, metric: m, divisor: 3, mode: conservative, max_trials: 20"
+    found = preview(searching(f"{adaptive}, max_length: {{batches: 9}}"))
+    # int(ln 9 / ln 3) + 1 = 3 and int(ln 20 / ln 3) + 1 = 3 rungs at most: brackets of 3, 2 and 1.
+    # Their weights 9/3, 3/2 and 1/1 divide 20 into int(10.9), int(5.5), int(3.6) and the 2 left
+    # for the first: 12, 5 and 3. Of 12 go on 4 and of 4 one, of 5 one.
+    assert found.brackets == (
+        Bracket((Rung(1, 12, 8, 8), Rung(3, 4, 3, 3), Rung(9, 1, 1, 1))),
+        Bracket((Rung(3, 5, 4, 4), Rung(9, 1, 1, 1))),
+        Bracket((Rung(9, 3, 3, 3),)),
+    )
+    # (8 * 1 + 3 * 3 + 9) + (4 * 3 + 9) + 3 * 9.
+    assert found.batches == 26 + 21 + 27
+
+
+def test_a_synchronous_halving_is_no_example() -> None:
+    halving = "name: sync_halving, metric: m, divisor: 3, num_rungs: 3, max_length: {batches: 9}"
+    found = preview(searching(f"{halving}, budget: {{batches: 42}}"))
+    # Rungs of 9, 3 and 1 trials train 9 * 1 + 3 * 2 + 1 * 6 = 21; 42 is twice that.
+    assert found.brackets == (Bracket((Rung(1, 18, 12, 12), Rung(3, 6, 4, 4), Rung(9, 2, 2, 2))),)
+    assert not found.is_example
+
+
+def test_more_trials_than_begin_at_once_are_all_counted() -> None:
+    # 3,000 begin 16 at a time: 1,000 go on, of them 333, of them none.
+    many = f"{HALVING}, num_rungs: 3, max_trials: 3000, max_length: {{batches: 90}}"
+    told: list[int] = []
+    found = preview(searching(many), told.append)
+    assert [rung.stopped for rung in found.brackets[0].rungs] == [2000, 667, 333]
+    assert told == sorted(told)
+    assert 0 < told[0] < told[-1] <= 3000
+
+
+def test_a_searcher_that_cannot_run_yet_is_named() -> None:
+    timed = "name: async_halving, metric: m, num_rungs: 2, max_trials: 2, max_time: 9"
+    with pytest.raises(SearcherNotAvailable, match="by max_time is not available yet"):
+        preview(searching(f"{timed}, time_metric: t"))
 
 
 def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(f"{BASE}searcher: {{name: grid, metric: m, max_length: {{batches: 5}}}}\n")
+    path.write_text(f"{BASE}searcher: {{name: grid, metric: m, max_length: {{records: 64}}}}\n")
     assert main([str(path), "--json", "--preview"]) == 0
-    assert json.loads(capsys.readouterr().out)["preview"] == {
+    out, err = capsys.readouterr()
+    assert json.loads(out)["preview"] == {
         "searcher": "grid",
-        "unit": "batches",
-        "kinds": [{"trials": 12, "length": 5}],
+        "unit": "records",
+        "trials": 12,
+        "units": 12 * 64,
+        "batches": 12 * 64 // 32,
+        "is_example": False,
+        "brackets": [
+            {"rungs": [{"length": 64, "reached": 12, "stopped": 12, "expected": 12}]},
+        ],
     }
+    assert err == ""
+
+
+def test_the_command_tells_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"{BASE}searcher: {{name: random, metric: m, max_trials: 600, max_length: 7}}\n"
+    )
+    assert main([str(path), "--json", "--preview"]) == 0
+    # Each trial is answered for its result and then for its end: 1,000 answers are 500 trials.
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "previewed 500 of 600"

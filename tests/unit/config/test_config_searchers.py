@@ -8,7 +8,10 @@ from control_plane.config import SearcherNotAvailable
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.search import MethodPlan
 from control_plane.searchers.single import SinglePlan
+from control_plane.searchers.synchronous import SyncHalvingPlan
+from control_plane.searchers.tournament import TournamentPlan
 from tests.unit.config.samples import LENGTH, STEP, changed, checked, problems_of, refusals, text_of
 
 PBT = {
@@ -92,6 +95,18 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50, "max_rungs": 0},
         "searcher.max_rungs",
         "must be at least 1",
+    ),
+    (
+        # Rungs of 4 and 1 trials train 4 * 2 + 1 * 6 = 14 steps: int(3 / 14 * 4) = 0 trials.
+        {"name": "sync_halving", "target_trial_steps": 8, "num_rungs": 2, "step_budget": 3},
+        "searcher.step_budget",
+        "is too small: no trial would be made",
+    ),
+    (
+        # One rung: a trial for every two of the steps.
+        {"name": "sync_halving", "target_trial_steps": 2, "num_rungs": 1, "step_budget": 2000002},
+        "searcher.step_budget",
+        "makes 1000001 trials, at most 1000000 are allowed",
     ),
     (
         {"name": "adaptive_simple", "max_steps": 10, "max_trials": 2001},
@@ -223,13 +238,106 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
     assert config.trials == 12  # 3 * min(5, 2 - 1 + 1) * 2
 
 
-@pytest.mark.parametrize("searcher", [it for it in STEP_SEARCHERS if len(it) > 3])
-def test_a_later_searcher_checks_but_does_not_plan(searcher: dict[str, Any]) -> None:
-    config = checked(STEP, with_searcher(searcher))
-    if searcher["name"] in ("single", "random", "grid"):
-        return
+@pytest.mark.parametrize(
+    ("base", "searcher", "method"),
+    [
+        # c = 9, 3, 1; lengths 1, 3, 9; E = 9 + 2*3 + 6 = 21; 50/21 = 2.38: 21.4, 7.1, 2.4
+        (
+            STEP,
+            {"name": "sync_halving", "target_trial_steps": 9, "step_budget": 50, "num_rungs": 3},
+            SyncHalvingPlan((1, 3, 9), (21, 7, 2), False, STEP_ERA),
+        ),
+        (
+            LENGTH,
+            {"name": "sync_halving", "max_length": 9, "budget": 50, "num_rungs": 3},
+            SyncHalvingPlan((1, 3, 9), (21, 7, 2), False, LENGTH_ERA),
+        ),
+        # 50/2 = 25 for each: 25/21 = 1.19: 10.7, 3.6, 1.2; 25/9 = 2.8 trials of 9
+        (
+            STEP,
+            {
+                "name": "adaptive",
+                "target_trial_steps": 9,
+                "step_budget": 50,
+                "bracket_rungs": [1, 3],
+            },
+            TournamentPlan(
+                (
+                    SyncHalvingPlan((1, 3, 9), (10, 3, 1), False, STEP_ERA),
+                    SyncHalvingPlan((9,), (2,), False, STEP_ERA),
+                )
+            ),
+        ),
+        # rungs 3 and (3 - 1)/2 + 1 = 2; 53/2 = 26 for each: 26/21 = 1.24: 11.1, 3.7, 1.2;
+        # 2 rungs: E = 3*3 + 6 = 15; 26/15 = 1.73: 5.2, 1.7
+        (
+            LENGTH,
+            {"name": "adaptive", "max_length": 9, "budget": 53, "max_rungs": 3},
+            TournamentPlan(
+                (
+                    SyncHalvingPlan((1, 3, 9), (11, 3, 1), False, LENGTH_ERA),
+                    SyncHalvingPlan((3, 9), (5, 1), False, LENGTH_ERA),
+                )
+            ),
+        ),
+        # 7 trials: 3, 2, 2; 3/3 = 1
+        (
+            STEP,
+            {
+                "name": "adaptive_simple",
+                "max_steps": 9,
+                "max_trials": 7,
+                "max_rungs": 3,
+                "mode": "conservative",
+            },
+            TournamentPlan(
+                (
+                    SyncHalvingPlan((1, 3, 9), (3, 1, 1), False, STEP_ERA),
+                    SyncHalvingPlan((3, 9), (2, 1), False, STEP_ERA),
+                    SyncHalvingPlan((9,), (2,), False, STEP_ERA),
+                )
+            ),
+        ),
+        (
+            LENGTH,
+            {
+                "name": "adaptive_simple",
+                "max_length": 9,
+                "max_trials": 7,
+                "max_rungs": 2,
+                "mode": "aggressive",
+            },
+            TournamentPlan((SyncHalvingPlan((3, 9), (7, 2), False, LENGTH_ERA),)),
+        ),
+    ],
+)
+def test_synchronous_searches_plan_their_rungs(
+    base: dict[str, Any], searcher: dict[str, Any], method: MethodPlan
+) -> None:
+    searcher = {**searcher, "divisor": 3, "smaller_is_better": False}
+    assert checked(base, with_searcher(searcher)).search_plan().method == method
+
+
+@pytest.mark.parametrize(
+    ("base", "searcher", "name"),
+    [
+        (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
+        (LENGTH, {**PBT, "length_per_round": TEN}, "pbt"),
+        (LENGTH, {"name": "custom"}, "custom"),
+        (
+            LENGTH,
+            {"name": "adaptive_asha", "max_time": 10, "time_metric": "s", "max_trials": 9},
+            "adaptive_asha by max_time",
+        ),
+    ],
+)
+def test_a_later_searcher_checks_but_does_not_plan(
+    base: dict[str, Any], searcher: dict[str, Any], name: str
+) -> None:
+    config = checked(base, with_searcher(searcher))
     with pytest.raises(SearcherNotAvailable) as caught:
         config.search_plan()
     assert str(caught.value) == (
-        f"searcher {searcher['name']} is not available yet; available: single, random, grid"
+        f"searcher {name} is not available yet; available: single, random, grid, sync_halving, "
+        "async_halving, adaptive, adaptive_simple, adaptive_asha"
     )
