@@ -14,16 +14,10 @@ from bench.figures import progress
 from bench.scripted import InstantAgent
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import ExperimentSubmitted
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.actors.records import (
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk

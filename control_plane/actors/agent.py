@@ -14,10 +14,7 @@ from control_plane.actors.agent_messages import (
     AllocationPlaced,
     AllocationRemoved,
 )
-from control_plane.actors.pool_messages import (
-    AgentAvailabilityChanged,
-    AgentJoined,
-)
+from control_plane.actors.pool_messages import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.slots import OPEN, Availability
 from control_plane.actors.step import Refused, Turn
 from control_plane.evolve import evolve

@@ -10,12 +10,7 @@ from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_continuation import continued
-from control_plane.actors.experiment_deletion import (
-    collected,
-    collection_ended,
-    deleted,
-    removed,
-)
+from control_plane.actors.experiment_deletion import collected, collection_ended, deleted, removed
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
@@ -52,17 +47,10 @@ from control_plane.actors.experiment_summaries import (
     summarise,
 )
 from control_plane.actors.identifiers import take
-from control_plane.actors.records import (
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-    TrialCreated,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (

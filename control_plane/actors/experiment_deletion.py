@@ -8,10 +8,7 @@ parts a few at a time, and leaves a head that says that it was there.
 
 import json
 
-from control_plane.actors.experiment_messages import (
-    CollectionEnded,
-    DeletionContinued,
-)
+from control_plane.actors.experiment_messages import CollectionEnded, DeletionContinued
 from control_plane.actors.experiment_state import (
     LISTING,
     ExperimentState,

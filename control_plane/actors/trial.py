@@ -12,10 +12,7 @@ from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import TrialEnded
-from control_plane.actors.pool_messages import (
-    SlotsReleased,
-    SlotsRequested,
-)
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_allocation import (
@@ -27,10 +24,7 @@ from control_plane.actors.trial_allocation import (
     preempting,
     saved,
 )
-from control_plane.actors.trial_checkpoints import (
-    condemned,
-    files_deleted,
-)
+from control_plane.actors.trial_checkpoints import condemned, files_deleted
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,

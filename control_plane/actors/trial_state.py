@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from control_plane.actors.records import (
-    CheckpointRef,
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.records import CheckpointRef, Status, TrialSettings
 
 
 class AllocationState(StrEnum):

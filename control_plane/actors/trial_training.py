@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from sys import float_info
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    TrialLengthReached,
-    TrialValidated,
-)
+from control_plane.actors.experiment_messages import TrialLengthReached, TrialValidated
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_checkpoints import checkpointed, measured

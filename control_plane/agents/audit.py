@@ -12,10 +12,7 @@ from dataclasses import dataclass
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import AgentState
-from control_plane.actors.agent_messages import (
-    AllocationPlaced,
-    AllocationRemoved,
-)
+from control_plane.actors.agent_messages import AllocationPlaced, AllocationRemoved
 from control_plane.actors.pool import agents_of, parse_allocation, waiting_in
 from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,

@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from control_plane.actors.agent import AgentState
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
-from control_plane.actors.trial_state import (
-    TrialState,
-    Wish,
-)
+from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.agents.sessions import Session
 
 GRACE_MS = 15_000

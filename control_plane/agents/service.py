@@ -8,10 +8,7 @@ from typing import Any
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS, AgentState, leases_of
 from control_plane.actors.agent_messages import AgentEnrolled
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState

@@ -5,10 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf

@@ -11,11 +11,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.records import (
-    Retention,
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.records import Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.agents.spec import storage_of
 from control_plane.api.archives import SHA256, model_code_key

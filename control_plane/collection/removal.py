@@ -20,10 +20,7 @@ from control_plane.actors.trial_checkpoints import (
     CheckpointState,
     removal_sort,
 )
-from control_plane.actors.trial_messages import (
-    COLLECTED_MAX,
-    CheckpointFilesDeleted,
-)
+from control_plane.actors.trial_messages import COLLECTED_MAX, CheckpointFilesDeleted
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.sessions import INTENTS
 from control_plane.collection.folders import remove_below, sync

@@ -12,10 +12,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import CollectionEnded
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.records import Retention
-from control_plane.actors.trial_messages import (
-    COLLECTED_MAX,
-    CheckpointsUnwanted,
-)
+from control_plane.actors.trial_messages import COLLECTED_MAX, CheckpointsUnwanted
 from control_plane.collection.erasure import erased
 from control_plane.collection.pins import is_pinned
 from control_plane.collection.ranking import Candidate, unwanted

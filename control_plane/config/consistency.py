@@ -9,8 +9,8 @@ from control_plane.config.eras import Era, Scope
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
-from control_plane.config.problems import Finding, path_text
 from control_plane.config.plan import budgeted_trials
+from control_plane.config.problems import Finding, path_text
 from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX
 from control_plane.config.section import COUNT_MAX
 

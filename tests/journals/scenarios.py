@@ -3,20 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from control_plane.actors.agent_messages import (
-    AgentDisableRequested,
-    AgentEnableRequested,
-)
+from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     KillRequested,
     PauseRequested,
     UnarchiveRequested,
 )
-from control_plane.actors.pool_messages import (
-    AuditFound,
-    SlotsReleased,
-)
+from control_plane.actors.pool_messages import AuditFound, SlotsReleased
 from control_plane.actors.trial_messages import (
     CheckpointFilesDeleted,
     CheckpointsUnwanted,
@@ -25,11 +19,14 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
+from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
 from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Group
+from control_plane.searchers.synchronous import Ladder
 from tests.simulation.cluster import POOL, Cluster, submitted
 from tests.simulation.scenarios import (
     EXPERIMENT,
@@ -41,6 +38,9 @@ from tests.simulation.scenarios import (
 from tests.simulation.scripted_agent import Line, Run, Script, train_at_once
 
 TRIAL = "trial#1"
+# Rungs at 1, 2 and 4 batches.
+HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
+LADDER = Ladder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 
 def searched(method: MethodPlan, script: Script) -> Callable[[Cluster], None]:
@@ -133,6 +133,10 @@ def refuse(run: Run) -> list[Line]:
 RECORDED: dict[str, Callable[[Cluster], None]] = {
     **{scenario.name: scenario.play for scenario in SCENARIOS},
     "grid": searched(GridPlan(4, 3, LENGTH_ERA), train_at_once),
+    "halving": searched(HALVING, train_at_once),
+    "stopping": searched(replace(HALVING, stops=True), train_in_turns),
+    "adaptive": searched(adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
+    "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
     "kill": kill_one_and_all,
     "dead-letter": bury_a_message,

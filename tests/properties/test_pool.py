@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.agent_messages import (
-    AllocationPlaced,
-    AllocationRemoved,
-)
+from control_plane.actors.agent_messages import AllocationPlaced, AllocationRemoved
 from control_plane.actors.pool import agents_of, waiting_in
 from control_plane.actors.pool_messages import (
     AgentJoined,
@@ -23,10 +20,7 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import (
-    AllocationLost,
-    SlotsAssigned,
-)
+from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
 from tests.unit.actors.desk import Desk
 
 AGENTS = "abc"

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from control_plane.actors.experiment_messages import ExperimentSubmitted
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.records import TrialSettings

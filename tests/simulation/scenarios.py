@@ -15,17 +15,10 @@ from control_plane.actors.experiment_messages import (
     PauseRequested,
     SettingsChanged,
 )
-from control_plane.actors.records import (
-    Retention,
-    Status,
-)
+from control_plane.actors.records import Retention, Status
 from control_plane.actors.rules import STEP_ERA as STEP_LIFE
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
-    TrialContinued,
-    TrialDeleted,
-    TrialKillRequested,
-)
+from control_plane.actors.trial_messages import TrialContinued, TrialDeleted, TrialKillRequested
 from tests.simulation.cluster import ROUND_MS, Cluster, submitted
 from tests.simulation.scripted_agent import (
     Line,

@@ -16,10 +16,7 @@ from control_plane.actors.experiment_messages import (
     PauseRequested,
     SettingsChanged,
 )
-from control_plane.actors.records import (
-    Retention,
-    Status,
-)
+from control_plane.actors.records import Retention, Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_checkpoints import COLLECTIONS, CheckpointState
 from control_plane.api.signing import Signer

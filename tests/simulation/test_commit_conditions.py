@@ -14,20 +14,11 @@ import pytest
 
 from control_plane.actors.agent import leases_of
 from control_plane.actors.agent_messages import AgentEnrolled
-from control_plane.actors.experiment_messages import (
-    CancelRequested,
-    KillRequested,
-)
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-    SlotsRequested,
-)
+from control_plane.actors.experiment_messages import CancelRequested, KillRequested
+from control_plane.actors.pool_messages import PoolConfigured, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged, WorkAssigned
 from control_plane.agents.leases import mark_lost
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest

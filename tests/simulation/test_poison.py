@@ -8,20 +8,11 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    PauseRequested,
-    TrialValidated,
-)
-from control_plane.actors.pool_messages import (
-    SlotsReleased,
-    SlotsRequested,
-)
+from control_plane.actors.experiment_messages import PauseRequested, TrialValidated
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import (
-    ValidationReported,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import ValidationReported, WorkAssigned
 from control_plane.dispatch import due, kinds, mailbox
 from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.head import HEAD

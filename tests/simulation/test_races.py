@@ -15,11 +15,7 @@ import pytest
 from control_plane.actors.experiment_messages import PauseRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-    TrialCreated,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.agents.leases import mark_lost
 from control_plane.agents.service import SyncAnswer, SyncRequest
 from control_plane.dispatch import due, kinds, mailbox

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    CancelRequested,
-    PauseRequested,
-)
+from control_plane.actors.experiment_messages import CancelRequested, PauseRequested
 from control_plane.actors.records import Status
 from control_plane.dispatch.engine import Engine
 from control_plane.state.faults import Crash, CrashingTable, When

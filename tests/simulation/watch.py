@@ -6,10 +6,7 @@ from typing import Any
 
 from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.experiment_summaries import (
-    Summaries,
-    TrialSummary,
-)
+from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.pool import PoolState, agents_of, waiting_in
 from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen, Turn

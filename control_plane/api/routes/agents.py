@@ -9,10 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict
 
 from control_plane.actors import addresses
-from control_plane.actors.agent_messages import (
-    AgentDisableRequested,
-    AgentEnableRequested,
-)
+from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.service import SyncRequest
 from control_plane.api.agent_answers import answered, taken

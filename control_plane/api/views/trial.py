@@ -7,10 +7,7 @@ from pydantic import BaseModel
 from control_plane.actors import addresses
 from control_plane.actors.records import Status
 from control_plane.actors.trial_state import Allocation as TrialAllocation
-from control_plane.actors.trial_state import (
-    TrialState,
-    Wish,
-)
+from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.agents.sessions import ENVIRONMENT
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor

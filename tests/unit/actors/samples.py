@@ -3,16 +3,9 @@
 from control_plane.actors import rules as lifecycles
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.records import (
-    CheckpointRef,
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.records import CheckpointRef, Status, TrialSettings
 from control_plane.actors.rules import LifecycleRules
-from control_plane.actors.trial_messages import (
-    CheckpointReported,
-    TrialCreated,
-)
+from control_plane.actors.trial_messages import CheckpointReported, TrialCreated
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, Rules
 from control_plane.searchers.search import SearchPlan

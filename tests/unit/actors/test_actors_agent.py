@@ -13,10 +13,7 @@ from control_plane.actors.agent_messages import (
     AllocationPlaced,
     AllocationRemoved,
 )
-from control_plane.actors.pool_messages import (
-    AgentAvailabilityChanged,
-    AgentJoined,
-)
+from control_plane.actors.pool_messages import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.slots import Availability
 from control_plane.actors.step import Refused
 from tests.unit.actors.desk import Desk

@@ -17,10 +17,7 @@ from control_plane.actors.experiment_messages import (
 from control_plane.actors.experiment_state import Definition, read_listing
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
-    TrialContinued,
-    TrialCreated,
-)
+from control_plane.actors.trial_messages import TrialContinued, TrialCreated
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules

@@ -19,16 +19,9 @@ from control_plane.actors.experiment_messages import (
 from control_plane.actors.experiment_state import Listing, Settings, read_listing
 from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.pool_messages import GroupLimited
-from control_plane.actors.records import (
-    CheckpointRef,
-    Retention,
-    Status,
-)
+from control_plane.actors.records import CheckpointRef, Retention, Status
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
-    SlotsLimited,
-    TrialCreated,
-)
+from control_plane.actors.trial_messages import SlotsLimited, TrialCreated
 from control_plane.evolve import evolve
 from tests.unit.actors.desk import ABSENT, Desk
 from tests.unit.actors.samples import random_plan, submitted

@@ -10,17 +10,10 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
-from control_plane.actors.experiment_summaries import (
-    SUMMARIES_PER_PART,
-    Summaries,
-    TrialSummary,
-)
+from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
 from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen
-from control_plane.actors.trial_messages import (
-    TrialCreated,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo

@@ -12,14 +12,8 @@ from control_plane.actors.experiment_messages import (
 from control_plane.actors.experiment_state import Definition, ExperimentState, Settings
 from control_plane.actors.experiment_summaries import Summaries
 from control_plane.actors.pool_messages import SlotsRequested
-from control_plane.actors.records import (
-    Retention,
-    Status,
-)
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-    TrialCreated,
-)
+from control_plane.actors.records import Retention, Status
+from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated
 from control_plane.actors.trial_state import TrialState
 from control_plane.dispatch.kinds import kind_at
 from tests.unit.actors.desk import Desk

@@ -18,10 +18,7 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import (
-    AllocationLost,
-    SlotsAssigned,
-)
+from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
 from tests.unit.actors.desk import Desk
 
 

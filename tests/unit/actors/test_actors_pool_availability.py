@@ -13,10 +13,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.slots import OPEN, AgentSlots, Availability
-from control_plane.actors.trial_messages import (
-    PreemptionRequested,
-    SlotsAssigned,
-)
+from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from tests.unit.actors.desk import Desk
 
 DISABLED = Availability(enabled=False)

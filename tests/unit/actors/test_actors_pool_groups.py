@@ -14,10 +14,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_messages import (
-    PreemptionRequested,
-    SlotsAssigned,
-)
+from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Group
 from tests.unit.actors.desk import START_MS, Desk
 

@@ -2,14 +2,8 @@
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
-    TrialEnded,
-    TrialLengthReached,
-)
-from control_plane.actors.pool_messages import (
-    SlotsReleased,
-    SlotsRequested,
-)
+from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.trial_messages import (
     AllocationExited,
@@ -23,10 +17,7 @@ from control_plane.actors.trial_messages import (
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial_state import (
-    AllocationState,
-    Wish,
-)
+from control_plane.actors.trial_state import AllocationState, Wish
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, checkpoint_reported, created

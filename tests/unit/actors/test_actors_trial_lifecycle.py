@@ -5,14 +5,8 @@ import itertools
 import pytest
 
 from control_plane.actors.experiment_messages import TrialEnded
-from control_plane.actors.pool_messages import (
-    SlotsReleased,
-    SlotsRequested,
-)
-from control_plane.actors.records import (
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import Refused, SetTimer
 from control_plane.actors.trial_messages import (
     AllocationExited,

@@ -7,14 +7,8 @@ what was killed or was asked to stop has not failed, nor has what never started.
 import pytest
 
 from control_plane.actors.experiment_messages import TrialEnded
-from control_plane.actors.pool_messages import (
-    SlotsReleased,
-    SlotsRequested,
-)
-from control_plane.actors.records import (
-    Status,
-    TrialSettings,
-)
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import SetTimer
 from control_plane.actors.trial import STALLS_MAX
 from control_plane.actors.trial_messages import (

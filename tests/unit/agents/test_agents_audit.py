@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.agent import AgentState, Desired
-from control_plane.actors.agent_messages import (
-    AgentEnrolled,
-    AllocationPlaced,
-    AllocationRemoved,
-)
+from control_plane.actors.agent_messages import AgentEnrolled, AllocationPlaced, AllocationRemoved
 from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,
     AgentJoined,
@@ -22,10 +18,7 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.records import Status
 from control_plane.actors.slots import AgentSlots, Availability
-from control_plane.actors.trial_messages import (
-    ExperimentStatusChanged,
-    SlotsAssigned,
-)
+from control_plane.actors.trial_messages import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.audit import Differences, Holdings, audit, differences
 from control_plane.agents.leases import Lease

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from control_plane.actors.agent import AgentState, Desired
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.trial_messages import (
     AllocationExited,

@@ -6,17 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
-    DeleteRequested,
-    KillRequested,
-    SettingsChanged,
-)
+from control_plane.actors.experiment_messages import DeleteRequested, KillRequested, SettingsChanged
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.actors.records import (
-    CheckpointRef,
-    Retention,
-)
+from control_plane.actors.records import CheckpointRef, Retention
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
     CHECKPOINTS,

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.actors.experiment_messages import PauseRequested
-from control_plane.actors.pool_messages import (
-    AgentLost,
-    PoolConfigured,
-    SlotsRequested,
-)
+from control_plane.actors.pool_messages import AgentLost, PoolConfigured, SlotsRequested
 from control_plane.actors.step import Refused, Turn
 from control_plane.dispatch import due, kinds, mailbox
 from control_plane.dispatch.engine import ALONE_FROM, Engine

@@ -3,10 +3,7 @@ from hashlib import sha256
 import pytest
 
 from control_plane.actors.pool import PoolState
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-    SlotsRequested,
-)
+from control_plane.actors.pool_messages import PoolConfigured, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial_messages import ExperimentStatusChanged

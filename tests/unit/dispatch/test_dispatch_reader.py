@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.pool import PoolState
-from control_plane.actors.pool_messages import (
-    PoolConfigured,
-    SlotsRequested,
-)
+from control_plane.actors.pool_messages import PoolConfigured, SlotsRequested
 from control_plane.dispatch import mailbox, reader
 from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.fold import Snapshot

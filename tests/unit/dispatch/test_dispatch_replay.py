@@ -12,10 +12,7 @@ from control_plane.actors import trial
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import (
-    AllocationExited,
-    WorkAssigned,
-)
+from control_plane.actors.trial_messages import AllocationExited, WorkAssigned
 from control_plane.actors.trial_state import TrialState
 from control_plane.dispatch import journal, kinds, mailbox
 from control_plane.dispatch.engine import Engine

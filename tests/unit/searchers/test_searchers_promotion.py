@@ -153,6 +153,14 @@ def test_a_rung_that_waits_for_nothing_stays_open_while_one_below_it_waits() -> 
     assert search.result(1, 5.0) == trains(0, 4, closes=(1,))
 
 
+def test_no_rung_closes_before_every_trial_is_in_the_first() -> None:
+    search = Driven(of_trials(TWO_RUNGS, 4, 1))
+    assert search.result(0, 1.0) == CREATES
+    # 2/2 = 1: trial 0 trains on and nobody trains in the first rung, but 2 trials are to come.
+    assert search.result(1, 2.0) == trains(0, 2)
+    assert search.result(0, 1.0) == closes(0, created=1)
+
+
 def test_an_early_exit_counts_as_the_worst_result_and_is_not_closed() -> None:
     search = Driven(of_trials(rungs(3, 2, 3.0), 3))
     assert search.exited(0) == NOTHING
@@ -211,6 +219,16 @@ def test_results_of_an_invalid_trial_count_no_more() -> None:
     assert search.result(4, 5.0) == trains(2, 2, closes=(3, 4))
     assert search.result(1, 2.0) == closes(1)
     assert search.result(2, 3.0) == closes(2)
+
+
+def test_an_invalid_trial_leaves_every_rung_it_came_through() -> None:
+    search = Driven(of_trials(rungs(4, 3, 2.0), 4))
+    # 2/2 = 1 promotes trial 0; trial 2 comes before it. Trial 0 waits in the second rung.
+    assert search.results({0: 1.0, 1: 2.0, 2: 0.0}) == trains(2, 2)
+    assert search.result(0, 1.0) == NOTHING
+    assert search.exited(0, ExitReason.INVALID_HP) == CREATES
+    # The first and only result of the second rung: trunc(1/2) = 0 goes on.
+    assert search.result(2, 0.0) == NOTHING
 
 
 def test_a_closed_trial_is_not_promoted_in_place_of_an_invalid_one() -> None:
