@@ -50,7 +50,7 @@ from control_plane.actors.trial_messages import (
     WorkAssigned,
 )
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
-from control_plane.actors.trial_training import batches_of, reported
+from control_plane.actors.trial_training import batches_of, reached_already, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
@@ -179,6 +179,7 @@ def _created(message: TrialCreated, turn: Turn) -> TrialState:
 
 def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> TrialState:
     """The search has spoken about everything reached so far."""
+    before = state.length_units
     state = evolve(
         state,
         closed=state.closed or message.closed,
@@ -188,6 +189,8 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
     if message.length is not None:
         length = batches_of(state.settings, state.hparams, message.length)
         state = evolve(state, length_units=message.length, length=length)
+        if before is not None and message.length > before:
+            reached_already(state, turn)
     return _next(state, turn)
 
 

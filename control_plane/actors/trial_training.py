@@ -39,6 +39,16 @@ def batches_of(
     return None if length is None else settings.lengths.batches(length, hparams)
 
 
+def reached_already(state: TrialState, turn: Turn) -> None:
+    """A length of more records or epochs can come to no more batches: the trial stands there, and
+    its validation there answers the search.
+    """
+    if state.length is None or state.length > state.reached:
+        return
+    metric = state.metric if state.metric_steps == state.reached else None
+    _told_search(state, metric, "", turn)
+
+
 def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
     steps = max(state.steps, message.steps)
     best = state.best_metric
@@ -62,17 +72,20 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
     """The operation is done, once: after a rollback the search does not see it again."""
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
-    assert state.length_units is not None
-    metric = message.metric
-    if metric is None:
-        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
-    units, lack = state.length_units, message.lack
-    reached = TrialLengthReached(state.number, units, metric, state.closed, lack)
-    turn.send(addresses.experiment(state.experiment_id), reached)
-    if lack:
+    _told_search(state, message.metric, message.lack, turn)
+    if message.lack:
         # Nothing was reached: the experiment ends of it.
         return state
     return evolve(state, reached=message.length, steps=max(state.steps, message.length))
+
+
+def _told_search(state: TrialState, metric: float | None, lack: str, turn: Turn) -> None:
+    assert state.length_units is not None
+    if metric is None:
+        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
+    units, closed = state.length_units, state.closed
+    reached = TrialLengthReached(state.number, units, metric, closed, lack)
+    turn.send(addresses.experiment(state.experiment_id), reached)
 
 
 def _units(state: TrialState, batches: int) -> float:

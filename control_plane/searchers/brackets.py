@@ -7,10 +7,13 @@ Logarithms and powers stay floats: ln 243 / ln 3 falls short of 5, and so does t
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log
+from functools import reduce
+from math import inf, log
+from operator import add
 from typing import Literal
 
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.rungs import power
 from control_plane.searchers.synchronous import Ladder
 from control_plane.searchers.tournament import TournamentPlan
 
@@ -70,9 +73,11 @@ def shared_trials(rungs: Sequence[int], divisor: float, max_trials: int) -> tupl
     """The trials of each bracket, in proportion to divisor^(rungs - 1) / rungs, at least one; what
     is left over goes to the first.
     """
-    weights = [divisor ** (count - 1) / count for count in rungs]
-    whole = sum(weights)
-    shares = [max(int(weight / whole * max_trials), 1) for weight in weights]
+    weights = [power(divisor, count - 1) / count for count in rungs]
+    # Not `sum`, whose last bit depends on the version of Python.
+    whole = reduce(add, weights)
+    parts = (weight / whole * max_trials if whole < inf else 0.0 for weight in weights)
+    shares = [max(int(part), 1) for part in parts]
     shares[0] += max(max_trials - sum(shares), 0)
     return tuple(shares)
 

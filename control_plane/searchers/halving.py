@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from sys import float_info
 from typing import Literal
 
 from control_plane.evolve import evolve
@@ -29,10 +27,8 @@ from control_plane.searchers.parts import Parts
 from control_plane.searchers.ranking import Ranking
 from control_plane.searchers.roster import Roster
 from control_plane.searchers.rules import Rules
+from control_plane.searchers.rungs import WORST, power, rung_lengths
 
-WORST = float_info.max
-# Trials that one step of closing looks at: those of a few parts of the roster.
-LOOKED_AT_MAX = 2_000
 # Progress before the first rung is full: of so many trainings for each trial.
 TRAININGS_PER_TRIAL = 1.2
 
@@ -58,15 +54,14 @@ class HalvingPlan:
     @property
     def lengths(self) -> tuple[int, ...]:
         """The length of each rung, from a trial's start."""
-        powers = (_power(self.divisor, self.num_rungs - 1 - k) for k in range(self.num_rungs))
-        return tuple(max(int(self.max_length / power), 1) for power in powers)
+        return rung_lengths(self.max_length, self.divisor, self.num_rungs)
 
     @property
     def first_trials(self) -> int:
         """How many trials are created at the start."""
         if self.max_concurrent_trials > 0:
             return min(self.max_concurrent_trials, self.max_trials)
-        return max(int(min(_power(self.divisor, self.num_rungs - 1), self.max_trials)), 1)
+        return max(int(min(power(self.divisor, self.num_rungs - 1), self.max_trials)), 1)
 
 
 @dataclass(frozen=True)
@@ -133,18 +128,11 @@ class Halving(ABC):
         self, state: HalvingState, trials: int, close_max: int
     ) -> MethodStep[HalvingState]:
         """Close at most `close_max` trials, of `trials` in the search, that will not go on."""
-        first = state.closing_from
-        assert first is not None
-        closed: list[Operation] = []
-        trial, end = first, min(trials, first + LOOKED_AT_MAX)
-        while trial < end and len(closed) < close_max:
-            standing = self._roster.standing(trial)
-            is_left = standing.rung < state.closing and not standing.closed
-            if is_left and self._roster.bracket(trial) == self._bracket:
-                self._roster.stand(trial, standing._replace(closed=True))
-                closed.append(Close(trial))
-            trial += 1
-        return MethodStep(evolve(state, closing_from=trial if trial < trials else None), closed)
+        assert state.closing_from is not None
+        closed, following = self._roster.close_left(
+            self._bracket, state.closing, range(state.closing_from, trials), close_max
+        )
+        return MethodStep(evolve(state, closing_from=following), tuple(map(Close, closed)))
 
     def progress(self, state: HalvingState, tally: Tally) -> float:
         """Compute the share of the first rung that is filled, and then of the trials that ended."""
@@ -226,11 +214,3 @@ class Halving(ABC):
         return MethodStep(
             evolve(state, created=state.created + count, outstanding=outstanding), (create,)
         )
-
-
-def _power(divisor: float, exponent: int) -> float:
-    """Infinite where no float is large enough: such a rung is as short as can be."""
-    try:
-        return float(divisor**exponent)
-    except OverflowError:
-        return inf

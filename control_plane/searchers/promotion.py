@@ -3,9 +3,10 @@ rung as far as that is known, and waits until then.
 """
 
 from control_plane.evolve import evolve
-from control_plane.searchers.halving import WORST, Halving, HalvingState
+from control_plane.searchers.halving import Halving, HalvingState
 from control_plane.searchers.method import Close, MethodStep, Operation, TrainTo
 from control_plane.searchers.ranking import Ranking, Result
+from control_plane.searchers.rungs import WORST
 
 
 class Promotion(Halving):

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from control_plane.searchers.parts import Parts
 
 TRIALS_PER_PART = 320
+# Trials that one step of closing looks at: those of a few parts.
+LOOKED_AT_MAX = 2_000
 _BYTES = 3
 _EXITED, _CLOSED = 1, 2
 
@@ -50,6 +52,24 @@ class Roster:
         """The trial stands there now."""
         flags = standing.exited * _EXITED | standing.closed * _CLOSED
         self._put(trial, bytes((self._bytes(trial)[0], standing.rung, flags)))
+
+    def close_left(
+        self, bracket: int, rungs: int, trials: range, close_max: int
+    ) -> tuple[list[int], int | None]:
+        """Close at most `close_max` of the `trials` of a bracket that stand in its first `rungs`
+        rungs and were not closed; those, and the trial to go on from, None after the last one.
+        """
+        closed: list[int] = []
+        for trial in trials[:LOOKED_AT_MAX]:
+            if len(closed) == close_max:
+                return closed, trial
+            standing = self.standing(trial)
+            is_left = standing.rung < rungs and not standing.closed
+            if is_left and self.bracket(trial) == bracket:
+                self.stand(trial, standing._replace(closed=True))
+                closed.append(trial)
+        following = trials.start + LOOKED_AT_MAX
+        return closed, following if following < trials.stop else None
 
     def _bytes(self, trial: int) -> bytes:
         part, place = divmod(trial, TRIALS_PER_PART)

@@ -12,7 +12,6 @@ from sys import float_info
 from typing import Literal
 
 from control_plane.evolve import evolve
-from control_plane.searchers.halving import LOOKED_AT_MAX, WORST
 from control_plane.searchers.method import (
     Close,
     Create,
@@ -29,6 +28,7 @@ from control_plane.searchers.parts import Parts
 from control_plane.searchers.ranking import Ranking, Result
 from control_plane.searchers.roster import Roster
 from control_plane.searchers.rules import Rules
+from control_plane.searchers.rungs import WORST, power, rung_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,9 @@ class Ladder:
         More is trained where a rung has a trial all the same, or is a unit longer than it should.
         """
         lengths = self._lengths(num_rungs)
-        powers = (_power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
-        trials = [max(int(power), 1) for power in powers]
+        # The greatest float is as good as any number that no budget reaches.
+        powers = (power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
+        trials = [max(int(min(one, float_info.max)), 1) for one in powers]
         scale = budget / _work(lengths, trials)
         trials = [int(scale * count) for count in trials]
         for k in range(1, num_rungs):
@@ -86,12 +87,11 @@ class Ladder:
 
     def with_trials(self, num_rungs: int, count: int) -> SyncHalvingPlan:
         """`count` trials, and in each rung those that 1/divisor leaves of them, at least one."""
-        trials = [max(int(count / _power(self.divisor, k)), 1) for k in range(num_rungs)]
+        trials = [max(int(count / power(self.divisor, k)), 1) for k in range(num_rungs)]
         return self._plan(self._lengths(num_rungs), trials)
 
     def _lengths(self, num_rungs: int) -> list[int]:
-        powers = (_power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
-        return [max(int(self.max_length / power), 1) for power in powers]
+        return list(rung_lengths(self.max_length, self.divisor, num_rungs))
 
     def _plan(self, lengths: list[int], trials: list[int]) -> SyncHalvingPlan:
         for k in range(1, len(lengths)):
@@ -163,18 +163,11 @@ class Synchronous:
         self, state: SyncHalvingState, trials: int, close_max: int
     ) -> MethodStep[SyncHalvingState]:
         """Close at most `close_max` trials, of `trials` in the search, that were left behind."""
-        first = state.closing_from
-        assert first is not None
-        closed: list[Operation] = []
-        trial, end = first, min(trials, first + LOOKED_AT_MAX)
-        while trial < end and len(closed) < close_max:
-            standing = self._roster.standing(trial)
-            is_left = standing.rung < state.closing and not standing.closed
-            if is_left and self._roster.bracket(trial) == self._bracket:
-                self._roster.stand(trial, standing._replace(closed=True))
-                closed.append(Close(trial))
-            trial += 1
-        return MethodStep(evolve(state, closing_from=trial if trial < trials else None), closed)
+        assert state.closing_from is not None
+        closed, following = self._roster.close_left(
+            self._bracket, state.closing, range(state.closing_from, trials), close_max
+        )
+        return MethodStep(evolve(state, closing_from=following), tuple(map(Close, closed)))
 
     def resumed(self, state: SyncHalvingState, tally: Tally) -> MethodStep[SyncHalvingState]:
         """Nothing: such a search does not go on once it has ended."""
@@ -235,11 +228,3 @@ def _work(lengths: Sequence[int], trials: Sequence[int], validation: int = 0) ->
     """Units that all trials train from rung to rung, each time with `validation` more."""
     units = (length - before for before, length in pairwise((0, *lengths)))
     return sum((one + validation) * count for one, count in zip(units, trials, strict=True))
-
-
-def _power(divisor: float, exponent: int) -> float:
-    """At most the greatest float, which is as good as any that no budget reaches."""
-    try:
-        return divisor**exponent
-    except OverflowError:
-        return float_info.max

@@ -3,6 +3,7 @@
 import pytest
 
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
+from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.trial_messages import (
@@ -20,7 +21,7 @@ from control_plane.actors.trial_messages import (
 from control_plane.actors.trial_state import AllocationState, Wish
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import LENGTH, checkpoint_reported, created
+from tests.unit.actors.samples import LENGTH, checkpoint_reported, created, settings
 
 POOL, EXPERIMENT = "pool#default", "experiment#1"
 PAUSED = ExperimentStatusChanged(Status.PAUSED)
@@ -304,6 +305,23 @@ def test_a_closed_trial_that_has_done_its_work_is_completed_by_its_exit() -> Non
     desk.tell(AllocationExited(1, "completed"))
     assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
     assert desk.state.ended_ms == 7_000
+
+
+def test_a_length_of_as_many_batches_as_the_one_before_is_answered_at_once() -> None:
+    # Batches of 64 records: 15 and 62 records are 1 batch each, 250 are 3.
+    in_records = settings(lengths=Lengths("records"))
+    desk = Desk("trial#4")
+    hparams: dict[str, object] = {"global_batch_size": 64}
+    desk.tell(created(length=15, closed=False, hparams=hparams, of=in_records))
+    desk.tell(SlotsAssigned(1, "a", (0,)), ContainerStateReported(1, "RUNNING"))
+    desk.tell(ValidationReported(1, 1, 0.5), LengthReported(1, 1, 0.5))
+    desk.tell(WorkAssigned(None, False), AllocationExited(1, "idle"))
+    desk.tell(WorkAssigned(62, False))
+    assert desk.sent_to(EXPERIMENT) == [TrialLengthReached(3, 62, 0.5, False)]
+    assert desk.sent_to(POOL) == []
+    desk.tell(WorkAssigned(250, False))
+    assert desk.sent_to(EXPERIMENT) == []
+    assert [type(message) for message in desk.sent_to(POOL)] == [SlotsRequested]
 
 
 def test_a_length_without_the_searchers_metric_is_not_reached() -> None:
