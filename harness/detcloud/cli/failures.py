@@ -41,9 +41,10 @@ class ConfigRefused(DetcloudError):
 
 def report(error: Exception) -> int:
     """Writes an error to stderr and returns the exit code; a traceback with DETCLOUD_DEBUG=1."""
+    if isinstance(error, OSError):
+        _give_up_lost_output()
     if isinstance(error, BrokenPipeError):
-        # The reader has enough; Python must not fail again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has enough.
         return FAILED
     if os.environ.get("DETCLOUD_DEBUG") == "1":
         traceback.print_exception(error)
@@ -53,6 +54,14 @@ def report(error: Exception) -> int:
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
     return exit_code(error)
+
+
+def _give_up_lost_output() -> None:
+    """What cannot be written now must not fail once more when Python flushes it at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: Exception) -> int:

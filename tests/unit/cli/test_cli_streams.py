@@ -19,8 +19,8 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 def into(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command below a shell that redirects its output."""
-    command = f'"$@" {redirection}'
+    """A command below a shell that redirects its output, which Python buffers."""
+    command = f'unset PYTHONUNBUFFERED; "$@" {redirection}'
     return subprocess.run(
         ["sh", "-c", command, "sh", sys.executable, "-m", "detcloud.cli.main", *words],
         capture_output=True,
