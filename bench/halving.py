@@ -11,11 +11,11 @@ from bench.trials import Load, halving_of
 from bench.writes import UNITS_MAX, growth, measured, spread
 from control_plane.searchers.brackets import adaptive_asha
 from control_plane.searchers.method import Close, TrainTo, TrialClosed, TrialReached
+from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     CreateTrial,
     SearchPlan,
-    SearchStep,
     begin,
     expand,
     handle,
@@ -30,19 +30,6 @@ CREATE_MAX = 48
 CONCURRENT = 16
 
 
-class _Parts:
-    """Parts in memory."""
-
-    def __init__(self) -> None:
-        self.pieces: dict[str, bytes] = {}
-
-    def read(self, name: str) -> bytes | None:
-        return self.pieces.get(name)
-
-    def write(self, name: str, piece: bytes) -> None:
-        self.pieces[name] = piece
-
-
 class _Search:
     """Runs a search whose trials train in no time, `CONCURRENT` at a time, first in, first out."""
 
@@ -52,7 +39,7 @@ class _Search:
         self._generator = Generator.seeded(7)
         self._chance = random.Random(7)
         self._waiting: deque[TrialReached | TrialClosed] = deque()
-        self.parts = _Parts()
+        self.parts = PartsInMemory()
         self.created = 0
         self._step = begin(self._plan, self.parts)
         self._take()
@@ -86,10 +73,9 @@ class _Search:
                         pass
             if not self._step.more:
                 return
-            self._step = self._expanded()
-
-    def _expanded(self) -> SearchStep:
-        return expand(self._plan, self._step.state, self._generator, CREATE_MAX, self.parts)
+            self._step = expand(
+                self._plan, self._step.state, self._generator, CREATE_MAX, self.parts
+            )
 
 
 def halving(scale: Scale) -> Iterator[Row]:

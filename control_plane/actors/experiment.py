@@ -271,7 +271,7 @@ def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentSta
     generator = _generator(state, turn)
     key = generator.key
     plan, parts = definition_of(turn).plan, SearchParts(turn)
-    waiting = search.has_more(plan, state.search)
+    waiting = search.has_more(state.search)
     found = search.handle(plan, state.search, generator, event, CREATE_MAX, parts)
     if found.more and not waiting:
         turn.send(turn.address, SearchContinued())

@@ -19,6 +19,7 @@ from control_plane.searchers.method import (
     TrialClosed,
     TrialReached,
 )
+from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     CreateTrial,
@@ -131,7 +132,7 @@ class _Search:
     def __init__(self, plan: SearchPlan, generator: Generator) -> None:
         self._plan = plan
         self._generator = generator
-        self._parts = _Parts()
+        self._parts = PartsInMemory()
         # Trials with an event to be answered: the number or, to be closed, its complement.
         self._waiting: deque[int] = deque()
         self._closing = bytearray()
@@ -194,16 +195,3 @@ class _Search:
         if not self._closing[trial]:
             self._closing[trial] = True
             self._waiting.append(~trial)
-
-
-class _Parts:
-    """See Parts; in memory."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, bytes] = {}
-
-    def read(self, name: str) -> bytes | None:
-        return self._pieces.get(name)
-
-    def write(self, name: str, piece: bytes) -> None:
-        self._pieces[name] = piece

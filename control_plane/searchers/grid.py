@@ -6,7 +6,9 @@ from typing import Literal
 from control_plane.searchers.method import (
     Create,
     Event,
+    MethodState,
     MethodStep,
+    SearchMethod,
     Tally,
     TrialClosed,
     TrialExited,
@@ -25,14 +27,14 @@ class GridPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class GridState:
+class GridState(MethodState):
     """`taken`: how many points have a trial."""
 
     taken: int
     kind: Literal["grid"] = "grid"
 
 
-class GridSearch:
+class GridSearch(SearchMethod[GridState]):
     """Keeps trials open up to the limit until every point was taken; none is replaced."""
 
     def __init__(self, plan: GridPlan, points: int) -> None:
@@ -53,14 +55,6 @@ class GridSearch:
                 return self._taken(state, 1)
             case _:
                 return MethodStep(state)
-
-    def is_closing(self, state: GridState) -> bool:
-        """Never: every trial knows its length from the start."""
-        return False
-
-    def close_more(self, state: GridState, trials: int, close_max: int) -> MethodStep[GridState]:
-        """See `is_closing`."""
-        return MethodStep(state)
 
     def resumed(self, state: GridState, tally: Tally) -> MethodStep[GridState]:
         """Fill up to the limit of open trials; trials opened again may go beyond it."""

@@ -5,15 +5,14 @@ Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020
 so that no slot waits for a rung to fill.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from control_plane.evolve import evolve
+from control_plane.searchers.bracket import Bracket, ClosingState
 from control_plane.searchers.method import (
-    Close,
     Create,
     Event,
     MethodStep,
@@ -23,9 +22,7 @@ from control_plane.searchers.method import (
     TrialExited,
     TrialReached,
 )
-from control_plane.searchers.parts import Parts
-from control_plane.searchers.ranking import Ranking
-from control_plane.searchers.roster import Roster
+from control_plane.searchers.ranking import Result
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.rungs import WORST, power, rung_lengths
 
@@ -65,12 +62,10 @@ class HalvingPlan:
 
 
 @dataclass(frozen=True)
-class HalvingState:
+class HalvingState(ClosingState):
     """Counts by rung: results that came in, and trainings that were asked for and did not yet.
 
-    `created` and `ended` count invalid trials too. `closing`: rungs from the bottom whose trials
-    are being closed where they did not go on; those before trial `closing_from` were looked at,
-    None: all.
+    `created` and `ended` count invalid trials too.
     """
 
     created: int
@@ -83,20 +78,8 @@ class HalvingState:
     kind: Literal["async_halving"] = "async_halving"
 
 
-class Halving(ABC):
-    """The rungs of one plan. `bracket` is its number where several run side by side."""
-
-    def __init__(self, plan: HalvingPlan, parts: Parts, roster: Roster, bracket: int = 0) -> None:
-        self._plan = plan
-        self._parts = parts
-        self._roster = roster
-        self._bracket = bracket
-        self._top = plan.num_rungs - 1
-
-    @cached_property
-    def _lengths(self) -> tuple[int, ...]:
-        # Of many brackets only one is asked for it.
-        return self._plan.lengths
+class Halving(Bracket[HalvingPlan, HalvingState]):
+    """A bracket that keeps as many trials training as its results allow."""
 
     def initial(self) -> MethodStep[HalvingState]:
         """Create the first trials."""
@@ -107,32 +90,15 @@ class Halving(ABC):
     def on_event(self, state: HalvingState, event: Event) -> MethodStep[HalvingState]:
         """Answer a result or an end."""
         match event:
-            case TrialReached(trial, length, metric):
-                standing = self._roster.standing(trial)
-                if standing.closed or self._lengths[standing.rung] != length:
-                    return MethodStep(state)
-                signed = metric if self._plan.smaller_is_better else -metric
-                return self._carried_on(state, trial, standing.rung, signed)
+            case TrialReached():
+                awaited = self._awaited(event)
+                return MethodStep(state) if awaited is None else self._carried_on(state, *awaited)
             case TrialClosed():
                 return MethodStep(evolve(state, ended=state.ended + 1))
             case TrialExited():
                 return self._exited(evolve(state, ended=state.ended + 1), event)
             case _:
                 return MethodStep(state)
-
-    def is_closing(self, state: HalvingState) -> bool:
-        """Whether `close_more` has more to do."""
-        return state.closing_from is not None
-
-    def close_more(
-        self, state: HalvingState, trials: int, close_max: int
-    ) -> MethodStep[HalvingState]:
-        """Close at most `close_max` trials, of `trials` in the search, that will not go on."""
-        assert state.closing_from is not None
-        closed, following = self._roster.close_left(
-            self._bracket, state.closing, range(state.closing_from, trials), close_max
-        )
-        return MethodStep(evolve(state, closing_from=following), tuple(map(Close, closed)))
 
     def progress(self, state: HalvingState, tally: Tally) -> float:
         """Compute the share of the first rung that is filled, and then of the trials that ended."""
@@ -142,41 +108,30 @@ class Halving(ABC):
             return share
         return max(share, (state.ended - state.invalid) / trials)
 
-    def resumed(self, state: HalvingState, tally: Tally) -> MethodStep[HalvingState]:
-        """Nothing: such a search does not go on once it has ended."""
-        return MethodStep(state)
-
     @abstractmethod
     def _carried_on(
-        self, state: HalvingState, trial: int, rung: int, metric: float
+        self, state: HalvingState, rung: int, result: Result
     ) -> MethodStep[HalvingState]:
-        """Answer a result in a rung; `metric` is signed so that less is better."""
-
-    def _ranking(self, rung: int) -> Ranking:
-        return Ranking(self._parts, f"rung{rung}")
+        """Answer a result in a rung."""
 
     def _exited(self, state: HalvingState, event: TrialExited) -> MethodStep[HalvingState]:
         """It counts as the worst result of its rung, unless its hyperparameters were refused."""
-        trial, standing = event.trial, self._roster.standing(event.trial)
-        self._roster.stand(trial, standing._replace(exited=True, closed=True))
-        rung = standing.rung
+        rung, only_waited = self._left(event)
         if event.reason.invalid_hparams and self._plan.rules.replaces_invalid_hparams:
-            return self._replaced(state, event, rung)
-        if event.length == self._lengths[rung]:
-            # It has its result: it only waited.
+            return self._replaced(state, event.trial, rung, only_waited)
+        if only_waited:
             return MethodStep(self._closing(state))
-        return self._carried_on(state, trial, rung, WORST)
+        return self._carried_on(state, rung, Result(WORST, event.trial))
 
     def _replaced(
-        self, state: HalvingState, event: TrialExited, rung: int
+        self, state: HalvingState, trial: int, rung: int, only_waited: bool
     ) -> MethodStep[HalvingState]:
         results, outstanding = list(state.results), list(state.outstanding)
-        for below in range(rung + 1):
-            has_result = below < rung or event.length == self._lengths[rung]
+        for below in range(rung + only_waited):
             # The last rung compares nothing: it only counts.
-            if has_result and (below == self._top or self._ranking(below).remove(event.trial)):
+            if below == self._top or self._ranking(below).remove(trial):
                 results[below] -= 1
-        if event.length != self._lengths[rung]:
+        if not only_waited:
             outstanding[rung] -= 1
         state = evolve(
             state,

@@ -1,14 +1,15 @@
-"""The seam between search methods and their driver: operations, events and the protocol.
+"""The seam between search methods and their driver: operations, events and what a method is.
 
 A method returns symbolic operations and never draws: one `Create` may stand for 100,000 trials. The
 driver expands creates in the order in which they were asked for, so the draws keep one order.
 Lengths and units are in the configuration's unit: steps, batches, records or epochs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 State = TypeVar("State")
 
@@ -139,29 +140,40 @@ class MethodStep(Generic[State]):
     operations: Sequence[Operation] = ()
 
 
-class SearchMethod(Protocol[State]):
+class MethodState:
+    """What a method keeps in the search's state; it is a dataclass of its own."""
+
+    __slots__ = ()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether trials are still to be closed that were decided about."""
+        return False
+
+
+class SearchMethod(ABC, Generic[State]):
     """One algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
 
+    @abstractmethod
     def initial(self) -> MethodStep[State]:
         """Begin the search."""
-        ...
 
+    @abstractmethod
     def on_event(self, state: State, event: Event) -> MethodStep[State]:
         """Answer an event of an open trial, each at most once."""
-        ...
 
-    def is_closing(self, state: State) -> bool:
-        """Whether trials are still to be closed that were decided about."""
-        ...
-
-    def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
-        """Close at most `close_max` of them; `trials` were requested of the whole search."""
-        ...
-
-    def resumed(self, state: State, tally: Tally) -> MethodStep[State]:
-        """Go on after a while in which ends were counted in `tally` and not answered."""
-        ...
-
+    @abstractmethod
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
-        ...
+
+    def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
+        """Close at most `close_max` trials of a state that is closing; `trials` were requested of
+        the whole search.
+        """
+        return MethodStep(state)
+
+    def resumed(self, state: State, tally: Tally) -> MethodStep[State]:
+        """Go on after a while in which ends were counted in `tally` and not answered; unless a
+        method says otherwise, it cannot.
+        """
+        return MethodStep(state)

@@ -31,6 +31,21 @@ class PartsUnder:
         self._parts.write(self._prefix + name, piece)
 
 
+class PartsInMemory:
+    """Pieces for a search that nobody keeps."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        """See Parts."""
+        return self.pieces.get(name)
+
+    def write(self, name: str, piece: bytes) -> None:
+        """See Parts."""
+        self.pieces[name] = piece
+
+
 class NoParts:
     """For searches that keep none."""
 

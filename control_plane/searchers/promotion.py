@@ -5,7 +5,7 @@ rung as far as that is known, and waits until then.
 from control_plane.evolve import evolve
 from control_plane.searchers.halving import Halving, HalvingState
 from control_plane.searchers.method import Close, MethodStep, Operation, TrainTo
-from control_plane.searchers.ranking import Ranking, Result
+from control_plane.searchers.ranking import Result
 from control_plane.searchers.rungs import WORST
 
 
@@ -13,7 +13,7 @@ class Promotion(Halving):
     """Promotes at most one trial for each result, and passes on what would train nothing."""
 
     def _carried_on(
-        self, state: HalvingState, trial: int, rung: int, metric: float
+        self, state: HalvingState, rung: int, result: Result
     ) -> MethodStep[HalvingState]:
         results, outstanding = list(state.results), list(state.outstanding)
         operations: list[Operation] = []
@@ -22,20 +22,19 @@ class Promotion(Halving):
             outstanding[rung] -= 1
             if rung == self._top:
                 results[rung] += 1
-                if not self._roster.standing(trial).exited:
-                    operations.append(Close(trial))
+                if not self._roster.standing(result.trial).exited:
+                    operations.append(Close(result.trial))
                 break
-            promoted = self._promoted(rung, results[rung], Result(metric, trial))
+            promoted = self._promoted(rung, results[rung], result)
             results[rung] += 1
             if promoted is None:
                 break
-            metric, trial = promoted
+            result, trial, rung = promoted, promoted.trial, rung + 1
             standing = self._roster.standing(trial)
-            rung += 1
             self._roster.stand(trial, standing._replace(rung=rung))
             outstanding[rung] += 1
             if standing.exited:
-                metric = WORST
+                result = Result(WORST, trial)
             elif self._lengths[rung] > self._lengths[rung - 1]:
                 operations.append(TrainTo(trial, self._lengths[rung]))
                 trains = True
@@ -45,7 +44,7 @@ class Promotion(Halving):
 
     def _promoted(self, rung: int, before: int, result: Result) -> Result | None:
         """The result that is promoted now that this one came to the `before` others."""
-        ranking: Ranking = self._ranking(rung)
+        ranking = self._ranking(rung)
         index = ranking.insert(result)
         divisor = self._plan.divisor
         old, new = int(before / divisor), int((before + 1) / divisor)

@@ -6,7 +6,9 @@ from typing import Literal
 from control_plane.searchers.method import (
     Create,
     Event,
+    MethodState,
     MethodStep,
+    SearchMethod,
     Tally,
     TrialClosed,
     TrialExited,
@@ -26,14 +28,14 @@ class RandomPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomState:
+class RandomState(MethodState):
     """`counted`: trials created so far, without the replacements of invalid ones."""
 
     counted: int
     kind: Literal["random"] = "random"
 
 
-class RandomSearch:
+class RandomSearch(SearchMethod[RandomState]):
     """Keeps trials open up to the limit until max_trials were created."""
 
     def __init__(self, plan: RandomPlan) -> None:
@@ -56,16 +58,6 @@ class RandomSearch:
                 return self._created(RandomState(state.counted + 1), 1)
             case _:
                 return MethodStep(state)
-
-    def is_closing(self, state: RandomState) -> bool:
-        """Never: every trial knows its length from the start."""
-        return False
-
-    def close_more(
-        self, state: RandomState, trials: int, close_max: int
-    ) -> MethodStep[RandomState]:
-        """See `is_closing`."""
-        return MethodStep(state)
 
     def resumed(self, state: RandomState, tally: Tally) -> MethodStep[RandomState]:
         """Replace the invalid trials that were not, and fill up to the limit of open ones.

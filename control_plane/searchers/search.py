@@ -49,7 +49,7 @@ from control_plane.searchers.tournament import (
 )
 
 MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan
-MethodState = RandomState | GridState | BracketState | TournamentState
+AnyMethodState = RandomState | GridState | BracketState | TournamentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SearchPlan:
 class SearchState:
     """A search between two events, beside the generator's key; `position` is the generator's."""
 
-    method: MethodState
+    method: AnyMethodState
     position: int = KEY_WORDS
     backlog: tuple[Create, ...] = ()
     tally: Tally = field(default_factory=Tally)
@@ -90,7 +90,7 @@ TrialOperation = CreateTrial | TrainTo | Close | Shutdown
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """The next state, what to do in order, and whether creates still wait for `expand`."""
+    """The next state, what to do in order, and whether `expand` has something to do."""
 
     state: SearchState
     operations: tuple[TrialOperation, ...]
@@ -103,8 +103,7 @@ def begin(plan: SearchPlan, parts: Parts = NO_PARTS) -> SearchStep:
     A plan that makes no trial is shut down at once, as failed. `parts` is where the search keeps
     what grows with its trials, here and below; single, random and grid searches keep nothing.
     """
-    method = _method(plan, parts)
-    return _folded(plan, Tally(), method, method.initial(), KEY_WORDS, ())
+    return _folded(plan, Tally(), _method(plan, parts).initial(), KEY_WORDS, ())
 
 
 def handle(
@@ -121,10 +120,10 @@ def handle(
     are negative or not finite.
     """
     if _is_late(state, event):
-        return SearchStep(state, (), more=_has_more(_method(plan, parts), state))
-    tally, method = _counted(state.tally, event), _method(plan, parts)
-    answer = method.on_event(state.method, event)
-    step = _folded(plan, tally, method, answer, state.position, state.backlog)
+        return SearchStep(state, (), more=has_more(state))
+    tally = _counted(state.tally, event)
+    answer = _method(plan, parts).on_event(state.method, event)
+    step = _folded(plan, tally, answer, state.position, state.backlog)
     if not step.more:
         return step
     expanded = expand(plan, step.state, generator, create_max, parts)
@@ -155,11 +154,10 @@ def expand(
     tally = evolve(state.tally, created=state.tally.created + len(created))
     after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
     _check(after, generator)
-    method = _method(plan, parts)
-    if created or not method.is_closing(after.method):
-        return SearchStep(after, tuple(created), more=_has_more(method, after))
-    answer = method.close_more(after.method, tally.requested, create_max)
-    return _folded(plan, tally, method, answer, after.position, after.backlog)
+    if created or not after.method.is_closing:
+        return SearchStep(after, tuple(created), more=has_more(after))
+    answer = _method(plan, parts).close_more(after.method, tally.requested, create_max)
+    return _folded(plan, tally, answer, after.position, after.backlog)
 
 
 class Reopened(NamedTuple):
@@ -203,14 +201,13 @@ def reopened(
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
-    method = _method(plan, NO_PARTS)
-    answer = method.resumed(state.method, tally)
-    return _folded(plan, tally, method, answer, state.position, state.backlog)
+    answer = _method(plan, NO_PARTS).resumed(state.method, tally)
+    return _folded(plan, tally, answer, state.position, state.backlog)
 
 
-def has_more(plan: SearchPlan, state: SearchState) -> bool:
+def has_more(state: SearchState) -> bool:
     """Whether `expand` has something to do."""
-    return _has_more(_method(plan, NO_PARTS), state)
+    return bool(state.backlog) or (not state.shutdown and state.method.is_closing)
 
 
 def progress(plan: SearchPlan, state: SearchState) -> float:
@@ -237,10 +234,6 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return alone(plan.method, parts)
         case TournamentPlan():
             return Tournament(plan.method, parts)
-
-
-def _has_more(method: SearchMethod[Any], state: SearchState) -> bool:
-    return bool(state.backlog) or (not state.shutdown and method.is_closing(state.method))
 
 
 def _is_late(state: SearchState, event: Event) -> bool:
@@ -283,7 +276,6 @@ def _check_units(trial: int, units: float) -> None:
 def _folded(
     plan: SearchPlan,
     tally: Tally,
-    method: SearchMethod[Any],
     answer: MethodStep[Any],
     position: int,
     backlog: tuple[Create, ...],
@@ -297,7 +289,7 @@ def _folded(
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
     queue = () if shutdown else _queued(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
-    return SearchStep(state, tuple(wishes), more=_has_more(method, state))
+    return SearchStep(state, tuple(wishes), more=has_more(state))
 
 
 def _shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:

@@ -12,16 +12,16 @@ class Stopping(Halving):
     """Decides about a trial once, when its result comes in; the first of a rung always goes on."""
 
     def _carried_on(
-        self, state: HalvingState, trial: int, rung: int, metric: float
+        self, state: HalvingState, rung: int, result: Result
     ) -> MethodStep[HalvingState]:
         results, outstanding = list(state.results), list(state.outstanding)
         operations: list[Operation] = []
+        trial, trains = result.trial, False
         standing = self._roster.standing(trial)
-        trains = False
         while True:
             outstanding[rung] -= 1
             results[rung] += 1
-            is_best = self._is_best(rung, results[rung], Result(metric, trial))
+            is_best = self._is_best(rung, results[rung], result)
             if standing.exited:
                 # It is there to be compared with.
                 break

@@ -12,6 +12,7 @@ from sys import float_info
 from typing import Literal
 
 from control_plane.evolve import evolve
+from control_plane.searchers.bracket import Bracket, ClosingState
 from control_plane.searchers.method import (
     Close,
     Create,
@@ -24,9 +25,7 @@ from control_plane.searchers.method import (
     TrialProgressed,
     TrialReached,
 )
-from control_plane.searchers.parts import Parts
-from control_plane.searchers.ranking import Ranking, Result
-from control_plane.searchers.roster import Roster
+from control_plane.searchers.ranking import Result
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.rungs import WORST, power, rung_lengths
 
@@ -100,12 +99,8 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class SyncHalvingState:
-    """`results` counts those that came in by rung, `done` what counts as progress.
-
-    `closing`: full rungs, from the bottom, whose trials are being closed where they did not go on;
-    those before trial `closing_from` were looked at, None: all.
-    """
+class SyncHalvingState(ClosingState):
+    """`results` counts those that came in by rung, `done` what counts as progress."""
 
     created: int
     results: tuple[int, ...]
@@ -115,21 +110,12 @@ class SyncHalvingState:
     kind: Literal["sync_halving"] = "sync_halving"
 
 
-class Synchronous:
-    """The rungs of one plan. `bracket` is its number where several run side by side."""
-
-    def __init__(
-        self, plan: SyncHalvingPlan, parts: Parts, roster: Roster, bracket: int = 0
-    ) -> None:
-        self._plan = plan
-        self._parts = parts
-        self._roster = roster
-        self._bracket = bracket
-        self._top = len(plan.lengths) - 1
+class Synchronous(Bracket[SyncHalvingPlan, SyncHalvingState]):
+    """A bracket whose rungs take exactly as many trials as planned."""
 
     def initial(self) -> MethodStep[SyncHalvingState]:
         """Create every trial, if there is any."""
-        count, first = self._plan.first_trials, self._plan.lengths[0]
+        count, first = self._plan.first_trials, self._lengths[0]
         create = Create(count, "Sampled", first_point=0, length=first, closed=False)
         return MethodStep(SyncHalvingState(count, (0,) * (self._top + 1)), (create,))
 
@@ -138,40 +124,19 @@ class Synchronous:
         match event:
             case TrialProgressed(units=units):
                 return MethodStep(evolve(state, done=state.done + units))
-            case TrialReached(trial, length, metric):
-                standing = self._roster.standing(trial)
-                if standing.closed or self._plan.lengths[standing.rung] != length:
+            case TrialReached():
+                awaited = self._awaited(event)
+                if awaited is None:
                     return MethodStep(state)
                 state = evolve(state, done=state.done + self._plan.rules.progress_in_workloads)
-                signed = metric if self._plan.smaller_is_better else -metric
-                return self._carried_on(state, standing.rung, Result(signed, trial))
-            case TrialExited(trial=trial, length=length):
-                standing = self._roster.standing(trial)
-                self._roster.stand(trial, standing._replace(exited=True, closed=True))
-                if self._plan.lengths[standing.rung] == length:
-                    # It has its result: it only waited.
+                return self._carried_on(state, *awaited)
+            case TrialExited():
+                rung, only_waited = self._left(event)
+                if only_waited:
                     return MethodStep(state)
-                return self._carried_on(state, standing.rung, Result(WORST, trial))
+                return self._carried_on(state, rung, Result(WORST, event.trial))
             case _:
                 return MethodStep(state)
-
-    def is_closing(self, state: SyncHalvingState) -> bool:
-        """Whether `close_more` has more to do."""
-        return state.closing_from is not None
-
-    def close_more(
-        self, state: SyncHalvingState, trials: int, close_max: int
-    ) -> MethodStep[SyncHalvingState]:
-        """Close at most `close_max` trials, of `trials` in the search, that were left behind."""
-        assert state.closing_from is not None
-        closed, following = self._roster.close_left(
-            self._bracket, state.closing, range(state.closing_from, trials), close_max
-        )
-        return MethodStep(evolve(state, closing_from=following), tuple(map(Close, closed)))
-
-    def resumed(self, state: SyncHalvingState, tally: Tally) -> MethodStep[SyncHalvingState]:
-        """Nothing: such a search does not go on once it has ended."""
-        return MethodStep(state)
 
     def progress(self, state: SyncHalvingState, tally: Tally) -> float:
         """Compute the share of the plan's work that is done, of which early exits leave some."""
@@ -193,7 +158,7 @@ class Synchronous:
             standing = self._roster.standing(trial)
             self._roster.stand(trial, standing._replace(rung=rung))
             if not standing.exited:
-                operations.append(TrainTo(trial, self._plan.lengths[rung]))
+                operations.append(TrainTo(trial, self._lengths[rung]))
                 break
             result = Result(WORST, trial)
         else:
@@ -206,7 +171,7 @@ class Synchronous:
         """The result that no other can keep from the next rung, now that this one came to the
         `before` others.
         """
-        ranking = Ranking(self._parts, f"rung{rung}")
+        ranking = self._ranking(rung)
         index = ranking.insert(result)
         outside = self._plan.trials[rung] - self._plan.trials[rung + 1]
         certain = before + 1 - outside

@@ -10,6 +10,7 @@ from control_plane.searchers.halving import HalvingPlan, HalvingState
 from control_plane.searchers.method import (
     Create,
     Event,
+    MethodState,
     MethodStep,
     Operation,
     SearchMethod,
@@ -45,14 +46,19 @@ class TournamentPlan:
 
 
 @dataclass(frozen=True)
-class TournamentState:
+class TournamentState(MethodState):
     """Of each bracket its own."""
 
     brackets: tuple[BracketState, ...]
     kind: Literal["tournament"] = "tournament"
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether a bracket is."""
+        return any(bracket.is_closing for bracket in self.brackets)
 
-class Tournament:
+
+class Tournament(SearchMethod[TournamentState]):
     """Hands each event to the bracket that created the trial."""
 
     def __init__(self, plan: TournamentPlan, parts: Parts) -> None:
@@ -75,22 +81,13 @@ class Tournament:
         self._enlist(step.operations, created, number)
         return MethodStep(_with_bracket(state, number, step.state), step.operations)
 
-    def is_closing(self, state: TournamentState) -> bool:
-        """Whether a bracket has trials to close."""
-        return any(bracket.closing_from is not None for bracket in state.brackets)
-
     def close_more(
         self, state: TournamentState, trials: int, close_max: int
     ) -> MethodStep[TournamentState]:
         """Close trials of the first bracket that has any to close."""
-        of_all = enumerate(state.brackets)
-        number = next(n for n, bracket in of_all if bracket.closing_from is not None)
+        number = next(n for n, bracket in enumerate(state.brackets) if bracket.is_closing)
         step = self._bracket(number).close_more(state.brackets[number], trials, close_max)
         return MethodStep(_with_bracket(state, number, step.state), step.operations)
-
-    def resumed(self, state: TournamentState, tally: Tally) -> MethodStep[TournamentState]:
-        """Nothing: such a search does not go on once it has ended."""
-        return MethodStep(state)
 
     def progress(self, state: TournamentState, tally: Tally) -> float:
         """Compute the mean over the brackets."""

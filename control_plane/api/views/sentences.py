@@ -11,8 +11,8 @@ from typing import Any
 from control_plane.actors import agent_messages as to_agent
 from control_plane.actors import experiment_messages as to_experiment
 from control_plane.actors import pool_messages as to_pool
-from control_plane.actors import records as to_records
 from control_plane.actors import trial_messages as to_trial
+from control_plane.actors.records import Retention
 from control_plane.actors.slots import Availability
 
 HPARAMS_CHARACTERS_MAX = 200
@@ -285,7 +285,7 @@ OF_AGENTS: Mapping[type, Sentence] = {
 SENTENCES: Mapping[type, Sentence] = {**OF_EXPERIMENTS, **OF_TRIALS, **OF_POOLS, **OF_AGENTS}
 
 
-def _retained(kept: to_records.Retention) -> str:
+def _retained(kept: Retention) -> str:
     return (
         f"{kept.save_experiment_best} best of the experiment, {kept.save_trial_best} best and"
         f" {kept.save_trial_latest} latest of each trial"

@@ -1,16 +1,15 @@
 """Parts in memory that remember what was written."""
 
+from control_plane.searchers.parts import PartsInMemory
 
-class Kept:
-    """See Parts; `written` are the names in the order of the writes."""
+
+class Kept(PartsInMemory):
+    """`written` are the names in the order of the writes."""
 
     def __init__(self) -> None:
-        self.pieces: dict[str, bytes] = {}
+        super().__init__()
         self.written: list[str] = []
 
-    def read(self, name: str) -> bytes | None:
-        return self.pieces.get(name)
-
     def write(self, name: str, piece: bytes) -> None:
-        self.pieces[name] = piece
+        super().write(name, piece)
         self.written.append(name)
