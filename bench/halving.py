@@ -10,11 +10,10 @@ from bench.figures import Row, Scale, at_most, number, progress
 from bench.trials import Load, halving_of
 from bench.writes import UNITS_MAX, growth, measured, spread
 from control_plane.searchers.brackets import adaptive_asha
-from control_plane.searchers.method import Close, TrainTo, TrialClosed, TrialReached
+from control_plane.searchers.method import Close, CreateTrial, TrainTo, TrialClosed, TrialReached
 from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
     begin,
     expand,

@@ -55,6 +55,7 @@ from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (
     Close,
+    CreateTrial,
     Event,
     ExitReason,
     Shutdown,
@@ -65,7 +66,7 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.search import CreateTrial, SearchStep
+from control_plane.searchers.search import SearchStep
 
 # Creates in one commit: each is a message row, and 100 operations is what a commit holds.
 CREATE_MAX = 48

@@ -13,6 +13,7 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
+    CreateTrial,
     Event,
     Shutdown,
     TrainTo,
@@ -22,7 +23,6 @@ from control_plane.searchers.method import (
 from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
-    CreateTrial,
     MethodPlan,
     SearchPlan,
     TrialOperation,

@@ -6,7 +6,7 @@ Lengths and units are in the configuration's unit: steps, batches, records or ep
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Literal, TypeVar
@@ -18,12 +18,13 @@ State = TypeVar("State")
 class Create:
     """Create `count` trials; each trains to the absolute `length` and validates (None: it waits).
 
-    `closed`: each is closed after that. Hyperparameters are sampled from the space or, "FromGrid",
-    trial i takes grid point first_point + i * point_step.
+    `closed`: each is closed after that. Hyperparameters are sampled from the space; "FromGrid",
+    trial i takes grid point first_point + i * point_step; "Kept", it takes what the method keeps as
+    point first_point + i (see kept.py).
     """
 
     count: int
-    hparams: Literal["Sampled", "FromGrid"]
+    hparams: Literal["Sampled", "FromGrid", "Kept"]
     first_point: int
     length: int | None
     closed: bool
@@ -54,6 +55,20 @@ class Shutdown:
 
 
 Operation = Create | TrainTo | Close | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTrial:
+    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`. `request_id` is a
+    UUID, `seed` has 31 bits.
+    """
+
+    trial: int
+    request_id: str
+    seed: int
+    hparams: Mapping[str, object]
+    length: int | None
+    closed: bool
 
 
 class ExitReason(StrEnum):
@@ -111,6 +126,17 @@ class TrialExited:
 Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
 
 
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """Points that an adviser suggests, as answers to the requests from number `first` on."""
+
+    first: int
+    points: tuple[Mapping[str, object], ...]
+
+
+Advice = Suggested
+
+
 @dataclass(frozen=True)
 class Tally:
     """What the driver counts over all trials; 0 <= closed <= created <= requested.
@@ -150,6 +176,13 @@ class MethodState:
         """Whether trials are still to be closed that were decided about."""
         return False
 
+    @property
+    def awaits_advice(self) -> bool:
+        """Whether someone outside is still to say what to do: such a search is not over because
+        all its trials are.
+        """
+        return False
+
 
 class SearchMethod(ABC, Generic[State]):
     """One algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
@@ -165,6 +198,14 @@ class SearchMethod(ABC, Generic[State]):
     @abstractmethod
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
+
+    def on_created(self, state: State, created: CreateTrial) -> State:
+        """Take note of a trial that a `Create` became; they come in the order of their numbers."""
+        return state
+
+    def on_advice(self, state: State, advice: Advice) -> MethodStep[State]:
+        """Answer what someone outside says, who may say it twice."""
+        return MethodStep(state)
 
     def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
         """Close at most `close_max` trials of a state that is closing; `trials` were requested of

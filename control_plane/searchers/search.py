@@ -11,16 +11,19 @@ them after every step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.kept import kept
 from control_plane.searchers.method import (
+    Advice,
     Close,
     Create,
+    CreateTrial,
     Event,
     ExitReason,
     MethodStep,
@@ -72,18 +75,6 @@ class SearchState:
     shutdown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTrial:
-    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`."""
-
-    trial: int
-    request_id: str
-    seed: int
-    hparams: dict[str, object]
-    length: int | None
-    closed: bool
-
-
 NO_PARTS = NoParts()
 TrialOperation = CreateTrial | TrainTo | Close | Shutdown
 
@@ -124,10 +115,23 @@ def handle(
     tally = _counted(state.tally, event)
     answer = _method(plan, parts).on_event(state.method, event)
     step = _folded(plan, tally, answer, state.position, state.backlog)
-    if not step.more:
-        return step
-    expanded = expand(plan, step.state, generator, create_max, parts)
-    return replace(expanded, operations=step.operations + expanded.operations)
+    return _expanded(plan, step, generator, create_max, parts)
+
+
+def advise(
+    plan: SearchPlan,
+    state: SearchState,
+    generator: Generator,
+    advice: Advice,
+    create_max: int,
+    parts: Parts,
+) -> SearchStep:
+    """Answer what someone outside says, then expand as `handle` does."""
+    if state.shutdown:
+        return SearchStep(state, (), more=False)
+    answer = _method(plan, parts).on_advice(state.method, advice)
+    step = _folded(plan, state.tally, answer, state.position, state.backlog)
+    return _expanded(plan, step, generator, create_max, parts)
 
 
 def expand(
@@ -141,22 +145,26 @@ def expand(
     none waiting, close as many trials of those that the method has still to close.
     """
     _check(state, generator)
+    method = _method(plan, parts)
     created: list[CreateTrial] = []
+    told = state.method
     backlog = list(state.backlog)
     while backlog and len(created) < create_max:
         head = backlog.pop(0)
         count = min(head.count, create_max - len(created))
         for i in range(count):
             trial = state.tally.created + len(created)
-            created.append(_trial(plan, trial, head, i, generator))
+            created.append(_trial(plan, trial, head, i, generator, parts))
+            told = method.on_created(told, created[-1])
         if count < head.count:
             backlog.insert(0, _after(head, count))
     tally = evolve(state.tally, created=state.tally.created + len(created))
-    after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
+    position = generator.position
+    after = evolve(state, method=told, tally=tally, backlog=tuple(backlog), position=position)
     _check(after, generator)
     if created or not after.method.is_closing:
         return SearchStep(after, tuple(created), more=has_more(after))
-    answer = _method(plan, parts).close_more(after.method, tally.requested, create_max)
+    answer = method.close_more(after.method, tally.requested, create_max)
     return _folded(plan, tally, answer, after.position, after.backlog)
 
 
@@ -236,6 +244,15 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return Tournament(plan.method, parts)
 
 
+def _expanded(
+    plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, parts: Parts
+) -> SearchStep:
+    if not step.more:
+        return step
+    expanded = expand(plan, step.state, generator, create_max, parts)
+    return replace(expanded, operations=step.operations + expanded.operations)
+
+
 def _is_late(state: SearchState, event: Event) -> bool:
     tally = state.tally
     return state.shutdown or not 0 <= event.trial < tally.created or tally.closed == tally.created
@@ -284,7 +301,7 @@ def _folded(
     creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
     wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
-    if tally.requested == tally.closed:
+    if tally.requested == tally.closed and not answer.state.awaits_advice:
         wishes.append(_shutdown(plan, tally))
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
     queue = () if shutdown else _queued(backlog, creates)
@@ -313,18 +330,24 @@ def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create,
 
 def _after(create: Create, count: int) -> Create:
     """What is left of a create without its first `count` trials."""
-    passed = count * create.point_step if create.hparams == "FromGrid" else 0
+    passed = 0 if create.hparams == "Sampled" else count * create.point_step
     return replace(create, count=create.count - count, first_point=create.first_point + passed)
 
 
 def _trial(
-    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator
+    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, parts: Parts
 ) -> CreateTrial:
-    if create.hparams == "FromGrid":
-        hparams = grid_point(plan.space, create.first_point + i * create.point_step)
-    else:
-        hparams = draw(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)
-    request_id = _request_id(generator)
+    place = create.first_point + i * create.point_step
+    request_id = ""
+    hparams: Mapping[str, object]
+    match create.hparams:
+        case "FromGrid":
+            hparams = grid_point(plan.space, place)
+        case "Kept":
+            hparams, request_id = kept(parts, place)
+        case "Sampled":
+            hparams = draw(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)
+    request_id = request_id or _request_id(generator)
     seed = generator.below(1 << 31)
     return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed)
 

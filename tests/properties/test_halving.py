@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from control_plane.searchers.halving import HalvingPlan, HalvingState
 from control_plane.searchers.method import (
     Close,
+    CreateTrial,
     Event,
     ExitReason,
     Shutdown,
@@ -22,7 +23,6 @@ from control_plane.searchers.method import (
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
     SearchState,
     SearchStep,

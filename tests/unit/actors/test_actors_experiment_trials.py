@@ -16,11 +16,10 @@ from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
-from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo
+from control_plane.searchers.method import Close, CreateTrial, Event, ExitReason, Shutdown, TrainTo
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.rules import STEP_ERA
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
     SearchState,
     SearchStep,

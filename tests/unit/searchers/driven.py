@@ -7,6 +7,7 @@ from typing import NamedTuple
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
+    CreateTrial,
     Event,
     ExitReason,
     Shutdown,
@@ -17,7 +18,6 @@ from control_plane.searchers.method import (
 )
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
     SearchState,
     SearchStep,
