@@ -5,7 +5,9 @@ stopping, the search counts what happens and asks for nothing. A trial that ends
 its summary says so. What an ended experiment can still be told lies in modules of its own.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from sys import float_info
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -59,14 +61,16 @@ from control_plane.searchers.method import (
     Event,
     ExitReason,
     Shutdown,
+    Stop,
     TrainTo,
     TrialClosed,
     TrialExited,
+    TrialMeasured,
     TrialProgressed,
     TrialReached,
 )
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.search import SearchStep
+from control_plane.searchers.search import SearchStep, TrialOperation
 
 # Creates in one commit: each is a message row, and 100 operations is what a commit holds.
 CREATE_MAX = 48
@@ -129,6 +133,7 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         created_ms=turn.now_ms,
         status=Status.PAUSED if message.paused else Status.ACTIVE,
         search=begun.state,
+        time_metric=message.time_metric,
     )
     definition = Definition(
         plan=message.plan,
@@ -297,23 +302,26 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:
         state = _created(state, creates, definition.settings, turn)
+    for number, assigned in _work(found.operations).items():
+        summary = open_summary(number, state.life, turn)
+        if summary is not None:
+            turn.send(addresses.trial(summary.trial_id), assigned)
+    shutdown = next((op for op in found.operations if isinstance(op, Shutdown)), None)
+    return state if shutdown is None else _with_status(state, _ending(shutdown), turn)
+
+
+def _work(operations: Iterable[TrialOperation]) -> dict[int, WorkAssigned]:
+    """What is asked of each trial, by its number."""
     work: dict[int, WorkAssigned] = {}
-    ending: Status | None = None
-    for operation in found.operations:
+    for operation in operations:
         match operation:
             case TrainTo(trial, length):
                 work[trial] = WorkAssigned(length, False)
             case Close(trial):
                 work[trial] = replace(work.get(trial, WorkAssigned(None, True)), closed=True)
-            case Shutdown():
-                ending = _ending(operation)
-            case CreateTrial():
-                pass
-    for number, assigned in work.items():
-        summary = open_summary(number, state.life, turn)
-        if summary is not None:
-            turn.send(addresses.trial(summary.trial_id), assigned)
-    return state if ending is None else _with_status(state, ending, turn)
+            case Stop(trial):
+                work[trial] = WorkAssigned(None, closed=True, stopped=True)
+    return work
 
 
 def _ending(shutdown: Shutdown) -> Status:
@@ -355,6 +363,8 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
     summary = open_summary(message.number, state.life, turn)
     if summary is None:
         return state
+    if message.lack:
+        return _lacking(state, f"trial {summary.trial_id}: {message.lack}", turn)
     metric, seen = summary.metric, message.metric
     if seen is not None and (metric is None or _better(state, seen, metric)):
         metric = seen
@@ -362,9 +372,13 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
     summarise(message.number, summary._replace(units=units, metric=metric), turn)
     if seen is not None and (state.best_metric is None or _better(state, seen, state.best_metric)):
         state = evolve(state, best_metric=seen, best_trial=summary.trial_id)
-    if units == summary.units:
+    if units > summary.units:
+        state = _searched(state, TrialProgressed(message.number, units - summary.units), turn)
+    if message.time is None:
         return state
-    return _searched(state, TrialProgressed(message.number, units - summary.units), turn)
+    worst = float_info.max if state.smaller_is_better else -float_info.max
+    measured = TrialMeasured(message.number, message.time, worst if seen is None else seen)
+    return _searched(state, measured, turn)
 
 
 def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) -> ExperimentState:

@@ -36,6 +36,7 @@ class ExperimentSubmitted:
     retention: Retention = field(default_factory=Retention)
     warm_start: CheckpointRef | None = None
     rules: LifecycleRules = LENGTH_ERA
+    time_metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,15 @@ class SearchContinued:
 
 @dataclass(frozen=True, slots=True)
 class TrialValidated:
-    """Any validation with the searcher's metric; `units` is the trial's training so far."""
+    """Any validation with the searcher's metric; `units` is the trial's training so far. `time` and
+    `lack` as in ValidationReported.
+    """
 
     number: int
     units: float
     metric: float | None
+    time: float | None = None
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

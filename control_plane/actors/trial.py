@@ -144,7 +144,7 @@ def wants_slots(state: TrialState) -> bool:
     """Whether the trial should run if there are slots for it."""
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
-    if state.killed or state.held_back:
+    if state.killed or state.held_back or state.stopped:
         return False
     return state.length is not None and state.length > state.reached
 
@@ -183,6 +183,7 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
     state = evolve(
         state,
         closed=state.closed or message.closed,
+        stopped=state.stopped or message.stopped,
         answered=state.reached,
         revision=state.revision + 1,
     )
@@ -260,10 +261,11 @@ def _next(state: TrialState, turn: Turn) -> TrialState:
     if allocation is None:
         if state.killed or state.experiment_status.stopping:
             return _stopped(state, turn)
-        if state.closed and (state.length is None or state.reached >= state.length):
+        if state.stopped or _is_done(state):
             return _ended(state, Status.COMPLETED, None, turn)
         return _requested(state, turn) if wants_slots(state) else state
-    if state.experiment_status is Status.ACTIVE and not state.killed:
+    is_active = state.experiment_status is Status.ACTIVE
+    if is_active and not (state.killed or state.stopped):
         return state
     if allocation.state is AllocationState.PENDING:
         turn.because("withdrawn from the queue")
@@ -272,7 +274,12 @@ def _next(state: TrialState, turn: Turn) -> TrialState:
     if state.killed or killed:
         reason = "killed" if state.killed else f"the experiment is {state.experiment_status}"
         return killing(state, allocation, reason)
-    return preempting(state, allocation, f"the experiment is {state.experiment_status}", turn)
+    reason = f"the experiment is {state.experiment_status}"
+    return preempting(state, allocation, "the search stopped it" if is_active else reason, turn)
+
+
+def _is_done(state: TrialState) -> bool:
+    return state.closed and (state.length is None or state.reached >= state.length)
 
 
 def _stopped(state: TrialState, turn: Turn) -> TrialState:
@@ -429,7 +436,7 @@ def _restart_due(state: TrialState, message: RestartDue, turn: Turn) -> TrialSta
 def _failed(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
-    if state.closed and state.length is not None and state.reached >= state.length:
+    if state.length is not None and _is_done(state):
         # It had nothing left to do but to say so.
         return _ended(state, Status.COMPLETED, None, turn)
     text = message.message or f"the trial's process failed ({message.reason})"

@@ -93,11 +93,12 @@ class TrialDeleted:
 @dataclass(frozen=True, slots=True)
 class WorkAssigned:
     """The search has decided on the last length reached: train to `length`, or nothing for now
-    (None).
+    (None). `stopped`: the trial is to end at once, saving its work.
     """
 
     length: int | None
     closed: bool
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,16 @@ class ContainerStateReported:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReported:
-    """A validation at `steps` batches with the searcher's metric; None: no finite number."""
+    """A validation at `steps` batches with the searcher's metric; None: no finite number. `time`
+    is its time metric, where the search has one; `lack` says why a search that needs both cannot
+    go on.
+    """
 
     epoch: int
     steps: int
     metric: float | None
+    time: float | None = None
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class TrialState:
     directives; `metric` is of the last validation, at `metric_steps`. `life` is that of the
     experiment in which it last began; `killed`: what runs is to be stopped at once and for good;
     `deleted`: nothing is left of the trial but this. `held_back`: it waits a while before it asks
-    for slots again. `stalls`: ends in a row that are no failures and brought it no further.
+    for slots again. `stopped`: the search wants no more of it. `stalls`: ends in a row that are no
+    failures and brought it no further.
     """
 
     trial_id: int
@@ -81,3 +82,4 @@ class TrialState:
     killed: bool = False
     deleted: bool = False
     held_back: bool = False
+    stopped: bool = False

@@ -100,6 +100,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         retention=retention_of(config),
         warm_start=warm_start_of(services, config),
         rules=rules,
+        time_metric="" if asked.test_mode else config.time_metric,
     )
     return Accepted(config, message)
 

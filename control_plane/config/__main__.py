@@ -106,7 +106,7 @@ def _preview(config: ExperimentConfig) -> dict[str, Any]:
     rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
     return {
         "searcher": config.searcher.name,
-        "unit": config.unit,
+        "unit": config.time_metric or config.unit,
         "trials": sum(rung.stopped for rung in rungs),
         "units": sum(rung.stopped * rung.length for rung in rungs),
         "batches": found.batches,

@@ -19,7 +19,7 @@ from control_plane.config.lengths import Length, Period, Scale, Steps
 from control_plane.config.plan import search_plan, trial_count
 from control_plane.config.problems import Loc, value_text
 from control_plane.config.resources import BindMounts, Labels, Resources
-from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Custom
+from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Asynchronous, Custom
 from control_plane.config.section import (
     REVEAL,
     Count,
@@ -171,6 +171,14 @@ class ExperimentConfig(Section):
             return length.unit
         custom = self.searcher.unit if isinstance(self.searcher, Custom) else None
         return custom or "batches"
+
+    @property
+    def time_metric(self) -> str:
+        """The metric that measures a trial's training, "" where lengths do."""
+        searcher = self.searcher
+        if not isinstance(searcher, Asynchronous) or searcher.max_time is None:
+            return ""
+        return searcher.time_metric or ""
 
     @property
     def experiment_seed(self) -> int:

@@ -99,8 +99,6 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
             return GridPlan(length.count, concurrent, rules)
-        case Asynchronous(max_time=int()):
-            raise SearcherNotAvailable(f"searcher {searcher.name} by max_time")
         case _:
             return _compared_plan(searcher, rules)
 
@@ -130,8 +128,9 @@ def _halving_plan(
     rungs: int,
     rules: Rules,
 ) -> HalvingPlan:
+    max_time = searcher.max_time if isinstance(searcher, Asynchronous) else None
     return HalvingPlan(
-        max_length=_trial_length(searcher),
+        max_length=_trial_length(searcher) if max_time is None else max_time,
         num_rungs=rungs,
         divisor=searcher.divisor,
         max_trials=searcher.max_trials,
@@ -139,6 +138,7 @@ def _halving_plan(
         smaller_is_better=searcher.smaller_is_better,
         rules=rules,
         stops=isinstance(searcher, Asynchronous) and searcher.stop_once,
+        by_time=max_time is not None,
     )
 
 

@@ -16,8 +16,10 @@ from control_plane.searchers.method import (
     CreateTrial,
     Event,
     Shutdown,
+    Stop,
     TrainTo,
     TrialClosed,
+    TrialMeasured,
     TrialReached,
 )
 from control_plane.searchers.parts import PartsInMemory
@@ -40,7 +42,9 @@ Told = Callable[[int], None]
 
 
 class Rung(NamedTuple):
-    """A length, in the configuration's unit, that trials of a bracket train to."""
+    """A length, in the configuration's unit or of its time metric, that trials of a bracket train
+    to.
+    """
 
     length: int
     reached: int
@@ -61,8 +65,8 @@ class Preview(NamedTuple):
     """What a search trains; `is_example` where results change it."""
 
     brackets: tuple[Bracket, ...]
-    batches: int
-    """Of all trials together."""
+    batches: int | None
+    """Of all trials together; None where a time metric measures them."""
     is_example: bool
 
 
@@ -88,10 +92,12 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
         done += len(search.lengths)
         brackets.append(Bracket(tuple(_rungs(method, Counter(search.lengths)))))
         trained.update(zip(search.lengths, search.batch_sizes, strict=True))
-    batches = sum(
-        trials * config.batches(length, {"global_batch_size": size})
-        for (length, size), trials in trained.items()
-    )
+    batches = None
+    if not config.time_metric:
+        batches = sum(
+            trials * config.batches(length, {"global_batch_size": size})
+            for (length, size), trials in trained.items()
+        )
     return Preview(tuple(brackets), batches, any(map(_decides_by_results, _brackets(plan.method))))
 
 
@@ -137,6 +143,9 @@ class _Search:
         self._waiting: deque[int] = deque()
         self._closing = bytearray()
         self._is_over = False
+        method = plan.method
+        # Where time measures trials they report when they have come to a rung.
+        self._times = method.lengths if isinstance(method, HalvingPlan) and method.by_time else ()
         self.lengths = array("q")
         self.batch_sizes: list[int | None] = []
 
@@ -158,6 +167,8 @@ class _Search:
                 continue
             event = self._event(self._waiting.popleft())
             step = handle(self._plan, step.state, self._generator, event, CREATE_MAX, self._parts)
+            if isinstance(event, TrialMeasured) and Stop(event.trial) not in step.operations:
+                self._train(event.trial, next(one for one in self._times if one > event.time))
             # The first results come in the order of the trials.
             with_results = max(with_results, event.trial + 1)
             answered += 1
@@ -167,7 +178,10 @@ class _Search:
     def _event(self, waiting: int) -> Event:
         if waiting < 0:
             return TrialClosed(~waiting, float(self.lengths[~waiting]))
-        return TrialReached(waiting, self.lengths[waiting], float(waiting))
+        length, metric = self.lengths[waiting], float(waiting)
+        if self._times:
+            return TrialMeasured(waiting, length, metric)
+        return TrialReached(waiting, length, metric)
 
     def _take(self, operation: TrialOperation) -> None:
         match operation:
@@ -177,12 +191,12 @@ class _Search:
                 self.lengths.append(0)
                 self._closing.append(False)
                 if length is not None:
-                    self._train(trial, length)
+                    self._train(trial, self._times[0] if self._times else length)
                 if closed:
                     self._close(trial)
             case TrainTo(trial=trial, length=length):
                 self._train(trial, length)
-            case Close(trial=trial):
+            case Close(trial=trial) | Stop(trial=trial):
                 self._close(trial)
             case Shutdown():
                 self._is_over = True

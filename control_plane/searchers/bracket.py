@@ -88,4 +88,5 @@ class Bracket(SearchMethod[State], Generic[Plan, State]):
         """The rung that a trial leaves, and whether its result is there: then it only waited."""
         standing = self._roster.standing(event.trial)
         self._roster.stand(event.trial, standing._replace(exited=True, closed=True))
-        return standing.rung, event.length == self._lengths[standing.rung]
+        only_waited = standing.closed or event.length == self._lengths[standing.rung]
+        return standing.rung, only_waited

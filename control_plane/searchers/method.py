@@ -9,9 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 State = TypeVar("State")
+
+ENDLESS: Final = (1 << 53) - 1
+"""The length of a training that ends when its own code does or the search stops it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,13 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Let the trial end now, saving its work first."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the search; `cancel`: people had stopped all of it."""
 
@@ -54,7 +64,7 @@ class Shutdown:
     cancel: bool = False
 
 
-Operation = Create | TrainTo | Close | Shutdown
+Operation = Create | TrainTo | Close | Stop | Shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,17 @@ class TrialReached:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialMeasured:
+    """A validation was reported, at `time` by the search's own time metric; in any order, and the
+    same one again after a failure.
+    """
+
+    trial: int
+    time: float
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrialProgressed:
     """The trial trained `units` >= 0 beyond all it had reported; in the step era whole steps."""
 
@@ -123,7 +144,7 @@ class TrialExited:
     length: int = 0
 
 
-Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
+Event = TrialReached | TrialMeasured | TrialProgressed | TrialClosed | TrialExited
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ from control_plane.searchers.method import (
     MethodStep,
     SearchMethod,
     Shutdown,
+    Stop,
     Tally,
     TrainTo,
     TrialClosed,
     TrialExited,
+    TrialMeasured,
     TrialProgressed,
     TrialReached,
 )
@@ -76,7 +78,7 @@ class SearchState:
 
 
 NO_PARTS = NoParts()
-TrialOperation = CreateTrial | TrainTo | Close | Shutdown
+TrialOperation = CreateTrial | TrainTo | Close | Stop | Shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,8 @@ def _counted(tally: Tally, event: Event) -> Tally:
     match event:
         case TrialReached():
             return evolve(tally, reached=tally.reached + 1)
+        case TrialMeasured():
+            return tally
         case TrialProgressed(units=units):
             _check_units(event.trial, units)
             return evolve(tally, units=tally.units + units, open_units=tally.open_units + units)

@@ -26,6 +26,34 @@ ASHA = {
 }
 
 
+# Rungs at 1, 2 and 4 seconds of a clock that the trials make up.
+TIMED = {
+    "name": "async_halving",
+    "metric": "loss",
+    "num_rungs": 3,
+    "divisor": 2,
+    "max_trials": 6,
+    "max_concurrent_trials": 2,
+    "max_time": 4,
+    "time_metric": "seconds",
+}
+# Trains until it is stopped.
+TRAIN_ON = """\
+import time
+from detcloud import core
+
+with core.init() as context:
+    steps = context.info.steps_completed
+    while not context.preempt.should_preempt():
+        time.sleep(0.05)
+        steps += 1
+        metrics = {"loss": context.info.hparams["x"], "seconds": steps / 4}
+        context.train.report_validation_metrics(steps, metrics)
+    with context.checkpoint.store_path({"steps_completed": steps}):
+        pass
+"""
+
+
 @pytest.mark.parametrize("stop_once", [False, True])
 def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     laptop: Laptop, tmp_path: Path, stop_once: bool
@@ -66,6 +94,39 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     # Its second process began with the checkpoint of its first rung, unless it never waited.
     assert "starts at 0" in log
     assert log.count("stops at 3") == log.count("starts at 3")
+
+
+def test_trials_measured_by_time_train_until_they_are_stopped(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    entrypoint = ["python", "train_on.py"]
+    config, model = write_model(tmp_path, searcher=TIMED, entrypoint=entrypoint)
+    (model / "train_on.py").write_text(TRAIN_ON)
+    laptop.run("create", config, model)
+    eventually(lambda: any((trial["steps_completed"] or 0) >= 4 for trial in _trials(laptop)))
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    laptop.run("activate", 1)
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
+    assert {trial["target_steps"] for trial in trials} == {None}
+    # Stopped at 1, 2 or 4 of its seconds, each of which is 4 batches, and a little later.
+    assert all(trial["steps_completed"] >= 4 for trial in trials)
+    assert max(trial["steps_completed"] for trial in trials) >= 16
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+
+
+def test_a_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
+    searcher = {**TIMED, "time_metric": "hours"}
+    entrypoint = ["python", "train_on.py"]
+    config, model = write_model(tmp_path, searcher=searcher, entrypoint=entrypoint)
+    (model / "train_on.py").write_text(TRAIN_ON)
+    laptop.run("create", config, model)
+    laptop.run("wait", 1, code=1)
+    found = laptop.json("describe", 1)
+    assert found["state"] == "ERROR"
+    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in found["message"]
 
 
 def _trials(laptop: Laptop) -> list[dict[str, Any]]:

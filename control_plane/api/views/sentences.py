@@ -14,6 +14,7 @@ from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.records import Retention
 from control_plane.actors.slots import Availability
+from control_plane.searchers.method import ENDLESS
 
 HPARAMS_CHARACTERS_MAX = 200
 CAUSE_CHARACTERS_MAX = 200
@@ -115,6 +116,8 @@ def _created(message: to_trial.TrialCreated, told: Told) -> str:
 def _work(message: to_trial.WorkAssigned, told: Told) -> str:
     if message.length is not None:
         return f"{told.name} is to train to {_length(message.length, told)}"
+    if message.stopped:
+        return f"{told.name} is to stop here"
     return f"{told.name} has done its part" if message.closed else f"{told.name} is to wait"
 
 
@@ -293,7 +296,7 @@ def _retained(kept: Retention) -> str:
 
 
 def _length(length: float, told: Told) -> str:
-    return f"{_number(length)} {told.unit}"
+    return "the end" if length == ENDLESS else f"{_number(length)} {told.unit}"
 
 
 def _count(count: int, noun: str) -> str:

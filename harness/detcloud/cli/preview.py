@@ -99,7 +99,9 @@ def _bars(longest: int) -> Column:
 
 def _summary(found: dict[str, Any], rungs: list[Item]) -> list[str]:
     unit = found["unit"]
-    worth = "" if unit == "batches" else f" ({found['batches']} batches)"
+    worth = (
+        "" if unit == "batches" or found["batches"] is None else f" ({found['batches']} batches)"
+    )
     brackets = len(found["brackets"])
     beside = f" in {brackets} brackets" if brackets > 1 else ""
     lines = [

@@ -16,15 +16,17 @@ from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import Close, CreateTrial, Event, ExitReason, Shutdown, TrainTo
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import STEP_ERA
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
     SearchPlan,
     SearchState,
     SearchStep,
     TrialOperation,
 )
+from control_plane.searchers.space import Double, Group
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, random_plan, submitted
 
@@ -329,3 +331,36 @@ def test_a_search_may_shut_down_while_trials_are_open(
     desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
     assert desk.state.status is stopping
     assert [send.to for send in desk.sent] == ["trial#1", "trial#2"]
+
+
+# Rungs at times 1 and 2, for two trials at once.
+TIMED = SearchPlan(
+    HalvingPlan(2, 2, 2.0, 3, 2, True, LENGTH_ERA, stops=True, by_time=True),
+    Group({"lr": Double(0.1, 1.0)}),
+    seed=7,
+)
+
+
+def test_a_trial_is_stopped_by_the_validation_that_shows_it() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(0, 10.0, 0.5, time=1.0))
+    assert desk.sent == []
+    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
+    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+    assert [one.trial_id for one in desk.ever_sent(TrialCreated)] == [1, 2, 3]
+    # The same report, after a failure.
+    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
+    assert desk.sent == []
+
+
+def test_a_metric_that_is_no_number_is_the_worst_of_its_rung() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(0, 10.0, 5.0, time=1.0), TrialValidated(1, 10.0, None, time=1.0))
+    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+
+
+def test_a_validation_that_lacks_what_the_search_needs_ends_it() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(1, 10.0, None, lack="the validation at batch 10 lacks it"))
+    assert desk.state.status is Status.STOPPING_ERROR
+    assert desk.state.message == "trial 2: the validation at batch 10 lacks it"

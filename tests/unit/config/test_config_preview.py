@@ -154,10 +154,21 @@ def test_more_trials_than_begin_at_once_are_all_counted() -> None:
     assert 0 < told[0] < told[-1] <= 3000
 
 
+def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
+    timed = f"{HALVING}, num_rungs: 3, max_trials: 4, max_time: 9, time_metric: epochs"
+    found = preview(searching(timed))
+    # Trial 0 is the first everywhere: it comes to 9. Of 2, 3 and 4 results in the first rung
+    # max(trunc(n / 3), 1) = 1 goes on, which is none of the later ones.
+    assert found.brackets == (Bracket((Rung(1, 4, 3, 3), Rung(3, 1, 0, 0), Rung(9, 1, 1, 1))),)
+    assert found.batches is None
+
+
 def test_a_searcher_that_cannot_run_yet_is_named() -> None:
-    timed = "name: async_halving, metric: m, num_rungs: 2, max_trials: 2, max_time: 9"
-    with pytest.raises(SearcherNotAvailable, match="by max_time is not available yet"):
-        preview(searching(f"{timed}, time_metric: t"))
+    population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
+    rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.2}"
+    explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
+    with pytest.raises(SearcherNotAvailable, match="pbt is not available yet"):
+        preview(searching(f"{population}, {rounds}, {explore}"))
 
 
 def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

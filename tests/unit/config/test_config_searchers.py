@@ -6,6 +6,7 @@ import pytest
 
 from control_plane.config import SearcherNotAvailable
 from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import MethodPlan
@@ -318,17 +319,23 @@ def test_synchronous_searches_plan_their_rungs(
     assert checked(base, with_searcher(searcher)).search_plan().method == method
 
 
+def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None:
+    searcher = {"name": "async_halving", "max_time": 10, "time_metric": "s", "max_trials": 9}
+    config = checked(LENGTH, with_searcher({**searcher, "num_rungs": 2}))
+    method = config.search_plan().method
+    # 10 / 4 and 10.
+    assert method == HalvingPlan(10, 2, 4.0, 9, 16, True, LENGTH_ERA, by_time=True)
+    assert isinstance(method, HalvingPlan)
+    assert method.lengths == (2, 10)
+    assert config.time_metric == "s"
+
+
 @pytest.mark.parametrize(
     ("base", "searcher", "name"),
     [
         (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
         (LENGTH, {**PBT, "length_per_round": TEN}, "pbt"),
         (LENGTH, {"name": "custom"}, "custom"),
-        (
-            LENGTH,
-            {"name": "adaptive_asha", "max_time": 10, "time_metric": "s", "max_trials": 9},
-            "adaptive_asha by max_time",
-        ),
     ],
 )
 def test_a_later_searcher_checks_but_does_not_plan(
