@@ -47,12 +47,18 @@ from control_plane.actors.experiment_summaries import (
     open_summary,
     summaries,
     summarise,
+    summary_of,
 )
 from control_plane.actors.identifiers import take
 from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
-from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
+from control_plane.actors.trial_messages import (
+    CheckpointWanted,
+    ExperimentStatusChanged,
+    TrialCreated,
+    WorkAssigned,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (
@@ -349,8 +355,13 @@ def _created(
             experiment_status=state.status,
             settings=settings,
             life=state.life,
+            awaits_checkpoint=operation.parent is not None,
         )
         turn.send(addresses.trial(trial_id), created)
+        if operation.parent is not None:
+            parent = summary_of(operation.parent, turn)
+            assert parent is not None
+            turn.send(addresses.trial(parent.trial_id), CheckpointWanted(trial_id))
     return evolve(
         state,
         ids=ids,

@@ -24,14 +24,16 @@ from control_plane.actors.trial_allocation import (
     preempting,
     saved,
 )
-from control_plane.actors.trial_checkpoints import condemned, files_deleted
+from control_plane.actors.trial_checkpoints import condemned, files_deleted, handed_over
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     AllocationMessage,
     CheckpointFilesDeleted,
+    CheckpointHandedOver,
     CheckpointReported,
     CheckpointsUnwanted,
+    CheckpointWanted,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -50,7 +52,7 @@ from control_plane.actors.trial_messages import (
     WorkAssigned,
 )
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
-from control_plane.actors.trial_training import batches_of, reached_already, reported
+from control_plane.actors.trial_training import batches_of, cannot_begin, reached_already, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
@@ -80,6 +82,9 @@ def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialSt
             return condemned(state, message, turn)
         case CheckpointFilesDeleted():
             return files_deleted(state, message, turn)
+        case CheckpointWanted():
+            handed_over(state, message, turn)
+            return state
         case TrialKillRequested():
             return _killed(state, turn)
         case TrialContinued():
@@ -92,12 +97,19 @@ def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialSt
 
 def _while_open(
     state: TrialState,
-    message: WorkAssigned | ExperimentStatusChanged | SlotsLimited | RestartDue | AllocationMessage,
+    message: WorkAssigned
+    | CheckpointHandedOver
+    | ExperimentStatusChanged
+    | SlotsLimited
+    | RestartDue
+    | AllocationMessage,
     turn: Turn,
 ) -> TrialState:
     match message:
         case WorkAssigned():
             return _work_assigned(state, message, turn)
+        case CheckpointHandedOver():
+            return _inherited(state, message, turn)
         case ExperimentStatusChanged():
             return _experiment_changed(state, message, turn)
         case SlotsLimited():
@@ -134,6 +146,9 @@ def fallback(state: TrialState | None, message: object, turn: Turn) -> TrialStat
         if not isinstance(message, TrialCreated):
             return None
         state = _initial(message, turn)
+    if isinstance(message, CheckpointWanted):
+        # Its copy waits for a word.
+        turn.send(addresses.trial(message.by), CheckpointHandedOver(state.trial_id, None))
     if state.status.final:
         return state
     text = f"internal error: {type(message).__name__} could not be processed"
@@ -144,7 +159,7 @@ def wants_slots(state: TrialState) -> bool:
     """Whether the trial should run if there are slots for it."""
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
-    if state.killed or state.held_back or state.stopped:
+    if state.killed or state.held_back or state.stopped or state.awaits_checkpoint:
         return False
     return state.length is not None and state.length > state.reached
 
@@ -169,6 +184,7 @@ def _initial(message: TrialCreated, turn: Turn) -> TrialState:
         length=batches_of(message.settings, message.hparams, message.length),
         closed=message.closed,
         life=message.life,
+        awaits_checkpoint=message.awaits_checkpoint,
     )
 
 
@@ -193,6 +209,16 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
         if before is not None and message.length > before:
             reached_already(state, turn)
     return _next(state, turn)
+
+
+def _inherited(state: TrialState, message: CheckpointHandedOver, turn: Turn) -> TrialState:
+    """Starts with the weights of another trial, without which the search cannot go on."""
+    if not state.awaits_checkpoint:
+        return state
+    if message.checkpoint is None:
+        cannot_begin(state, message.by, turn)
+        return state
+    return _next(evolve(state, awaits_checkpoint=False, inherited=message.checkpoint), turn)
 
 
 def _experiment_changed(

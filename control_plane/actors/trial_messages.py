@@ -8,7 +8,9 @@ from control_plane.actors.records import CheckpointRef, Status, TrialSettings
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
-    """Constructor. `length` is in the configured unit; None: nothing to train yet."""
+    """Constructor. `length` is in the configured unit; None: nothing to train yet.
+    `awaits_checkpoint`: another trial hands over the checkpoint to start from.
+    """
 
     trial_id: int
     experiment_id: int
@@ -21,6 +23,22 @@ class TrialCreated:
     experiment_status: Status
     settings: TrialSettings
     life: int = 0
+    awaits_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """A copy of this trial, which is trial `by`, is to start from its latest checkpoint."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointHandedOver:
+    """The checkpoint to start from, of trial `by`; None: it has none."""
+
+    by: int
+    checkpoint: CheckpointRef | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +89,13 @@ COLLECTED_MAX = 12
 class CheckpointsUnwanted:
     """Command of the collector: let go of these, at most COLLECTED_MAX. The reply is the tuple of
     those that are DELETING now; pinned ones and the newest of a trial that has not ended stay.
-    `instead`: the newest one that is left, "" if there is none.
+    `instead`: the newest one that is left, "" if there is none. `whole`: nothing is to stay of the
+    experiment.
     """
 
     uuids: tuple[str, ...]
     instead: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +233,8 @@ AllocationMessage = (
 )
 TrialMessage = (
     TrialCreated
+    | CheckpointWanted
+    | CheckpointHandedOver
     | TrialContinued
     | TrialKillRequested
     | SlotsLimited

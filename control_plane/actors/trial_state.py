@@ -46,8 +46,9 @@ class TrialState:
     directives; `metric` is of the last validation, at `metric_steps`. `life` is that of the
     experiment in which it last began; `killed`: what runs is to be stopped at once and for good;
     `deleted`: nothing is left of the trial but this. `held_back`: it waits a while before it asks
-    for slots again. `stopped`: the search wants no more of it. `stalls`: ends in a row that are no
-    failures and brought it no further.
+    for slots again. `stalls`: ends in a row that are no failures and brought it no further.
+    `stopped`: the search wants no more of it. `inherited`: the checkpoint of another trial that it
+    starts from, which is still to come while it `awaits_checkpoint`.
     """
 
     trial_id: int
@@ -83,3 +84,5 @@ class TrialState:
     deleted: bool = False
     held_back: bool = False
     stopped: bool = False
+    awaits_checkpoint: bool = False
+    inherited: CheckpointRef | None = None

@@ -52,6 +52,15 @@ def reached_already(state: TrialState, turn: Turn) -> None:
     _told_search(state, metric, "", turn)
 
 
+def cannot_begin(state: TrialState, parent: int, turn: Turn) -> None:
+    """A copy of a trial without a checkpoint is none, which ends the search."""
+    lack = (
+        f"it is to begin as a copy of trial {parent}, which has no checkpoint: write one before "
+        "the metric of a length is reported"
+    )
+    _told_search(state, None, lack, turn)
+
+
 def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
     steps = max(state.steps, message.steps)
     best = state.best_metric

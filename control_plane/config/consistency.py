@@ -11,7 +11,7 @@ from control_plane.config.hyperparameters import Categorical, Const, Int, grid_p
 from control_plane.config.lengths import is_count
 from control_plane.config.plan import budgeted_trials
 from control_plane.config.problems import Finding, path_text
-from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX
+from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX, Population
 from control_plane.config.section import COUNT_MAX
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
@@ -92,6 +92,13 @@ def _budget(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
         yield Finding(loc, f"makes {_shown(trials)} trials, at most {TRIALS_MAX} are allowed")
 
 
+def _population(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if isinstance(config.searcher, Population) and (config.trials or 0) > TRIALS_MAX:
+        trials = _shown(config.trials or 0)
+        message = f"makes {trials} trials in all, at most {TRIALS_MAX} are allowed"
+        yield Finding(("searcher", "num_rounds"), message, "lower it, or replace fewer in a round")
+
+
 def _constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if scope.searcher != "single" or not scope.rules.single_constants:
         return
@@ -119,6 +126,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"hyperparameters", "resources"}), _batch_size),
     (frozenset({"hyperparameters"}), _grid),
     (frozenset({"searcher"}), _budget),
+    (frozenset({"searcher"}), _population),
     (frozenset({"hyperparameters"}), _constants),
 )
 

@@ -17,6 +17,7 @@ from control_plane.config.searcher import (
     LengthRandom,
     LengthSingle,
     LengthSyncHalving,
+    Population,
     RandomTrials,
     Searcher,
     StepAdaptive,
@@ -30,8 +31,10 @@ from control_plane.config.searcher import (
 )
 from control_plane.searchers import rules as searchers_rules
 from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.search import MethodPlan, SearchPlan
@@ -48,6 +51,7 @@ AVAILABLE = (
     "adaptive",
     "adaptive_simple",
     "adaptive_asha",
+    "pbt",
 )
 
 
@@ -73,6 +77,8 @@ def trial_count(searcher: Searcher, space: Group) -> int | None:
             return grid_points(space, integers_extra=1)
         case RandomTrials(max_trials=trials):
             return trials
+        case Population():
+            return _population_plan(searcher, searchers_rules.STEP_ERA).max_trials
         case _:
             return None
 
@@ -119,6 +125,8 @@ def _compared_plan(searcher: Searcher, rules: Rules) -> MethodPlan:
         case StepAdaptiveSimple() | LengthAdaptiveSimple():
             rungs = rungs_of(searcher.mode, searcher.max_rungs)
             return adaptive_simple(_ladder(searcher, rules), searcher.max_trials, rungs)
+        case Population():
+            return _population_plan(searcher, rules)
         case _:
             raise SearcherNotAvailable(f"searcher {searcher.name}")
 
@@ -139,6 +147,19 @@ def _halving_plan(
         rules=rules,
         stops=isinstance(searcher, Asynchronous) and searcher.stop_once,
         by_time=max_time is not None,
+    )
+
+
+def _population_plan(searcher: Population, rules: Rules) -> PopulationPlan:
+    explore = searcher.explore_function
+    return PopulationPlan(
+        length_per_round=_trial_length(searcher),
+        population_size=searcher.population_size,
+        num_rounds=searcher.num_rounds,
+        truncate_fraction=searcher.replace_function.truncate_fraction,
+        exploration=Exploration(explore.resample_probability, explore.perturb_factor),
+        smaller_is_better=searcher.smaller_is_better,
+        rules=rules,
     )
 
 

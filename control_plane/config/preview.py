@@ -23,6 +23,7 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.parts import PartsInMemory
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     MethodPlan,
@@ -106,6 +107,8 @@ def _brackets(plan: MethodPlan) -> Sequence[MethodPlan]:
 
 
 def _decides_by_results(plan: MethodPlan) -> bool:
+    if isinstance(plan, PopulationPlan):
+        return plan.truncated > 0 and plan.num_rounds > 1
     return isinstance(plan, HalvingPlan) and plan.num_rungs > 1
 
 

@@ -88,6 +88,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Count": "integer >= 1",
     "CountOrZero": "integer >= 0",
     "Trials": "integer 1 to 1,000,000",
+    "Members": "integer 1 to 10,000",
     "Rungs": "integer 1 to 100",
     "Brackets": "list of integers",
     "Divisor": "number > 1",

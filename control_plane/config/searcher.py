@@ -25,6 +25,7 @@ from control_plane.config.section import Count, CountOrZero, Section, Text, choo
 
 TRIALS_MAX: Final = 1_000_000
 SIMPLE_TRIALS_MAX: Final = 2_000
+POPULATION_MAX: Final = 10_000
 STEP_BUDGET_MAX: Final = 50_000
 # More rungs than this only add empty brackets: the divisor's power leaves every float behind.
 RUNGS_MAX: Final = 100
@@ -35,6 +36,7 @@ MAX_LENGTH_HINT: Final = (
 
 MaxLength = Annotated[Measured, Field(description=MAX_LENGTH_HINT)]
 Trials = Annotated[int, Field(ge=1, le=TRIALS_MAX)]
+Members = Annotated[int, Field(ge=1, le=POPULATION_MAX)]
 Rungs = Annotated[int, Field(ge=1, le=RUNGS_MAX)]
 Brackets = Annotated[tuple[Rungs, ...], Field(strict=False, max_length=RUNGS_MAX)]
 Divisor = Annotated[float, Field(gt=1)]
@@ -108,7 +110,7 @@ class Exploration(Section):
 class Population(Searcher):
     """A population whose worst are replaced by altered copies of its best, round by round."""
 
-    population_size: Trials
+    population_size: Members
     """Trials in a round."""
     num_rounds: Count
     """Rounds."""

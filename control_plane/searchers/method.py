@@ -23,11 +23,12 @@ class Create:
 
     `closed`: each is closed after that. Hyperparameters are sampled from the space; "FromGrid",
     trial i takes grid point first_point + i * point_step; "Kept", it takes what the method keeps as
-    point first_point + i (see kept.py).
+    point first_point + i (see kept.py); "Explored", it is a copy of trial `first_point`, whose
+    point the method keeps, with that trial's latest checkpoint and hyperparameters near its own.
     """
 
     count: int
-    hparams: Literal["Sampled", "FromGrid", "Kept"]
+    hparams: Literal["Sampled", "FromGrid", "Kept", "Explored"]
     first_point: int
     length: int | None
     closed: bool
@@ -70,7 +71,7 @@ Operation = Create | TrainTo | Close | Stop | Shutdown
 @dataclass(frozen=True, slots=True)
 class CreateTrial:
     """Create trial number `trial` (from 0); `length` and `closed` as in `Create`. `request_id` is a
-    UUID, `seed` has 31 bits.
+    UUID, `seed` has 31 bits. It starts from the latest checkpoint of trial number `parent`.
     """
 
     trial: int
@@ -79,6 +80,7 @@ class CreateTrial:
     hparams: Mapping[str, object]
     length: int | None
     closed: bool
+    parent: int | None = None
 
 
 class ExitReason(StrEnum):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
+from control_plane.searchers.exploration import explored
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.kept import kept
@@ -39,6 +40,7 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.parts import NoParts, Parts
+from control_plane.searchers.population import Population, PopulationPlan, PopulationState
 from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.randomness import KEY_WORDS, Generator
 from control_plane.searchers.single import SinglePlan, single_search
@@ -53,8 +55,8 @@ from control_plane.searchers.tournament import (
     alone,
 )
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan
-AnyMethodState = RandomState | GridState | BracketState | TournamentState
+MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan | PopulationPlan
+AnyMethodState = RandomState | GridState | BracketState | TournamentState | PopulationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,8 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return alone(plan.method, parts)
         case TournamentPlan():
             return Tournament(plan.method, parts)
+        case PopulationPlan():
+            return Population(plan.method, parts)
 
 
 def _expanded(
@@ -334,7 +338,8 @@ def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create,
 
 def _after(create: Create, count: int) -> Create:
     """What is left of a create without its first `count` trials."""
-    passed = 0 if create.hparams == "Sampled" else count * create.point_step
+    moves = create.hparams in ("FromGrid", "Kept")
+    passed = count * create.point_step if moves else 0
     return replace(create, count=create.count - count, first_point=create.first_point + passed)
 
 
@@ -342,18 +347,24 @@ def _trial(
     plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, parts: Parts
 ) -> CreateTrial:
     place = create.first_point + i * create.point_step
-    request_id = ""
+    request_id, parent = "", None
     hparams: Mapping[str, object]
+    maxval_drawn = plan.method.rules.maxval_drawn
     match create.hparams:
         case "FromGrid":
             hparams = grid_point(plan.space, place)
         case "Kept":
             hparams, request_id = kept(parts, place)
         case "Sampled":
-            hparams = draw(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)
+            hparams = draw(plan.space, generator, maxval_drawn=maxval_drawn)
+        case "Explored":
+            assert isinstance(plan.method, PopulationPlan)
+            parent = create.first_point
+            point, exploration = kept(parts, parent).hparams, plan.method.exploration
+            hparams = explored(plan.space, point, generator, exploration, maxval_drawn=maxval_drawn)
     request_id = request_id or _request_id(generator)
     seed = generator.below(1 << 31)
-    return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed)
+    return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed, parent)
 
 
 def _request_id(generator: Generator) -> str:

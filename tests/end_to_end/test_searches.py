@@ -37,6 +37,16 @@ TIMED = {
     "max_time": 4,
     "time_metric": "seconds",
 }
+# Three rounds of five batches for four trials, one of which is replaced.
+PBT = {
+    "name": "pbt",
+    "metric": "loss",
+    "population_size": 4,
+    "num_rounds": 3,
+    "length_per_round": {"batches": 5},
+    "replace_function": {"truncate_fraction": 0.25},
+    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+}
 # Trains until it is stopped.
 TRAIN_ON = """\
 import time
@@ -94,6 +104,38 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     # Its second process began with the checkpoint of its first rung, unless it never waited.
     assert "starts at 0" in log
     assert log.count("stops at 3") == log.count("starts at 3")
+
+
+def test_a_population_replaces_its_worst_by_copies_of_its_best(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    config, model = write_model(tmp_path, pause_seconds=0.05, searcher=PBT)
+    laptop.run("create", config, model)
+    eventually(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    laptop.run("activate", 1)
+    eventually(lambda: len(_trials(laptop)) > 4)
+    server = laptop.record()["pid"]
+    laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
+    laptop.run("up")
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
+    # Four at first, and one copy after each round but the last; they end after 1 to 3 rounds.
+    assert {trial["steps_completed"] for trial in trials} <= {5, 10, 15}
+    copies = trials[4:]
+    for copy in copies:
+        checkpoint = laptop.json("checkpoint", "describe", copy["warm_start"])
+        parent = next(one for one in trials if one["id"] == checkpoint["trial_id"])
+        assert copy["hparams"] != parent["hparams"]
+        # Its weights were there, and its count began anew.
+        log = laptop.run("trial", "logs", copy["id"]).stdout
+        assert log.index("starts at 0") < log.index("stops at 5")
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    # The checkpoints that copies began with go with the experiment, and not before.
+    laptop.run("experiment", "delete", 1, "--yes")
+    eventually(lambda: laptop.json("list") == [])
 
 
 def test_trials_measured_by_time_train_until_they_are_stopped(

@@ -121,6 +121,13 @@ def _work(message: to_trial.WorkAssigned, told: Told) -> str:
     return f"{told.name} has done its part" if message.closed else f"{told.name} is to wait"
 
 
+def _handed_over(message: to_trial.CheckpointHandedOver, told: Told) -> str:
+    checkpoint = message.checkpoint
+    if checkpoint is None:
+        return f"trial {message.by} has no checkpoint for {told.name} to start from"
+    return f"{told.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.by}"
+
+
 def _trial_status(message: to_trial.ExperimentStatusChanged, told: Told) -> str:
     at_once = ", to stop at once" if message.forced else ""
     return f"{told.name} heard that the experiment is {message.status}{at_once}"
@@ -213,6 +220,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
 OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _created,
     to_trial.TrialContinued: _trial_continued,
+    to_trial.CheckpointWanted: lambda x, told: (
+        f"trial {x.by}, a copy of {told.name}, is to start from its latest checkpoint"
+    ),
+    to_trial.CheckpointHandedOver: _handed_over,
     to_trial.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
     to_trial.SlotsLimited: lambda x, told: (
         f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"

@@ -164,11 +164,18 @@ def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
 
 
 def test_a_searcher_that_cannot_run_yet_is_named() -> None:
+    with pytest.raises(SearcherNotAvailable, match="custom is not available yet"):
+        preview(searching("name: custom, metric: m"))
+
+
+def test_a_population_replaces_its_worst_after_each_round() -> None:
     population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
-    rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.2}"
+    rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.25}"
     explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
-    with pytest.raises(SearcherNotAvailable, match="pbt is not available yet"):
-        preview(searching(f"{population}, {rounds}, {explore}"))
+    found = preview(searching(f"{population}, {rounds}, {explore}"))
+    # Trial 3 is the worst: it and the copy of trial 0 train one round, the others both.
+    assert found.brackets == (Bracket((Rung(9, 5, 2, 2), Rung(18, 3, 3, 3))),)
+    assert found.is_example
 
 
 def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

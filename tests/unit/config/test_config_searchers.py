@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from control_plane.config import SearcherNotAvailable
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import MethodPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.synchronous import SyncHalvingPlan
@@ -319,6 +321,32 @@ def test_synchronous_searches_plan_their_rungs(
     assert checked(base, with_searcher(searcher)).search_plan().method == method
 
 
+@pytest.mark.parametrize(
+    ("base", "length", "rules"),
+    [
+        (STEP, {"steps_per_round": 10}, STEP_ERA),
+        (LENGTH, {"length_per_round": TEN}, LENGTH_ERA),
+    ],
+)
+def test_a_population_is_planned_in_the_unit_of_its_rounds(
+    base: dict[str, Any], length: dict[str, Any], rules: Rules
+) -> None:
+    config = checked(base, with_searcher({**PBT, **length}))
+    exploration = Exploration(resample_probability=0.2, perturb_factor=0.2)
+    method = PopulationPlan(10, 10, 3, 0.2, exploration, smaller_is_better=True, rules=rules)
+    assert config.search_plan().method == method
+    # 10 at first, and trunc(0.2 * 10) = 2 after each of two rounds.
+    assert config.trials == 14
+
+
+def test_a_population_of_too_many_copies_is_refused() -> None:
+    searcher = {**PBT, "num_rounds": 1_000_000, "length_per_round": TEN}
+    # 10 + 2 * 999,999 = 2,000,008.
+    assert refusals(LENGTH, with_searcher(searcher)) == {
+        "searcher.num_rounds": "makes 2000008 trials in all, at most 1000000 are allowed"
+    }
+
+
 def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None:
     searcher = {"name": "async_halving", "max_time": 10, "time_metric": "s", "max_trials": 9}
     config = checked(LENGTH, with_searcher({**searcher, "num_rungs": 2}))
@@ -333,8 +361,6 @@ def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None
 @pytest.mark.parametrize(
     ("base", "searcher", "name"),
     [
-        (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
-        (LENGTH, {**PBT, "length_per_round": TEN}, "pbt"),
         (LENGTH, {"name": "custom"}, "custom"),
     ],
 )
@@ -346,5 +372,5 @@ def test_a_later_searcher_checks_but_does_not_plan(
         config.search_plan()
     assert str(caught.value) == (
         f"searcher {name} is not available yet; available: single, random, grid, sync_halving, "
-        "async_halving, adaptive, adaptive_simple, adaptive_asha"
+        "async_halving, adaptive, adaptive_simple, adaptive_asha, pbt"
     )
