@@ -54,7 +54,6 @@ from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
 from control_plane.actors.trial_messages import (
-    CheckpointWanted,
     ExperimentStatusChanged,
     TrialCreated,
     WorkAssigned,
@@ -355,19 +354,20 @@ def _created(
             experiment_status=state.status,
             settings=settings,
             life=state.life,
-            awaits_checkpoint=operation.parent is not None,
+            parent_id=_trial_id(operation.parent, turn),
         )
         turn.send(addresses.trial(trial_id), created)
-        if operation.parent is not None:
-            parent = summary_of(operation.parent, turn)
-            assert parent is not None
-            turn.send(addresses.trial(parent.trial_id), CheckpointWanted(trial_id))
     return evolve(
         state,
         ids=ids,
         trials=state.trials + len(creates),
         trials_open=state.trials_open + len(creates),
     )
+
+
+def _trial_id(number: int | None, turn: Turn) -> int | None:
+    summary = None if number is None else summary_of(number, turn)
+    return None if summary is None else summary.trial_id
 
 
 def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> ExperimentState:

@@ -9,7 +9,7 @@ from control_plane.actors.records import CheckpointRef, Status, TrialSettings
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
     """Constructor. `length` is in the configured unit; None: nothing to train yet.
-    `awaits_checkpoint`: another trial hands over the checkpoint to start from.
+    Trial `parent_id` hands over the checkpoint to start from.
     """
 
     trial_id: int
@@ -23,12 +23,12 @@ class TrialCreated:
     experiment_status: Status
     settings: TrialSettings
     life: int = 0
-    awaits_checkpoint: bool = False
+    parent_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWanted:
-    """A copy of this trial, which is trial `by`, is to start from its latest checkpoint."""
+    """Trial `by`, a copy of this one, is to start from its latest checkpoint."""
 
     by: int
 

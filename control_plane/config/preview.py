@@ -52,8 +52,10 @@ class Rung(NamedTuple):
     """Trials that train to it or beyond."""
     stopped: int
     """Those of them that train no further."""
-    expected: int
-    """How many are to be expected to train no further; `stopped` where results change nothing."""
+    expected: int | None
+    """How many are to be expected to train no further; `stopped` where results change nothing, None
+    where nothing is known before them.
+    """
 
 
 class Bracket(NamedTuple):
@@ -117,7 +119,8 @@ def _rungs(plan: MethodPlan, stopped: Counter[int]) -> Iterator[Rung]:
     lengths = sorted({*stopped, *expected}, reverse=True)
     reached = list(accumulate(stopped[length] for length in lengths))
     for length, count in zip(reversed(lengths), reversed(reached), strict=True):
-        yield Rung(length, count, stopped[length], expected[length])
+        guess = None if isinstance(plan, PopulationPlan) else expected[length]
+        yield Rung(length, count, stopped[length], guess)
 
 
 def _expected(plan: HalvingPlan) -> Counter[int]:

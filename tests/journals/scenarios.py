@@ -20,9 +20,11 @@ from control_plane.actors.trial_messages import (
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.population import PopulationPlan
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Group
@@ -35,22 +37,34 @@ from tests.simulation.scenarios import (
     hold,
     train_in_turns,
 )
-from tests.simulation.scripted_agent import Line, Run, Script, train_at_once
+from tests.simulation.scripted_agent import (
+    Line,
+    Run,
+    Script,
+    checkpoint,
+    metric_of,
+    train_at_once,
+)
 
 TRIAL = "trial#1"
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
+EXPLORATION = Exploration(resample_probability=0.5, perturb_factor=0.2)
+POPULATION = PopulationPlan(4, 4, 3, 0.5, EXPLORATION, smaller_is_better=True, rules=STEP_ERA)
 LADDER = Ladder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 
-def searched(method: MethodPlan, script: Script) -> Callable[[Cluster], None]:
+def searched(
+    method: MethodPlan, script: Script, time_metric: str = ""
+) -> Callable[[Cluster], None]:
     """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
 
     def play(cluster: Cluster) -> None:
         cluster.add_pool()
         cluster.add_agent("a", 2, script)
         space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
-        message = replace(submitted(1, 1), plan=SearchPlan(method, space, 7))
+        plan = SearchPlan(method, space, 7)
+        message = replace(submitted(1, 1), plan=plan, time_metric=time_metric)
         cluster.command(EXPERIMENT, message)
         cluster.settle()
 
@@ -122,6 +136,15 @@ def start_many(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def train_on(run: Run) -> list[Line]:
+    """Validates in every turn until it is stopped."""
+    if run.directives["preempt"]:
+        return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
+    metrics = {run.spec["metric"]: metric_of(run)}
+    validation = {"group": "validation", "steps_completed": run.turns, "metrics": metrics}
+    return [{"kind": "metrics", **validation}]
+
+
 def refuse(run: Run) -> list[Line]:
     """The training code refuses what it was given."""
     return [
@@ -137,6 +160,8 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "stopping": searched(replace(HALVING, stops=True), train_in_turns),
     "adaptive": searched(adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
     "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
+    "timed": searched(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
+    "population": searched(POPULATION, train_in_turns),
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
     "kill": kill_one_and_all,
     "dead-letter": bury_a_message,

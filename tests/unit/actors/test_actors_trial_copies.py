@@ -9,7 +9,7 @@ from control_plane.actors.experiment_messages import (
 )
 from control_plane.actors.pool_messages import SlotsRequested
 from control_plane.actors.records import Status
-from control_plane.actors.step import RowSeen
+from control_plane.actors.step import RowSeen, Send
 from control_plane.actors.trial_checkpoints import PINS, read_pin
 from control_plane.actors.trial_messages import (
     CheckpointHandedOver,
@@ -52,21 +52,25 @@ def parent(rows: dict[tuple[str, str], RowSeen] | None = None) -> Desk:
 
 def child() -> Desk:
     desk = Desk(CHILD)
-    copy = replace(created(closed=False), trial_id=9, number=8, awaits_checkpoint=True)
+    copy = replace(created(closed=False), trial_id=9, number=8, parent_id=4)
     desk.tell(copy)
     return desk
 
 
-def test_the_experiment_asks_the_parent_for_its_checkpoint_before_it_trains_on() -> None:
+def test_a_copy_is_told_whose_it_is() -> None:
     desk = Desk(EXPERIMENT)
     desk.tell(submitted(PLAN))
     for number, metric in enumerate((0.5, 0.7)):
         desk.tell(TrialValidated(number, 10.0, metric))
         desk.tell(TrialLengthReached(number, 10, metric, closed=False))
-    assert desk.sent_to("trial#1") == [CheckpointWanted(3), WorkAssigned(20, closed=False)]
+    assert desk.sent_to("trial#1") == [WorkAssigned(20, closed=False)]
     assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True)]
     (copy,) = (one for one in desk.sent_to("trial#3") if isinstance(one, TrialCreated))
-    assert (copy.number, copy.length, copy.awaits_checkpoint) == (2, 10, True)
+    assert (copy.number, copy.length, copy.parent_id) == (2, 10, 1)
+
+
+def test_a_copy_asks_its_original_for_a_checkpoint() -> None:
+    assert child().sent == [Send("trial#4", CheckpointWanted(9))]
 
 
 def test_a_trial_hands_its_latest_checkpoint_over_and_pins_it() -> None:
@@ -91,7 +95,6 @@ def test_a_trial_that_has_ended_still_hands_it_over() -> None:
 
 def test_a_copy_asks_for_slots_when_it_has_its_checkpoint() -> None:
     desk = child()
-    assert desk.sent == []
     checkpoint = parent().state.checkpoint
     desk.tell(CheckpointHandedOver(4, checkpoint))
     assert isinstance(desk.sent_to(POOL)[0], SlotsRequested)

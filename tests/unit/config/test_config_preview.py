@@ -174,7 +174,7 @@ def test_a_population_replaces_its_worst_after_each_round() -> None:
     explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
     found = preview(searching(f"{population}, {rounds}, {explore}"))
     # Trial 3 is the worst: it and the copy of trial 0 train one round, the others both.
-    assert found.brackets == (Bracket((Rung(9, 5, 2, 2), Rung(18, 3, 3, 3))),)
+    assert found.brackets == (Bracket((Rung(9, 5, 2, None), Rung(18, 3, 3, None))),)
     assert found.is_example
 
 
