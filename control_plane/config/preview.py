@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
@@ -21,6 +22,7 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.parts import PartsInMemory
+from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     MethodPlan,
@@ -96,6 +98,10 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
 
 
 def _brackets(plan: MethodPlan) -> Sequence[MethodPlan]:
+    if isinstance(plan, BayesianPlan):
+        # Who chooses the hyperparameters changes nothing of what is trained.
+        concurrent = plan.max_concurrent_trials
+        return (RandomPlan(plan.max_length, plan.max_trials, concurrent, plan.rules),)
     return plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
 
 
