@@ -31,6 +31,7 @@ SUGGESTION_MS_MAX = 1_000.0
 CONCURRENT = 4
 STARTUP = 10
 CREATE_MAX = 48
+BRANIN_LEAST = 0.39788735772973816
 
 
 class Function(NamedTuple):
@@ -44,13 +45,13 @@ class Function(NamedTuple):
 def branin(at: Mapping[str, Any]) -> float:
     """Branin's function, least at three places."""
     x, y = at["x"], at["y"]
-    dip = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
-    return dip**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 - 0.39788735772973816
+    dip: float = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
+    return dip**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 - BRANIN_LEAST
 
 
 def rosenbrock(at: Mapping[str, Any]) -> float:
     """Rosenbrock's valley, in five dimensions."""
-    x = [at[f"x{i}"] for i in range(5)]
+    x: list[float] = [at[f"x{i}"] for i in range(5)]
     return sum(100 * (b - a**2) ** 2 + (1 - a) ** 2 for a, b in pairwise(x))
 
 
@@ -58,9 +59,10 @@ def training(at: Mapping[str, Any]) -> float:
     """Shaped like the error of a network: the rate and the optimizer matter most, and together."""
     best_rate = {"sgd": -1.0, "momentum": -2.0, "adam": -3.0}[at["optimizer"]]
     worse = {"sgd": 0.3, "momentum": 0.1, "adam": 0.0}[at["optimizer"]]
-    rate = (math.log10(at["rate"]) - best_rate) ** 2
-    decay = 0.1 * (math.log10(at["decay"]) + 4) ** 2
-    return worse + rate + decay + (at["dropout"] - 0.2) ** 2
+    rate: float = (math.log10(at["rate"]) - best_rate) ** 2
+    decay: float = 0.1 * (math.log10(at["decay"]) + 4) ** 2
+    dropout: float = (at["dropout"] - 0.2) ** 2
+    return worse + rate + decay + dropout
 
 
 FUNCTIONS = (
