@@ -80,13 +80,13 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
 
 def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Path) -> None:
     require("optuna")
-    config, model = write_model(tmp_path, pause_seconds=0.05, searcher=BAYESIAN)
+    config, model = write_model(tmp_path, pause_seconds=0.15, searcher=BAYESIAN)
     laptop.run("create", config, model)
-    eventually(lambda: len(_trials(laptop)) == 4)
+    eventually(lambda: len(_trials(laptop)) >= 4)
     laptop.run("pause", 1)
     eventually(lambda: not laptop.running())
     laptop.run("activate", 1)
-    eventually(lambda: len(_trials(laptop)) == 6)
+    eventually(lambda: len(_trials(laptop)) >= 6)
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
