@@ -15,6 +15,7 @@ from bench.machine import header, this_machine
 from bench.reading import reading
 from bench.sleepers import sleepers
 from bench.starts import starts
+from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
 from bench.writes import writes
@@ -25,6 +26,7 @@ FIGURES: dict[str, Figure] = {
     "peers": against_peers,
     "writes": writes,
     "halving": halving,
+    "suggestions": suggestions,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

@@ -42,6 +42,7 @@ from control_plane.actors.experiment_state import (
     listed,
     settings_of,
 )
+from control_plane.actors.experiment_suggestions import asked, awaited
 from control_plane.actors.experiment_summaries import (
     add_summary,
     open_summary,
@@ -67,6 +68,8 @@ from control_plane.searchers.method import (
     ExitReason,
     Shutdown,
     Stop,
+    Suggested,
+    SuggestionFailed,
     TrainTo,
     TrialClosed,
     TrialExited,
@@ -99,6 +102,8 @@ def step(
             return _ended(state, message, turn)
         case SearchContinued():
             return _expanded(state, turn)
+        case Suggested() | SuggestionFailed():
+            return _advised(state, message, turn)
         case CollectionEnded():
             return collection_ended(state, message, turn)
         case DeletionContinued():
@@ -236,7 +241,8 @@ def _with_status(
             if summary.is_open(state.life):
                 to = addresses.trial(summary.trial_id)
                 turn.send(to, ExperimentStatusChanged(status, forced))
-    return listed(_finished(evolve(state, status=status), turn), turn)
+    after = asked(state, evolve(state, status=status), turn)
+    return listed(_finished(after, turn), turn)
 
 
 _FINAL = {
@@ -289,6 +295,24 @@ def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentSta
     return _carried_out(_kept(state, generator, key, turn), found, turn)
 
 
+def _advised(
+    state: ExperimentState, advice: Suggested | SuggestionFailed, turn: Turn
+) -> ExperimentState:
+    """Hands a suggestion to the search, if it is still awaited."""
+    if awaited(state) != advice.first:
+        return state
+    if isinstance(advice, SuggestionFailed):
+        state = evolve(state, message=f"drawn at random instead of suggested: {advice.why}")
+    generator = _generator(state, turn)
+    key = generator.key
+    plan, parts = definition_of(turn).plan, SearchParts(turn)
+    waiting = search.has_more(state.search)
+    found = search.advise(plan, state.search, generator, advice, CREATE_MAX, parts)
+    if found.more and not waiting:
+        turn.send(turn.address, SearchContinued())
+    return _carried_out(_kept(state, generator, key, turn), found, turn)
+
+
 def _kept(state: ExperimentState, generator: Generator, key: bytes, turn: Turn) -> ExperimentState:
     # The 2,496 bytes of the generator change once in 624 draws; its position is in the head.
     if generator.key != key:
@@ -303,7 +327,7 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
     if not found.state.shutdown:
         # A search that is shut down is over, which is no progress where it failed.
         progress = max(progress or 0.0, search.progress(definition.plan, found.state))
-    state = evolve(state, search=found.state, progress=progress)
+    state = asked(state, evolve(state, search=found.state, progress=progress), turn)
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:
         state = _created(state, creates, definition.settings, turn)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
+from control_plane.searchers.method import Suggested, SuggestionFailed
 from control_plane.searchers.search import SearchPlan
 
 
@@ -177,6 +178,8 @@ ExperimentMessage = (
     | CollectionEnded
     | DeletionContinued
     | SearchContinued
+    | Suggested
+    | SuggestionFailed
     | TrialValidated
     | TrialLengthReached
     | TrialEnded

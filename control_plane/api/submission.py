@@ -34,6 +34,7 @@ from control_plane.config import (
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
+from control_plane.suggestions.installed import lacking
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
 DETAILS_MAX = 200
@@ -217,6 +218,8 @@ def _checked(services: Services, asked: Create) -> ExperimentConfig:
 
 
 def _plan(config: ExperimentConfig) -> SearchPlan:
+    if why := lacking(config.searcher.name):
+        raise invalid("searcher.name", why)
     try:
         return config.search_plan()
     except SearcherNotAvailable as error:

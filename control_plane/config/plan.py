@@ -13,6 +13,7 @@ from control_plane.config.searcher import (
     LengthAdaptiveAsha,
     LengthAdaptiveSimple,
     LengthAsyncHalving,
+    LengthBayesian,
     LengthGrid,
     LengthRandom,
     LengthSingle,
@@ -24,12 +25,14 @@ from control_plane.config.searcher import (
     StepAdaptiveAsha,
     StepAdaptiveSimple,
     StepAsyncHalving,
+    StepBayesian,
     StepGrid,
     StepRandom,
     StepSingle,
     StepSyncHalving,
 )
 from control_plane.searchers import rules as searchers_rules
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
@@ -46,6 +49,7 @@ AVAILABLE = (
     "single",
     "random",
     "grid",
+    "bayesian",
     "sync_halving",
     "async_halving",
     "adaptive",
@@ -53,6 +57,9 @@ AVAILABLE = (
     "adaptive_asha",
     "pbt",
 )
+
+# Searchers whose trials all train to the end.
+TO_THE_END = ("single", "random", "grid", "bayesian")
 
 
 class SearcherNotAvailable(ValueError):
@@ -105,6 +112,14 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
             return GridPlan(length.count, concurrent, rules)
+        case StepBayesian() | LengthBayesian():
+            return BayesianPlan(
+                max_length=_trial_length(searcher),
+                max_trials=searcher.max_trials,
+                max_concurrent_trials=searcher.max_concurrent_trials,
+                startup_trials=searcher.startup_trials,
+                rules=rules,
+            )
         case _:
             return _compared_plan(searcher, rules)
 

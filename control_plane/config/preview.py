@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
@@ -24,6 +25,7 @@ from control_plane.searchers.method import (
 )
 from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.population import PopulationPlan
+from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     MethodPlan,
@@ -105,6 +107,10 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
 
 
 def _brackets(plan: MethodPlan) -> Sequence[MethodPlan]:
+    if isinstance(plan, BayesianPlan):
+        # Who chooses the hyperparameters changes nothing of what is trained.
+        concurrent = plan.max_concurrent_trials
+        return (RandomPlan(plan.max_length, plan.max_trials, concurrent, plan.rules),)
     return plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
 
 

@@ -24,6 +24,7 @@ from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
 from control_plane.config.hyperparameters import KINDS
 from control_plane.config.lengths import Length
+from control_plane.config.plan import AVAILABLE
 from control_plane.config.searcher import SEARCHERS, Searcher
 from control_plane.config.section import Section
 
@@ -166,8 +167,9 @@ def _lines() -> Iterator[str]:
 
 
 def _searchers() -> Iterator[str]:
+    running = ", ".join(f"`{name}`" for name in AVAILABLE)
     text = (
-        "`searcher`, which is required. This version runs `single`, `random` and `grid`; the "
+        f"`searcher`, which is required. This version runs {running}; the "
         "others are checked, and refused when an experiment is created. In every search:"
     )
     yield from _section("Searchers", text, _rows(Searcher))

@@ -71,6 +71,15 @@ class RandomTrials(Searcher):
     """How many hyperparameter settings are tried."""
 
 
+class Suggested(RandomTrials):
+    """Trials of which most are suggested by a model of the results so far."""
+
+    max_concurrent_trials: Count = 16
+    """Trials at a time; the fewer, the more the model knows when it suggests one."""
+    startup_trials: Count = 10
+    """Results that come in before the model is asked; until then hyperparameters are drawn."""
+
+
 class Halving(Searcher):
     """Rungs of trials, of which one in `divisor` goes on."""
 
@@ -140,6 +149,14 @@ class StepGrid(Searcher):
     """One trial for every point of the grid."""
 
     name: Literal["grid"]
+    max_steps: Steps
+    """Steps that a trial trains."""
+
+
+class StepBayesian(Suggested):
+    """Trials suggested by a model of the results so far, a number of them at a time."""
+
+    name: Literal["bayesian"]
     max_steps: Steps
     """Steps that a trial trains."""
 
@@ -233,6 +250,14 @@ class LengthRandom(RandomTrials):
     """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
     """Trials at a time; 0 is no limit."""
+
+
+class LengthBayesian(Suggested):
+    """Trials suggested by a model of the results so far, a number of them at a time."""
+
+    name: Literal["bayesian"]
+    max_length: MaxLength
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
 
 
 class LengthGrid(Searcher):
@@ -362,6 +387,7 @@ SEARCHERS: Final[Mapping[Era, Mapping[str, type[Searcher]]]] = MappingProxyType(
             "single": StepSingle,
             "random": StepRandom,
             "grid": StepGrid,
+            "bayesian": StepBayesian,
             "sync_halving": StepSyncHalving,
             "async_halving": StepAsyncHalving,
             "adaptive": StepAdaptive,
@@ -373,6 +399,7 @@ SEARCHERS: Final[Mapping[Era, Mapping[str, type[Searcher]]]] = MappingProxyType(
             "single": LengthSingle,
             "random": LengthRandom,
             "grid": LengthGrid,
+            "bayesian": LengthBayesian,
             "sync_halving": LengthSyncHalving,
             "async_halving": LengthAsyncHalving,
             "adaptive": LengthAdaptive,

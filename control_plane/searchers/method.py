@@ -157,7 +157,15 @@ class Suggested:
     points: tuple[Mapping[str, object], ...]
 
 
-Advice = Suggested
+@dataclass(frozen=True, slots=True)
+class SuggestionFailed:
+    """An adviser has nothing to say to the request of number `first`, and `why`."""
+
+    first: int
+    why: str
+
+
+Advice = Suggested | SuggestionFailed
 
 
 @dataclass(frozen=True)

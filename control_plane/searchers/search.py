@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
+from control_plane.searchers.bayesian import BayesianPlan, BayesianSearch, BayesianState
 from control_plane.searchers.exploration import explored
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
@@ -55,8 +56,18 @@ from control_plane.searchers.tournament import (
     alone,
 )
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan | PopulationPlan
-AnyMethodState = RandomState | GridState | BracketState | TournamentState | PopulationState
+MethodPlan = (
+    RandomPlan
+    | SinglePlan
+    | GridPlan
+    | BracketPlan
+    | TournamentPlan
+    | PopulationPlan
+    | BayesianPlan
+)
+AnyMethodState = (
+    RandomState | GridState | BracketState | TournamentState | PopulationState | BayesianState
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +259,8 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return Tournament(plan.method, parts)
         case PopulationPlan():
             return Population(plan.method, parts)
+        case BayesianPlan():
+            return BayesianSearch(plan.method, parts)
 
 
 def _expanded(

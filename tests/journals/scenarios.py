@@ -1,7 +1,8 @@
 """What is recorded: every scenario of the simulation, and what those leave out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.actors.experiment_messages import (
@@ -19,6 +20,7 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
@@ -29,6 +31,8 @@ from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Group
 from control_plane.searchers.synchronous import Ladder
+from control_plane.suggestions.model import Observation, Problem
+from control_plane.suggestions.suggester import Suggester
 from tests.simulation.cluster import POOL, Cluster, submitted
 from tests.simulation.scenarios import (
     EXPERIMENT,
@@ -69,6 +73,16 @@ def searched(
         cluster.settle()
 
     return play
+
+
+def suggest_in_vain(cluster: Cluster) -> None:
+    """A search whose model fails: its points are drawn."""
+
+    def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
+        raise ImportError(f"no model for suggestion {number}")
+
+    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, fail))
+    searched(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
 def kill_one_and_all(cluster: Cluster) -> None:
@@ -163,6 +177,7 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "timed": searched(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
     "population": searched(POPULATION, train_in_turns),
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
+    "bayesian-failed": suggest_in_vain,
     "kill": kill_one_and_all,
     "dead-letter": bury_a_message,
     "collect": collect,

@@ -14,6 +14,7 @@ from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.records import Retention
 from control_plane.actors.slots import Availability
+from control_plane.searchers import method
 from control_plane.searchers.method import ENDLESS
 
 HPARAMS_CHARACTERS_MAX = 200
@@ -104,9 +105,7 @@ def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
 
 
 def _created(message: to_trial.TrialCreated, told: Told) -> str:
-    listed = ", ".join(f"{name}={_value(value)}" for name, value in message.hparams.items())
-    if len(listed) > HPARAMS_CHARACTERS_MAX:
-        listed = listed[:HPARAMS_CHARACTERS_MAX] + "..."
+    listed = _hparams(message.hparams)
     given = f" with {listed}" if listed else ""
     length = message.length
     goal = "nothing to train yet" if length is None else f"to train to {_length(length, told)}"
@@ -207,6 +206,12 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.CollectionEnded: _collected,
     to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
     to_experiment.SearchContinued: lambda _, told: "the search goes on creating trials",
+    method.Suggested: lambda x, told: (
+        f"suggestion {x.first} came: {'; '.join(map(_hparams, x.points))}"
+    ),
+    method.SuggestionFailed: lambda x, told: (
+        f"suggestion {x.first} is drawn at random, since it failed: {_line(x.why)}"
+    ),
     to_experiment.TrialValidated: lambda x, told: (
         f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
     ),
@@ -318,6 +323,12 @@ def _count(count: int, noun: str) -> str:
 def _number(value: float) -> str:
     """Four digits for what is no whole number: 0.93, 100, 1.5e-05."""
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _hparams(hparams: Mapping[str, object]) -> str:
+    listed = ", ".join(f"{name}={_value(value)}" for name, value in hparams.items())
+    too_long = len(listed) > HPARAMS_CHARACTERS_MAX
+    return listed[:HPARAMS_CHARACTERS_MAX] + "..." if too_long else listed
 
 
 def _value(value: object) -> str:

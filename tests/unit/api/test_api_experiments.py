@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from control_plane.api.auth import Role
+from control_plane.suggestions import installed
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -55,6 +56,16 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
     assert config["max_restarts"] == 5
     assert config["reproducibility"] == {"experiment_seed": 7}
     assert served.get("/experiments").json == {"items": [expected], "next_cursor": None}
+
+
+def test_a_search_that_needs_optuna_is_refused_without_it(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CONFIG.replace("name: random", "name: bayesian")
+    assert config != CONFIG
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    found = details(served.create(config))
+    assert found["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
 
 
 def test_ids_count_up_without_a_gap(served: Cluster) -> None:

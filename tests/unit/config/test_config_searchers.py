@@ -30,6 +30,7 @@ STEP_SEARCHERS: list[dict[str, Any]] = [
     {"name": "single", "max_steps": 5, "source_trial_id": 3, "source_checkpoint_uuid": "abc"},
     {"name": "random", "max_steps": 10, "max_trials": 5, "smaller_is_better": False},
     {"name": "grid", "max_steps": 5},
+    {"name": "bayesian", "max_steps": 5, "max_trials": 9, "max_concurrent_trials": 1},
     {"name": "sync_halving", "num_rungs": 3, "target_trial_steps": 9, "step_budget": 100},
     {"name": "async_halving", "num_rungs": 3, "target_trial_steps": 9, "max_trials": 10},
     {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50000, "mode": "aggressive"},
@@ -44,6 +45,7 @@ LENGTH_SEARCHERS: list[dict[str, Any]] = [
     {"name": "single", "max_length": 100},
     {"name": "random", "max_length": {"records": 5}, "max_trials": 5, "max_concurrent_trials": 0},
     {"name": "grid", "max_length": {"epochs": 5}, "max_concurrent_trials": 2},
+    {"name": "bayesian", "max_length": TEN, "max_trials": 9, "startup_trials": 1},
     {"name": "sync_halving", "num_rungs": 3, "max_length": TEN, "budget": {"batches": 100}},
     {"name": "async_halving", "num_rungs": 3, "max_length": TEN, "max_trials": 9},
     {"name": "adaptive", "max_length": TEN, "budget": {"batches": 11}},
@@ -371,6 +373,6 @@ def test_a_later_searcher_checks_but_does_not_plan(
     with pytest.raises(SearcherNotAvailable) as caught:
         config.search_plan()
     assert str(caught.value) == (
-        f"searcher {name} is not available yet; available: single, random, grid, sync_halving, "
-        "async_halving, adaptive, adaptive_simple, adaptive_asha, pbt"
+        f"searcher {name} is not available yet; available: single, random, grid, bayesian, "
+        "sync_halving, async_halving, adaptive, adaptive_simple, adaptive_asha, pbt"
     )
