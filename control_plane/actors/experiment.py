@@ -260,6 +260,9 @@ def _expanded(state: ExperimentState, turn: Turn) -> ExperimentState:
     expanded = search.expand(plan, state.search, generator, CREATE_MAX, parts)
     if expanded.more:
         turn.send(turn.address, SearchContinued())
+    created = sum(isinstance(operation, CreateTrial) for operation in expanded.operations)
+    closed = sum(isinstance(operation, Close) for operation in expanded.operations)
+    turn.because(f"trials created: {created}" if created else f"trials closed: {closed}")
     return _carried_out(_kept(state, generator, key, turn), expanded, turn)
 
 
@@ -313,7 +316,15 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
         summary = open_summary(number, state.life, turn)
         if summary is not None:
             turn.send(addresses.trial(summary.trial_id), assigned)
-    return state if ending is None else _with_status(state, ending, turn)
+    return state if ending is None else _with_status(_explained(state), ending, turn)
+
+
+def _explained(state: ExperimentState) -> ExperimentState:
+    """Where no trial can say why the search ended, it says so itself."""
+    if state.search.tally.requested:
+        return state
+    text = f"the {state.searcher} search made no trial: its configuration leaves none to make"
+    return evolve(state, message=text)
 
 
 def _ending(shutdown: Shutdown) -> Status:
@@ -414,12 +425,14 @@ def _counted(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experim
         return state
     ended = summary._replace(status=message.status, life=state.life)
     summarise(message.number, ended, turn)
+    # What a trial says while it is stopped does not hide what stopped the experiment.
+    why = state.message if state.status is Status.STOPPING_ERROR else ""
     return evolve(
         state,
         trials_open=state.trials_open - 1,
         trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
         trials_errored=state.trials_errored + (message.status is Status.ERROR),
-        message=message.message or state.message,
+        message=why or message.message or state.message,
     )
 
 

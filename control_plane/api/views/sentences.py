@@ -67,7 +67,8 @@ def sentence(message: object, told: Told) -> str:
 
 
 def _submitted(message: to_experiment.ExperimentSubmitted, told: Told) -> str:
-    trials = "a test run" if message.test_mode else f"a {message.searcher} search"
+    article = "an" if message.searcher.startswith("a") else "a"
+    trials = "a test run" if message.test_mode else f"{article} {message.searcher} search"
     paused = ", paused" if message.paused else ""
     by = told.by or message.owner
     return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
@@ -196,7 +197,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.ContinueRequested: _continued,
     to_experiment.CollectionEnded: _collected,
     to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
-    to_experiment.SearchContinued: lambda _, told: "the search goes on creating trials",
+    to_experiment.SearchContinued: lambda _, told: "the search goes on",
     to_experiment.TrialValidated: lambda x, told: (
         f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
     ),
