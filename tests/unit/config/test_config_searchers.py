@@ -380,6 +380,44 @@ def test_synchronous_searches_plan_their_rungs(
 
 
 @pytest.mark.parametrize(
+    ("searcher", "trials"),
+    [
+        # As above: 50/21 * 9 = 21.4.
+        ({"name": "sync_halving", "max_length": 9, "budget": 50, "num_rungs": 3}, 21),
+        # 11 and 5.
+        ({"name": "adaptive", "max_length": 9, "budget": 53, "max_rungs": 3}, 16),
+        ({"name": "adaptive_simple", "max_length": 9, "max_trials": 7, "max_rungs": 3}, 7),
+        # Three brackets, each with one trial at least.
+        (
+            {
+                "name": "adaptive_simple",
+                "max_length": 9,
+                "max_trials": 1,
+                "max_rungs": 3,
+                "mode": "conservative",
+            },
+            3,
+        ),
+        ({"name": "adaptive_asha", "max_length": 9, "max_trials": 20}, 20),
+        (
+            {
+                "name": "adaptive_asha",
+                "max_length": 9,
+                "max_trials": 2,
+                "bracket_rungs": [3, 2, 2, 1],
+            },
+            4,
+        ),
+        ({"name": "adaptive_asha", "max_time": 9, "time_metric": "s", "max_trials": 20}, 20),
+    ],
+)
+def test_the_number_of_trials_is_known_before_they_are_made(
+    searcher: dict[str, Any], trials: int
+) -> None:
+    assert checked(LENGTH, with_searcher({**searcher, "divisor": 3})).trials == trials
+
+
+@pytest.mark.parametrize(
     ("base", "searcher", "name"),
     [
         (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
