@@ -276,6 +276,9 @@ def _expanded(state: ExperimentState, turn: Turn) -> ExperimentState:
     expanded = search.expand(plan, state.search, generator, CREATE_MAX, parts)
     if expanded.more:
         turn.send(turn.address, SearchContinued())
+    created = sum(isinstance(operation, CreateTrial) for operation in expanded.operations)
+    closed = sum(isinstance(operation, Close) for operation in expanded.operations)
+    turn.because(f"trials created: {created}" if created else f"trials closed: {closed}")
     return _carried_out(_kept(state, generator, key, turn), expanded, turn)
 
 
@@ -336,7 +339,9 @@ def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Exper
         if summary is not None:
             turn.send(addresses.trial(summary.trial_id), assigned)
     shutdown = next((op for op in found.operations if isinstance(op, Shutdown)), None)
-    return state if shutdown is None else _with_status(state, _ending(shutdown), turn)
+    if shutdown is None:
+        return state
+    return _with_status(_explained(state), _ending(shutdown), turn)
 
 
 def _work(operations: Iterable[TrialOperation]) -> dict[int, WorkAssigned]:
@@ -351,6 +356,14 @@ def _work(operations: Iterable[TrialOperation]) -> dict[int, WorkAssigned]:
             case Stop(trial):
                 work[trial] = WorkAssigned(None, closed=True, stopped=True)
     return work
+
+
+def _explained(state: ExperimentState) -> ExperimentState:
+    """Where no trial can say why the search ended, it says so itself."""
+    if state.search.tally.requested:
+        return state
+    text = f"the {state.searcher} search made no trial: its configuration leaves none to make"
+    return evolve(state, message=text)
 
 
 def _ending(shutdown: Shutdown) -> Status:
@@ -463,12 +476,14 @@ def _counted(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experim
         return state
     ended = summary._replace(status=message.status, life=state.life)
     summarise(message.number, ended, turn)
+    # What a trial says while it is stopped does not hide what stopped the experiment.
+    why = state.message if state.status is Status.STOPPING_ERROR else ""
     return evolve(
         state,
         trials_open=state.trials_open - 1,
         trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
         trials_errored=state.trials_errored + (message.status is Status.ERROR),
-        message=message.message or state.message,
+        message=why or message.message or state.message,
     )
 
 

@@ -199,8 +199,10 @@ class ExperimentConfig(Section):
 
     @property
     def trials(self) -> int | None:
-        """How many trials the search creates, None where their results decide that."""
-        return trial_count(self.searcher, self.hyperparameters)
+        """How many trials the search creates, replacements of invalid ones aside; None where that
+        is decided as it goes.
+        """
+        return trial_count(self.searcher, self.hyperparameters, self.era)
 
     @property
     @abstractmethod

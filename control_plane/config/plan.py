@@ -75,13 +75,20 @@ def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> Search
     return SearchPlan(_method_plan(searcher, era), space_of(space), seed)
 
 
-def trial_count(searcher: Searcher, space: Group) -> int | None:
-    """How many trials the search creates, None where their results decide that."""
+def trial_count(searcher: Searcher, space: Group, era: Era) -> int | None:
+    """How many trials the search creates, replacements of invalid ones aside; None where that is
+    decided as it goes.
+    """
     match searcher:
         case StepSingle() | LengthSingle():
             return 1
         case StepGrid() | LengthGrid():
             return grid_points(space, integers_extra=1)
+        case Asynchronous(max_time=int(), max_trials=trials):
+            return trials
+        case Adaptive() | StepSyncHalving() | LengthSyncHalving():
+            # Each bracket has a trial at least, however few there are to share.
+            return _bracket_trials(searcher, era)
         case RandomTrials(max_trials=trials):
             return trials
         case Population():
@@ -94,9 +101,14 @@ def budgeted_trials(searcher: Searcher, era: Era) -> int | None:
     """How many trials a budget is enough for, None for a search without one."""
     if not isinstance(searcher, StepSyncHalving | StepAdaptive | Budgeted):
         return None
+    return _bracket_trials(searcher, era)
+
+
+def _bracket_trials(searcher: Searcher, era: Era) -> int:
     plan = _method_plan(searcher, era)
     brackets = plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
-    return sum(one.first_trials for one in brackets if isinstance(one, SyncHalvingPlan))
+    synchronous = sum(one.first_trials for one in brackets if isinstance(one, SyncHalvingPlan))
+    return synchronous + sum(one.max_trials for one in brackets if isinstance(one, HalvingPlan))
 
 
 def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:

@@ -148,13 +148,23 @@ class Halving(Bracket[HalvingPlan, HalvingState]):
         return self._with_created(state, 1)
 
     def _finished(
-        self, state: HalvingState, operations: Sequence[Operation], *, trains: bool
+        self,
+        state: HalvingState,
+        results: Sequence[int],
+        outstanding: list[int],
+        operations: list[Operation],
+        *,
+        trains: bool,
     ) -> MethodStep[HalvingState]:
         """What every result ends with: a new trial where nobody trains on, and the closing."""
-        counted = state.created - state.invalid
-        if not trains and counted < self._plan.max_trials:
-            step = self._with_created(state, 1)
-            state, operations = step.state, (*operations, *step.operations)
+        created = state.created
+        if not trains and created - state.invalid < self._plan.max_trials:
+            operations.append(self._create(1))
+            outstanding[0] += 1
+            created += 1
+        state = evolve(
+            state, created=created, results=tuple(results), outstanding=tuple(outstanding)
+        )
         return MethodStep(self._closing(state), operations)
 
     def _closing(self, state: HalvingState) -> HalvingState:
@@ -167,9 +177,10 @@ class Halving(Bracket[HalvingPlan, HalvingState]):
         return evolve(state, closing=over, closing_from=0)
 
     def _with_created(self, state: HalvingState, count: int) -> MethodStep[HalvingState]:
-        length = ENDLESS if self._plan.by_time else self._lengths[0]
-        create = Create(count, "Sampled", first_point=0, length=length, closed=False)
         outstanding = (state.outstanding[0] + count, *state.outstanding[1:])
-        return MethodStep(
-            evolve(state, created=state.created + count, outstanding=outstanding), (create,)
-        )
+        state = evolve(state, created=state.created + count, outstanding=outstanding)
+        return MethodStep(state, (self._create(count),))
+
+    def _create(self, count: int) -> Create:
+        length = ENDLESS if self._plan.by_time else self._lengths[0]
+        return Create(count, "Sampled", first_point=0, length=length, closed=False)

@@ -109,7 +109,7 @@ def begin(plan: SearchPlan, parts: Parts = NO_PARTS) -> SearchStep:
     A plan that makes no trial is shut down at once, as failed. `parts` is where the search keeps
     what grows with its trials, here and below; single, random and grid searches keep nothing.
     """
-    return _folded(plan, Tally(), _method(plan, parts).initial(), KEY_WORDS, ())
+    return _folded(plan, Tally(), method_of(plan, parts).initial(), KEY_WORDS, ())
 
 
 def handle(
@@ -128,7 +128,7 @@ def handle(
     if _is_late(state, event):
         return SearchStep(state, (), more=has_more(state))
     tally = _counted(state.tally, event)
-    answer = _method(plan, parts).on_event(state.method, event)
+    answer = method_of(plan, parts).on_event(state.method, event)
     step = _folded(plan, tally, answer, state.position, state.backlog)
     return _expanded(plan, step, generator, create_max, parts)
 
@@ -144,7 +144,7 @@ def advise(
     """Answer what someone outside says, then expand as `handle` does."""
     if state.shutdown:
         return SearchStep(state, (), more=False)
-    answer = _method(plan, parts).on_advice(state.method, advice)
+    answer = method_of(plan, parts).on_advice(state.method, advice)
     step = _folded(plan, state.tally, answer, state.position, state.backlog)
     return _expanded(plan, step, generator, create_max, parts)
 
@@ -160,7 +160,7 @@ def expand(
     none waiting, close as many trials of those that the method has still to close.
     """
     _check(state, generator)
-    method = _method(plan, parts)
+    method = method_of(plan, parts)
     created: list[CreateTrial] = []
     told = state.method
     backlog = list(state.backlog)
@@ -224,7 +224,7 @@ def reopened(
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
-    answer = _method(plan, NO_PARTS).resumed(state.method, tally)
+    answer = method_of(plan, NO_PARTS).resumed(state.method, tally)
     return _folded(plan, tally, answer, state.position, state.backlog)
 
 
@@ -240,11 +240,12 @@ def progress(plan: SearchPlan, state: SearchState) -> float:
     """
     if state.shutdown:
         return 1.0
-    share = _method(plan, NO_PARTS).progress(state.method, state.tally)
+    share = method_of(plan, NO_PARTS).progress(state.method, state.tally)
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
 
 
-def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
+def method_of(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
+    """The method of a plan, for as long as nobody else writes its parts."""
     # A plan and the state it made belong together, which types cannot say.
     match plan.method:
         case RandomPlan():

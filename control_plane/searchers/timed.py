@@ -4,7 +4,6 @@ report tells how long a trial has trained, by a time metric, and whether it is s
 Source: Determined 0.38, which has this form alone.
 """
 
-from control_plane.evolve import evolve
 from control_plane.searchers.halving import HalvingState
 from control_plane.searchers.method import Event, MethodStep, Operation, Stop, TrialMeasured
 from control_plane.searchers.ranking import Result
@@ -38,5 +37,4 @@ class TimedStopping(Stopping):
             standing = standing._replace(rung=standing.rung + 1)
             outstanding[standing.rung] += 1
         self._roster.stand(event.trial, standing)
-        state = evolve(state, results=tuple(results), outstanding=tuple(outstanding))
-        return self._finished(state, operations, trains=not operations)
+        return self._finished(state, results, outstanding, operations, trains=not operations)

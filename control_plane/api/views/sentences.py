@@ -69,7 +69,8 @@ def sentence(message: object, told: Told) -> str:
 
 
 def _submitted(message: to_experiment.ExperimentSubmitted, told: Told) -> str:
-    trials = "a test run" if message.test_mode else f"a {message.searcher} search"
+    article = "an" if message.searcher.startswith("a") else "a"
+    trials = "a test run" if message.test_mode else f"{article} {message.searcher} search"
     paused = ", paused" if message.paused else ""
     by = told.by or message.owner
     return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
@@ -205,7 +206,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.ContinueRequested: _continued,
     to_experiment.CollectionEnded: _collected,
     to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
-    to_experiment.SearchContinued: lambda _, told: "the search goes on creating trials",
+    to_experiment.SearchContinued: lambda _, told: "the search goes on",
     method.Suggested: lambda x, told: (
         f"suggestion {x.first} came: {'; '.join(map(_hparams, x.points))}"
     ),

@@ -1,5 +1,7 @@
 """The experiment's books: trials and their ids, summaries, the best metric, progress."""
 
+from dataclasses import replace
+
 import pytest
 
 from control_plane.actors.experiment import CREATE_MAX
@@ -75,6 +77,22 @@ def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
     assert CREATE_MAX == 48
     assert counts == [48, 96, 100]
     assert desk.state.trials == desk.state.trials_open == 100
+
+
+def test_a_search_that_goes_on_says_what_it_does() -> None:
+    desk = experiment(random_plan(100))
+    desk.tell(SearchContinued())
+    assert desk.reasons == ["trials created: 48"]
+    # Of 100 results at length 1 one goes on, and the other 99 are closed: 48 + 48 + 3.
+    rungs = HalvingPlan(2, 2, 100.0, 100, 100, smaller_is_better=True, rules=LENGTH_ERA)
+    desk = drained(experiment(replace(random_plan(1), method=rungs)))
+    for number in range(100):
+        desk.tell(TrialLengthReached(number, 1, float(number), closed=False))
+    said = []
+    while SearchContinued() in desk.sent_to(desk.address):
+        desk.tell(SearchContinued())
+        said += desk.reasons
+    assert said == ["trials closed: 48", "trials closed: 3"]
 
 
 def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:

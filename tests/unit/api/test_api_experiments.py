@@ -98,6 +98,21 @@ def test_what_this_cluster_cannot_run_is_refused(
     assert word in details(served.create(CONFIG, overrides=[change]))[path]
 
 
+def test_a_grid_of_a_billion_points_is_refused_and_none_is_made(served: Cluster) -> None:
+    axis = "{type: double, minval: 0, maxval: 1, count: 1000}"
+    grid = ["searcher={name: grid, metric: loss, max_length: 1}"]
+    grid += [f"hyperparameters.x{n}={axis}" for n in range(3)]
+    # x of CONFIG itself has no count.
+    assert details(served.create(CONFIG, overrides=grid)) == {
+        "hyperparameters.x.count": "is required by the grid searcher"
+    }
+    found = details(served.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
+    assert found == {
+        "hyperparameters": "make a grid of 1000000000 points, at most 100000 are allowed"
+    }
+    assert served.get("/experiments").json["items"] == []
+
+
 def test_slots_are_not_judged_before_an_agent_is_there(served: Cluster) -> None:
     assert served.create(CONFIG, overrides=["resources.slots_per_trial=64"]).status == 201
 
