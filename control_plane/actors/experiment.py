@@ -10,6 +10,7 @@ from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_continuation import continued
+from control_plane.actors.experiment_custom import method_of, refused_when_over
 from control_plane.actors.experiment_deletion import collected, collection_ended, deleted, removed
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
@@ -23,6 +24,7 @@ from control_plane.actors.experiment_messages import (
     ExperimentMessage,
     ExperimentSubmitted,
     KillRequested,
+    OperationsPosted,
     PauseRequested,
     SearchContinued,
     SettingsChanged,
@@ -53,6 +55,7 @@ from control_plane.actors.trial_checkpoints import pinned
 from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
+from control_plane.searchers.custom import is_repeated, standing
 from control_plane.searchers.method import (
     Close,
     CreateTrial,
@@ -65,6 +68,7 @@ from control_plane.searchers.method import (
     TrialProgressed,
     TrialReached,
 )
+from control_plane.searchers.posted import Posted, PostRefused
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import SearchStep
 
@@ -167,6 +171,8 @@ def _commanded(state: ExperimentState, message: ExperimentCommand, turn: Turn) -
             return listed(_expanded(state, turn) if state.search.backlog else state, turn)
         case KillRequested():
             return _killed(state, turn)
+        case OperationsPosted(posted=posted):
+            return _steered(state, posted, turn)
         case ActivateRequested() | PauseRequested() | CancelRequested():
             return _directed(state, message, turn)
         case _:
@@ -277,6 +283,25 @@ def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentSta
     if found.more and not waiting:
         turn.send(turn.address, SearchContinued())
     return _carried_out(_kept(state, generator, key, turn), found, turn)
+
+
+def _steered(state: ExperimentState, posted: Posted, turn: Turn) -> ExperimentState:
+    """Does what the user's search method asks for; the reply is how far it is understood."""
+    if not is_repeated(method_of(state), posted):
+        refused_when_over(state)
+        generator = _generator(state, turn)
+        key = generator.key
+        plan, parts = definition_of(turn).plan, SearchParts(turn)
+        try:
+            found = search.advise(plan, state.search, generator, posted, CREATE_MAX, parts)
+        except PostRefused as error:
+            raise Refused(error.code, str(error)) from None
+        # Unlike other searches' its progress is what it says, and may go back.
+        told = search.progress(plan, found.state)
+        state = evolve(state, progress=state.progress if found.state.shutdown else told)
+        state = _carried_out(_kept(state, generator, key, turn), found, turn)
+    turn.reply = standing(method_of(state))
+    return state
 
 
 def _kept(state: ExperimentState, generator: Generator, key: bytes, turn: Turn) -> ExperimentState:

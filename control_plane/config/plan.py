@@ -8,6 +8,7 @@ from control_plane.config.searcher import (
     Adaptive,
     Asynchronous,
     Budgeted,
+    Custom,
     Halving,
     LengthAdaptive,
     LengthAdaptiveAsha,
@@ -30,6 +31,7 @@ from control_plane.config.searcher import (
 )
 from control_plane.searchers import rules as searchers_rules
 from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.random import RandomPlan
@@ -48,6 +50,7 @@ AVAILABLE = (
     "adaptive",
     "adaptive_simple",
     "adaptive_asha",
+    "custom",
 )
 
 
@@ -57,6 +60,17 @@ class SearcherNotAvailable(ValueError):
     def __init__(self, name: str) -> None:
         available = ", ".join(AVAILABLE)
         super().__init__(f"{name} is not available yet; available: {available}")
+
+
+class NotForeseeable(SearcherNotAvailable):
+    """What a search does is for the user's own search method to say."""
+
+    def __init__(self) -> None:
+        ValueError.__init__(
+            self,
+            "custom is driven by a search method of yours, so that nothing of it can be previewed; "
+            "run the method on a cluster, with --test-mode to try the model",
+        )
 
 
 def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> SearchPlan:
@@ -99,6 +113,8 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
             return GridPlan(length.count, concurrent, rules)
+        case Custom(unit=unit):
+            return CustomPlan(unit or "batches", rules)
         case Asynchronous(max_time=int()):
             raise SearcherNotAvailable(f"searcher {searcher.name} by max_time")
         case _:

@@ -10,6 +10,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.plan import NotForeseeable
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
     Close,
@@ -73,9 +75,11 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
     they were asked for; where lengths depend on results, these are an example.
 
     Raises:
-        SearcherNotAvailable: the searcher cannot run yet.
+        SearcherNotAvailable: the searcher cannot run yet, or nobody can say what it will do.
     """
     plan = config.search_plan()
+    if isinstance(plan.method, CustomPlan):
+        raise NotForeseeable
     generator = Generator.seeded(plan.seed)
     done, brackets = 0, list[Bracket]()
     trained = Counter[tuple[int, int | None]]()

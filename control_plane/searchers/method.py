@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Literal, TypeVar
 
+from control_plane.searchers.posted import Posted
+
 State = TypeVar("State")
 
 
@@ -134,7 +136,7 @@ class Suggested:
     points: tuple[Mapping[str, object], ...]
 
 
-Advice = Suggested
+Advice = Suggested | Posted
 
 
 @dataclass(frozen=True)

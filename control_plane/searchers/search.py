@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
+from control_plane.searchers.custom import CustomPlan, CustomSearch, CustomState
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.kept import kept
@@ -51,8 +52,8 @@ from control_plane.searchers.tournament import (
     alone,
 )
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan
-AnyMethodState = RandomState | GridState | BracketState | TournamentState
+MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan | CustomPlan
+AnyMethodState = RandomState | GridState | BracketState | TournamentState | CustomState
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,8 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return alone(plan.method, parts)
         case TournamentPlan():
             return Tournament(plan.method, parts)
+        case CustomPlan():
+            return CustomSearch(plan.method, parts)
 
 
 def _expanded(
