@@ -247,8 +247,7 @@ class _Draft:
             raise PostRefused(
                 f"operations: {most} events could come to wait, of {state.open} open trials and "
                 f"{waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events or "
-                "close trials first",
-                "conflict",
+                "close trials first"
             )
         return state
 
