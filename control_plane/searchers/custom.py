@@ -76,7 +76,7 @@ class CustomPlan:
 class CustomState(MethodState):
     """`newest` and `acknowledged` are events, `post` and `digest` the last post that was taken.
 
-    Of the `trials` so many are `open`, with `awaited` lengths to validate at.
+    Of the `trials` so many are `running`, not ended, with `awaited` lengths to validate at.
     """
 
     newest: int = 0
@@ -84,7 +84,7 @@ class CustomState(MethodState):
     post: int = 0
     digest: str = ""
     trials: int = 0
-    open: int = 0
+    running: int = 0
     awaited: int = 0
     progress: float = 0.0
     kind: Literal["custom"] = "custom"
@@ -202,7 +202,7 @@ class CustomSearch(SearchMethod[CustomState]):
 
     def _ended(self, state: CustomState, request_id: str, trial: Steered) -> CustomState:
         _write(self._parts, request_id, trial._replace(lengths=(), ended=True))
-        state = evolve(state, open=state.open - 1, awaited=state.awaited - len(trial.lengths))
+        state = evolve(state, running=state.running - 1, awaited=state.awaited - len(trial.lengths))
         return self._told(state, Told(EventKind.TRIAL_CLOSED, request_id))
 
 
@@ -242,10 +242,10 @@ class _Draft:
         """The state after all operations. Raises PostRefused where too much would wait."""
         state = self._state
         waiting = state.newest - acknowledged + len(self._points)
-        most = waiting + state.open * _EVENTS_OF_OPEN + state.awaited
+        most = waiting + state.running * _EVENTS_OF_OPEN + state.awaited
         if self._adds and most > EVENTS_MAX:
             raise PostRefused(
-                f"operations: {most} events could come to wait, of {state.open} open trials and "
+                f"operations: {most} events could come to wait, of {state.running} open trials and "
                 f"{waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events or "
                 "close trials first"
             )
@@ -278,7 +278,7 @@ class _Draft:
         self._points[state.trials] = Point(asked.hparams, asked.request_id)
         self._before[asked.request_id] = None
         self._after[asked.request_id] = Steered(state.trials)
-        self._state = evolve(state, trials=state.trials + 1, open=state.open + 1)
+        self._state = evolve(state, trials=state.trials + 1, running=state.running + 1)
         self._adds = True
 
     def _validate_after(self, place: str, request_id: str, length: int) -> None:

@@ -323,7 +323,6 @@ def test_synchronous_searches_plan_their_rungs(
     [
         (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
         (LENGTH, {**PBT, "length_per_round": TEN}, "pbt"),
-        (LENGTH, {"name": "custom"}, "custom"),
         (
             LENGTH,
             {"name": "adaptive_asha", "max_time": 10, "time_metric": "s", "max_trials": 9},
@@ -339,5 +338,5 @@ def test_a_later_searcher_checks_but_does_not_plan(
         config.search_plan()
     assert str(caught.value) == (
         f"searcher {name} is not available yet; available: single, random, grid, sync_halving, "
-        "async_halving, adaptive, adaptive_simple, adaptive_asha"
+        "async_halving, adaptive, adaptive_simple, adaptive_asha, custom"
     )
