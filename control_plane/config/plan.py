@@ -68,8 +68,8 @@ class NotForeseeable(SearcherNotAvailable):
     def __init__(self) -> None:
         ValueError.__init__(
             self,
-            "custom is driven by a search method of yours, so that nothing of it can be previewed; "
-            "run the method on a cluster, with --test-mode to try the model",
+            "custom is driven by a search method of yours: what that will ask for cannot be "
+            "previewed",
         )
 
 
