@@ -7,6 +7,7 @@ from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnab
 from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     KillRequested,
+    OperationsPosted,
     PauseRequested,
     UnarchiveRequested,
 )
@@ -20,8 +21,10 @@ from control_plane.actors.trial_messages import (
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.posted import Posted, asked
 from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
@@ -36,8 +39,11 @@ from tests.simulation.scenarios import (
     train_in_turns,
 )
 from tests.simulation.scripted_agent import Line, Run, Script, train_at_once
+from tests.unit.searchers.steered import after, close, create, shut
 
 TRIAL = "trial#1"
+# Enough for two trials to train to every length they are asked for.
+ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
 LADDER = Ladder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
@@ -122,6 +128,24 @@ def start_many(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def steered(cluster: Cluster) -> None:
+    """A search method makes two trials, lengthens one of them, and ends the search."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_at_once)
+    plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
+    cluster.command(EXPERIMENT, replace(submitted(1, 1), plan=plan, searcher="custom"))
+    posts = (
+        (create(1), after(1, 2), after(1, 4), create(2), after(2, 2)),
+        (after(1, 6), close(1), close(2), {"type": "set_searcher_progress", "progress": 0.5}),
+        (shut(cancel=True),),
+    )
+    for number, operations in enumerate(posts, 1):
+        cluster.command(EXPERIMENT, OperationsPosted(Posted(number, number, asked(operations))))
+        for _ in range(ROUNDS):
+            cluster.round()
+    cluster.settle()
+
+
 def refuse(run: Run) -> list[Line]:
     """The training code refuses what it was given."""
     return [
@@ -137,6 +161,7 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "stopping": searched(replace(HALVING, stops=True), train_in_turns),
     "adaptive": searched(adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
     "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
+    "custom": steered,
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
     "kill": kill_one_and_all,
     "dead-letter": bury_a_message,
