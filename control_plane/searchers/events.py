@@ -1,7 +1,7 @@
 """What a search method outside has still to be told: numbered events, in a ring of pieces.
 
-An event takes 41 bytes and a piece 24 of them, so that one event more rewrites one part of 1 KB. A
-piece is used again once all that stood in it is acknowledged; so nothing has to be deleted.
+An event takes 41 bytes and a piece 20 of them, so that one event more rewrites one row of less than
+1 KB. A piece is used again once all that stood in it is acknowledged: nothing has to be deleted.
 """
 
 import struct
@@ -15,7 +15,7 @@ from control_plane.searchers.parts import Parts
 
 # Events that may wait for a method: told and unacknowledged, and those its trials can yet make.
 EVENTS_MAX = 10_000
-PER_PIECE = 24
+PER_PIECE = 20
 PIECES = EVENTS_MAX // PER_PIECE + 2
 
 _SLOT = struct.Struct("<QB16sqd")

@@ -190,3 +190,11 @@ def test_the_command_tells_how_far_it_is(
     # Each trial is answered for its result and then for its end: 1,000 answers are 500 trials.
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "previewed 500 of 600"
+
+
+def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
+    with pytest.raises(SearcherNotAvailable) as refused:
+        preview(searching("name: custom, metric: m"))
+    assert str(refused.value) == (
+        "custom is driven by a search method of yours: what that will ask for cannot be previewed"
+    )

@@ -6,7 +6,7 @@ from sys import float_info
 import pytest
 
 from control_plane.searchers.custom import LENGTHS_MAX, TRIALS_MAX
-from control_plane.searchers.events import EVENTS_MAX, EventKind, Told
+from control_plane.searchers.events import EVENTS_MAX, PIECES, EventKind, Told
 from control_plane.searchers.method import (
     Close,
     CreateTrial,
@@ -290,7 +290,7 @@ def test_a_full_queue_is_told_whole_and_stays_in_small_pieces() -> None:
     assert told[-1] == Told(EventKind.TRIAL_CLOSED, trial(2_489))
     queue = {name: piece for name, piece in search.parts.pieces.items() if "events/" in name}
     assert max(map(len, queue.values())) <= 1024
-    assert len(queue) <= EVENTS_MAX // 24 + 2
+    assert len(queue) <= PIECES
 
 
 def test_the_worst_metric_there_is_stands_for_none() -> None:
