@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
 from control_plane.searchers.method import Suggested, SuggestionFailed
+from control_plane.searchers.posted import Posted
 from control_plane.searchers.search import SearchPlan
 
 
@@ -101,6 +102,13 @@ class ContinueRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationsPosted:
+    """Command: do what the user's search method asks for, all of it or nothing."""
+
+    posted: Posted
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionEnded:
     """The collector is done with the collections row of this generation. `failure`: what it could
     not do, "" if there is nothing.
@@ -171,6 +179,7 @@ ExperimentCommand = (
     | UnarchiveRequested
     | DeleteRequested
     | ContinueRequested
+    | OperationsPosted
 )
 ExperimentMessage = (
     ExperimentSubmitted

@@ -28,7 +28,6 @@ from control_plane.config import (
     ConfigInvalid,
     Era,
     ExperimentConfig,
-    SearcherNotAvailable,
     check,
 )
 from control_plane.searchers.search import SearchPlan
@@ -220,10 +219,7 @@ def _checked(services: Services, asked: Create) -> ExperimentConfig:
 def _plan(config: ExperimentConfig) -> SearchPlan:
     if why := lacking(config.searcher.name):
         raise invalid("searcher.name", why)
-    try:
-        return config.search_plan()
-    except SearcherNotAvailable as error:
-        raise invalid("searcher.name", str(error)) from None
+    return config.search_plan()
 
 
 def _lengths(config: ExperimentConfig) -> Lengths:

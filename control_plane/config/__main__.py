@@ -12,7 +12,7 @@ from typing import Any
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate
-from control_plane.config.plan import TO_THE_END, SearcherNotAvailable
+from control_plane.config.plan import TO_THE_END, NotForeseeable
 from control_plane.config.preview import preview
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
@@ -110,7 +110,7 @@ def _check_installed(config: ExperimentConfig) -> None:
 def _preview(config: ExperimentConfig) -> dict[str, Any]:
     try:
         found = preview(config, lambda done: _tell_progress(done, config.trials))
-    except SearcherNotAvailable as error:
+    except NotForeseeable as error:
         raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
     rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
     return {

@@ -44,6 +44,8 @@ def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
 
 def _records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    if not users and config.unit == "epochs":
+        users = ["searcher.unit"]
     if users and not config.scale.records_per_epoch:
         message = f"is required, since {users[0]} counts epochs"
         yield Finding(("records_per_epoch",), message, "how many records one epoch has")

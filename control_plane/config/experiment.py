@@ -243,11 +243,7 @@ class ExperimentConfig(Section):
         return self._period_batches("min_checkpoint_period", hparams)
 
     def search_plan(self) -> SearchPlan:
-        """The search, with lengths in `unit`.
-
-        Raises:
-            SearcherNotAvailable: the searcher cannot run yet.
-        """
+        """The search, with lengths in `unit`."""
         return search_plan(self.searcher, self.hyperparameters, self.experiment_seed, self.era)
 
     def public(self) -> dict[str, Any]:

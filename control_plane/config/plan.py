@@ -8,6 +8,7 @@ from control_plane.config.searcher import (
     Adaptive,
     Asynchronous,
     Budgeted,
+    Custom,
     Halving,
     LengthAdaptive,
     LengthAdaptiveAsha,
@@ -34,6 +35,7 @@ from control_plane.config.searcher import (
 from control_plane.searchers import rules as searchers_rules
 from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
@@ -45,33 +47,22 @@ from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.synchronous import Ladder, SyncHalvingPlan
 from control_plane.searchers.tournament import TournamentPlan
 
-AVAILABLE = (
-    "single",
-    "random",
-    "grid",
-    "bayesian",
-    "sync_halving",
-    "async_halving",
-    "adaptive",
-    "adaptive_simple",
-    "adaptive_asha",
-    "pbt",
-)
-
 # Searchers whose trials all train to the end.
 TO_THE_END = ("single", "random", "grid", "bayesian")
 
 
-class SearcherNotAvailable(ValueError):
-    """A configuration is valid, but its searcher cannot run yet."""
+class NotForeseeable(ValueError):
+    """What a search does is for the user's own search method to say."""
 
-    def __init__(self, name: str) -> None:
-        available = ", ".join(AVAILABLE)
-        super().__init__(f"{name} is not available yet; available: {available}")
+    def __init__(self) -> None:
+        super().__init__(
+            "custom is driven by a search method of yours: what that will ask for cannot be "
+            "previewed"
+        )
 
 
 def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> SearchPlan:
-    """The search in the configuration's unit; SearcherNotAvailable for those still to come."""
+    """The search, in the configuration's unit."""
     return SearchPlan(_method_plan(searcher, era), space_of(space), seed)
 
 
@@ -132,6 +123,8 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
                 startup_trials=searcher.startup_trials,
                 rules=rules,
             )
+        case Custom(unit=unit):
+            return CustomPlan(unit or "batches", rules)
         case _:
             return _compared_plan(searcher, rules)
 
@@ -155,7 +148,7 @@ def _compared_plan(searcher: Searcher, rules: Rules) -> MethodPlan:
         case Population():
             return _population_plan(searcher, rules)
         case _:
-            raise SearcherNotAvailable(f"searcher {searcher.name}")
+            raise AssertionError(f"searcher {searcher.name} has no plan")
 
 
 def _halving_plan(

@@ -15,7 +15,9 @@ from uuid import UUID
 
 from control_plane.config.consistency import BATCH_SIZE
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.plan import NotForeseeable
 from control_plane.searchers.bayesian import BayesianPlan
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
@@ -83,9 +85,11 @@ def preview(config: ExperimentConfig, told: Told = lambda done: None) -> Preview
     they were asked for; where lengths depend on results, these are an example.
 
     Raises:
-        SearcherNotAvailable: the searcher cannot run yet.
+        NotForeseeable: nobody can say what the search will do.
     """
     plan = config.search_plan()
+    if isinstance(plan.method, CustomPlan):
+        raise NotForeseeable
     generator = Generator.seeded(plan.seed)
     done, brackets = 0, list[Bracket]()
     trained = Counter[tuple[int, int | None]]()

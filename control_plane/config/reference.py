@@ -24,7 +24,6 @@ from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
 from control_plane.config.hyperparameters import KINDS
 from control_plane.config.lengths import Length
-from control_plane.config.plan import AVAILABLE
 from control_plane.config.searcher import SEARCHERS, Searcher
 from control_plane.config.section import Section
 
@@ -167,13 +166,10 @@ def _lines() -> Iterator[str]:
 
 
 def _searchers() -> Iterator[str]:
-    running = ", ".join(f"`{name}`" for name in AVAILABLE)
-    text = (
-        f"`searcher`, which is required. This version runs {running}; the "
-        "others are checked, and refused when an experiment is created. In every search:"
-    )
-    yield from _section("Searchers", text, _rows(Searcher))
     names = dict.fromkeys(name for variants in SEARCHERS.values() for name in variants)
+    listed = ", ".join(f"`{name}`" for name in names)
+    text = f"`searcher`, which is required; its `name` is one of {listed}. In every search:"
+    yield from _section("Searchers", text, _rows(Searcher))
     for name in names:
         variants = [(era, SEARCHERS[era][name]) for era in Era if name in SEARCHERS[era]]
         yield f"### {name}"

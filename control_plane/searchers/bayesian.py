@@ -28,6 +28,7 @@ from control_plane.searchers.method import (
     TrialReached,
 )
 from control_plane.searchers.parts import Parts
+from control_plane.searchers.posted import Posted
 from control_plane.searchers.rules import Rules, share_done
 
 # Where the hyperparameters of the trials lie, so many in a part.
@@ -106,6 +107,7 @@ class BayesianSearch(SearchMethod[BayesianState]):
         """Create what was suggested, or draw what could not be. Anything but the answer to the
         first request that is open changes nothing.
         """
+        assert not isinstance(advice, Posted), "a model suggests, and posts nothing"
         if advice.first != state.answered or not state.awaits_advice:
             return MethodStep(state)
         match advice:

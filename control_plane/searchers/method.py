@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, Literal, TypeVar
 
+from control_plane.searchers.posted import Posted
+
 State = TypeVar("State")
 
 ENDLESS: Final = (1 << 53) - 1
@@ -165,7 +167,7 @@ class SuggestionFailed:
     why: str
 
 
-Advice = Suggested | SuggestionFailed
+Advice = Suggested | SuggestionFailed | Posted
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
 from control_plane.searchers.bayesian import BayesianPlan, BayesianSearch, BayesianState
+from control_plane.searchers.custom import CustomPlan, CustomSearch, CustomState
 from control_plane.searchers.exploration import explored
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
@@ -64,9 +65,16 @@ MethodPlan = (
     | TournamentPlan
     | PopulationPlan
     | BayesianPlan
+    | CustomPlan
 )
 AnyMethodState = (
-    RandomState | GridState | BracketState | TournamentState | PopulationState | BayesianState
+    RandomState
+    | GridState
+    | BracketState
+    | TournamentState
+    | PopulationState
+    | BayesianState
+    | CustomState
 )
 
 
@@ -262,6 +270,8 @@ def method_of(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return Population(plan.method, parts)
         case BayesianPlan():
             return BayesianSearch(plan.method, parts)
+        case CustomPlan():
+            return CustomSearch(plan.method, parts)
 
 
 def _expanded(

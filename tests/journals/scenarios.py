@@ -8,6 +8,7 @@ from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnab
 from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     KillRequested,
+    OperationsPosted,
     PauseRequested,
     UnarchiveRequested,
 )
@@ -22,10 +23,12 @@ from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
 from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.population import PopulationPlan
+from control_plane.searchers.posted import Posted, asked
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
@@ -49,8 +52,11 @@ from tests.simulation.scripted_agent import (
     metric_of,
     train_at_once,
 )
+from tests.unit.searchers.steered import after, close, create, shut
 
 TRIAL = "trial#1"
+# Enough for two trials to train to every length they are asked for.
+ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
 EXPLORATION = Exploration(resample_probability=0.5, perturb_factor=0.2)
@@ -159,6 +165,24 @@ def train_on(run: Run) -> list[Line]:
     return [{"kind": "metrics", **validation}]
 
 
+def steered(cluster: Cluster) -> None:
+    """A search method makes two trials, lengthens one of them, and ends the search."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_at_once)
+    plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
+    cluster.command(EXPERIMENT, replace(submitted(1, 1), plan=plan, searcher="custom"))
+    posts = (
+        (create(1), after(1, 2), after(1, 4), create(2), after(2, 2)),
+        (after(1, 6), close(1), close(2), {"type": "set_searcher_progress", "progress": 0.5}),
+        (shut(cancel=True),),
+    )
+    for number, operations in enumerate(posts, 1):
+        cluster.command(EXPERIMENT, OperationsPosted(Posted(number, number, asked(operations))))
+        for _ in range(ROUNDS):
+            cluster.round()
+    cluster.settle()
+
+
 def refuse(run: Run) -> list[Line]:
     """The training code refuses what it was given."""
     return [
@@ -176,6 +200,7 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
     "timed": searched(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
     "population": searched(POPULATION, train_in_turns),
+    "custom": steered,
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
     "bayesian-failed": suggest_in_vain,
     "kill": kill_one_and_all,

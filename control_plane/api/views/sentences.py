@@ -3,6 +3,7 @@
 Nothing of a configuration is ever in one: it may hold secrets.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sys import float_info
@@ -96,6 +97,14 @@ def _continued(message: to_experiment.ContinueRequested, told: Told) -> str:
     restarts = message.max_restarts
     more = "" if restarts is None else f", with max_restarts {restarts}"
     return f"continued{told.user}{more}"
+
+
+def _posted(message: to_experiment.OperationsPosted, told: Told) -> str:
+    posted = message.posted
+    kinds = Counter(operation.kind.replace("_", " ") for operation in posted.operations)
+    asked = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
+    seen = f"having seen the events up to {posted.acknowledged}"
+    return f"the search method asked for {asked} in post {posted.post}{told.user}, {seen}"
 
 
 def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
@@ -204,6 +213,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
     to_experiment.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
     to_experiment.ContinueRequested: _continued,
+    to_experiment.OperationsPosted: _posted,
     to_experiment.CollectionEnded: _collected,
     to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
     to_experiment.SearchContinued: lambda _, told: "the search goes on",

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment import CREATE_MAX
 from control_plane.actors.experiment_messages import (
     CancelRequested,
     SearchContinued,
@@ -12,6 +11,7 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
+from control_plane.actors.experiment_search import CREATE_MAX
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
 from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen

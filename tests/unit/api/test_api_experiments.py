@@ -48,6 +48,7 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "save_trial_best": 1,
         "save_trial_latest": 1,
         "code_sha256": served.store_code(),
+        "search_method": None,
     }
     assert created == expected
     described = served.get("/experiments/1").json
@@ -85,7 +86,6 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
 @pytest.mark.parametrize(
     ("change", "path", "word"),
     [
-        ("searcher.name=custom", "searcher.name", "not available yet"),
         ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
         ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),

@@ -11,7 +11,7 @@ import pytest
 from control_plane.config.__main__ import main
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.plan import SearcherNotAvailable
+from control_plane.config.plan import NotForeseeable
 from control_plane.config.preview import Bracket, Rung, preview
 
 BASE = """
@@ -163,11 +163,6 @@ def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
     assert found.batches is None
 
 
-def test_a_searcher_that_cannot_run_yet_is_named() -> None:
-    with pytest.raises(SearcherNotAvailable, match="custom is not available yet"):
-        preview(searching("name: custom, metric: m"))
-
-
 def test_a_population_replaces_its_worst_after_each_round() -> None:
     population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
     rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.25}"
@@ -208,3 +203,11 @@ def test_the_command_tells_how_far_it_is(
     # Each trial is answered for its result and then for its end: 1,000 answers are 500 trials.
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "previewed 500 of 600"
+
+
+def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
+    with pytest.raises(NotForeseeable) as refused:
+        preview(searching("name: custom, metric: m"))
+    assert str(refused.value) == (
+        "custom is driven by a search method of yours: what that will ask for cannot be previewed"
+    )

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import SearcherNotAvailable
+from control_plane.actors.lengths import Unit
+from control_plane.searchers.custom import CustomPlan
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
@@ -459,19 +460,16 @@ def test_the_number_of_trials_is_known_before_they_are_made(
     assert checked(LENGTH, with_searcher({**searcher, "divisor": 3})).trials == trials
 
 
-@pytest.mark.parametrize(
-    ("base", "searcher", "name"),
-    [
-        (LENGTH, {"name": "custom"}, "custom"),
-    ],
-)
-def test_a_later_searcher_checks_but_does_not_plan(
-    base: dict[str, Any], searcher: dict[str, Any], name: str
-) -> None:
-    config = checked(base, with_searcher(searcher))
-    with pytest.raises(SearcherNotAvailable) as caught:
-        config.search_plan()
-    assert str(caught.value) == (
-        f"searcher {name} is not available yet; available: single, random, grid, bayesian, "
-        "sync_halving, async_halving, adaptive, adaptive_simple, adaptive_asha, pbt"
-    )
+@pytest.mark.parametrize("unit", ["batches", "records", "epochs", None])
+def test_a_custom_search_plans_its_unit_and_nothing_else(unit: Unit | None) -> None:
+    custom = with_searcher({"name": "custom", "unit": unit, "population": {"size": 9}})
+    config = checked(LENGTH, {**custom, "records_per_epoch": 80})
+    assert config.search_plan().method == CustomPlan(unit or "batches", LENGTH_ERA)
+    assert config.trials is None
+
+
+def test_a_custom_search_in_epochs_needs_to_know_what_an_epoch_is() -> None:
+    custom = with_searcher({"name": "custom", "unit": "epochs"})
+    assert refusals(LENGTH, {**custom, "records_per_epoch": 0}) == {
+        "records_per_epoch": "is required, since searcher.unit counts epochs"
+    }
