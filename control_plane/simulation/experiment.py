@@ -79,9 +79,7 @@ class _Simulation:
                 ended = done
                 told(done)
         assert experiment.ended_ms is not None
-        return Outcome(
-            experiment, experiment.ended_ms, self._machines.account, tuple(self._best)
-        )
+        return Outcome(experiment, experiment.ended_ms, self._machines.account, tuple(self._best))
 
     def _experiment(self) -> ExperimentState:
         state = self._mail.state(self._address)

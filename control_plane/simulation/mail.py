@@ -6,6 +6,7 @@ no races, no crashes and nothing is encoded: what those could change, tests/simu
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from control_plane.actors import agent, experiment, pool, trial
@@ -104,7 +105,7 @@ class Mail:
         for send in turn.sends:
             self.post(send.to, send.message)
         for timer in turn.timers:
-            self._clock.at(timer.due_ms, lambda message=timer.message: self._wake(actor, message))
+            self._clock.at(timer.due_ms, partial(self._wake, actor, timer.message))
 
     def _wake(self, actor: Actor, message: object) -> None:
         self.post(actor.address, message)
