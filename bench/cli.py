@@ -13,6 +13,7 @@ from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.reading import reading
+from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
 from bench.throughput import against_peers, trials
@@ -25,6 +26,7 @@ FIGURES: dict[str, Figure] = {
     "peers": against_peers,
     "writes": writes,
     "halving": halving,
+    "simulate": simulation,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,
