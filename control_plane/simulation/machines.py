@@ -112,9 +112,10 @@ class Machines:
         now_ms = self._clock.now_ms
         steps = trial.checkpoint.steps_completed if trial.checkpoint else 0
         course = self._courses.course(trial)
-        self._runs[trial_id] = Run(trial_id, epoch, course, slots, now_ms, steps, now_ms)
+        run = self._runs[trial_id] = Run(trial_id, epoch, course, slots, now_ms, steps, now_ms)
         running = ContainerStateReported(epoch, AllocationState.RUNNING)
         self._mail.post(addresses.trial(trial_id), running)
+        self._follow(run, trial)
 
     def _follow(self, run: Run, trial: TrialState) -> None:
         """What a trial's process does when it reads its directives."""
