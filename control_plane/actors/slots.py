@@ -1,7 +1,8 @@
 """The slots of one agent, which of them take work, and who holds them, as the pool keeps them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 
 from control_plane.actors.ordered import Entries, Ordered
 from control_plane.scheduling.model import Capacity
@@ -48,6 +49,8 @@ class AgentSlots:
     def free(self) -> tuple[int, ...]:
         """Ids that nobody holds and that take work, in order."""
         held = {slot for slots in self.running.values() for slot in slots}
+        if self.availability is OPEN:
+            return tuple([slot for slot in self.slots if slot not in held])
         takes = self.availability.takes
         return tuple(slot for slot in self.slots if slot not in held and takes(slot))
 
@@ -93,15 +96,14 @@ class AgentSlots:
     def placing(self, allocation: str, count: int, group: int = 0, start: int = 0) -> "AgentSlots":
         """With `count` free slots given to the allocation."""
         running = {**self.running, allocation: self.free[:count]}
-        if not group:
-            return replace(self, running=running)
-        return replace(self, running=running, groups={**self.groups, allocation: (group, start)})
+        groups = {**self.groups, allocation: (group, start)} if group else self.groups
+        return AgentSlots(self.epoch, self.slots, running, groups, self.availability)
 
     def releasing(self, allocation: str) -> "AgentSlots":
         """Without the allocation."""
         kept = {name: slots for name, slots in self.running.items() if name != allocation}
         groups = {name: group for name, group in self.groups.items() if name != allocation}
-        return replace(self, running=kept, groups=groups)
+        return AgentSlots(self.epoch, self.slots, kept, groups, self.availability)
 
 
 class Agents:
@@ -123,8 +125,8 @@ class Agents:
         """What the agents that take work have, by name. Only those of parts that changed since they
         were looked at last are looked at again.
         """
-        for leaf in self._ordered.leaves():
-            yield from leaf.derived(_capacities)
+        found = (leaf.derived(_capacities) for leaf in self._ordered.leaves())
+        return chain.from_iterable(found)
 
     def put(self, name: str, slots: AgentSlots) -> None:
         """Writes the slots of an agent."""

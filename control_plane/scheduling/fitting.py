@@ -16,7 +16,7 @@ def best_fit(request: Request, agents: Iterable[Capacity]) -> Capacity | None:
     fitting = [agent for agent in agents if agent.free >= request.slots and agent.total > 0]
     if not fitting:
         return None
-    least = min(agent.free for agent in fitting)
+    least = min([agent.free for agent in fitting])
     equal = [agent for agent in fitting if agent.free == least]
     if len(equal) == 1:
         return equal[0]

@@ -55,7 +55,7 @@ class Run:
     slots: int
     placed_ms: int
     steps: int
-    since_ms: int
+    since_ms: float
     stop: int | None = None
 
 
@@ -139,9 +139,11 @@ class Machines:
         period = self._period(trial)
         due = run.steps + period - run.steps % period if period else trial.length
         run.stop = max(run.steps, min(due, trial.length))
-        took_ms = round((run.stop - run.steps) * run.course.batch_ms)
-        run.since_ms = self._clock.now_ms
-        self._clock.at(run.since_ms + took_ms, partial(self._stop, run, run.stop))
+        if self._clock.now_ms - run.since_ms >= 1:
+            # It has waited; otherwise the fractions of a ms add up.
+            run.since_ms = self._clock.now_ms
+        due_ms = round(run.since_ms + (run.stop - run.steps) * run.course.batch_ms)
+        self._clock.at(due_ms, partial(self._stop, run, run.stop))
 
     def _stop(self, run: Run, stop: int) -> None:
         """Validates where it stopped; what was stopped before it got there stays where it is."""
@@ -177,6 +179,7 @@ class Machines:
         account.units += trial.settings.lengths.units(steps - run.steps, trial.hparams)
         if known is not None:
             account.beyond += max(0, steps - max(known, run.steps))
+        run.since_ms += (steps - run.steps) * run.course.batch_ms
         run.steps = steps
 
 

@@ -90,11 +90,12 @@ class Mail:
             self._watch(actor)
 
     def _absorb(self, actor: Actor, turn: Turn) -> None:
+        parts = actor.parts
         for name, value in turn.parts.items():
             if value is None:
-                actor.parts.pop(name, None)
+                parts.pop(name, None)
             else:
-                actor.parts[name] = value
+                parts[name] = value
         for row in turn.rows:
             key = (row.partition, row.sort)
             if row.body is None:

@@ -103,11 +103,15 @@ def test_a_period_of_validation_is_kept_to() -> None:
         def course(self, trial: TrialState) -> Straight:
             return Watched(1.0, 1000.0)
 
-    found = simulate(
-        submitted(random_search(10, 1)), 1, Watching(), period=lambda trial: 4
-    )
+    found = simulate(submitted(random_search(10, 1)), 1, Watching(), period=lambda trial: 4)
     assert validated == [4, 8, 10]
     assert found.makespan_ms == 10_000
+
+
+def test_times_below_a_millisecond_add_up() -> None:
+    # 100 validations, a batch of 0.3 ms before each: 30 ms.
+    found = simulate(submitted(random_search(100, 1)), 1, ByNumber((0.3,)), period=lambda trial: 1)
+    assert found.makespan_ms == 30
 
 
 def test_units_are_those_of_the_configuration() -> None:
@@ -155,8 +159,7 @@ def test_machines_hold_whole_trials(slots: int, per_trial: int, machines: list[i
 
 def test_the_same_again_is_the_same() -> None:
     first, again = (
-        simulate(submitted(halving(30, 4), seed=3), 4, ByNumber((900.0, 1100.0)))
-        for _ in range(2)
+        simulate(submitted(halving(30, 4), seed=3), 4, ByNumber((900.0, 1100.0))) for _ in range(2)
     )
     assert first == again
 

@@ -12,6 +12,7 @@ from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.space import Double, Group
 
+BATCHES = Lengths("batches")
 SPACE = Group({"x": Double(0.0, 1.0)})
 
 
@@ -55,7 +56,7 @@ def submitted(
     *,
     slots: int = 1,
     max_slots: int | None = None,
-    lengths: Lengths = Lengths("batches"),
+    lengths: Lengths = BATCHES,
     seed: int = 7,
 ) -> ExperimentSubmitted:
     settings = TrialSettings("pool", slots, 5, True, lengths, 0, max_slots)
