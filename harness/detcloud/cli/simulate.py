@@ -154,7 +154,7 @@ def _cluster_text(found: Item) -> str:
 
 
 def _trained_text(found: Item) -> str:
-    amount = f"{found['units']:.10g} {found['unit']}"
+    amount = f"{round(found['units'], 2):.10g} {found['unit']}"
     return amount if found["unit"] == "batches" else f"{amount} ({found['batches']} batches)"
 
 
