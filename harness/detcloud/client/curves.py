@@ -71,11 +71,13 @@ def _recorded(trial: Trial, metric: str) -> RecordedTrial:
         for report in validations
         if metric in report["metrics"]
     }
-    timed = list(islice(trial.metrics("training"), TIMED_REPORTS_MAX))
-    seconds = seconds_per_batch(timed)
+    # From one validation to the next: what validations and checkpoints took is part of it.
+    seconds = seconds_per_batch(validations)
+    if seconds is None:
+        seconds = seconds_per_batch(islice(trial.metrics("training"), TIMED_REPORTS_MAX))
     return {
         "hparams": trial.hparams,
-        "seconds_per_batch": seconds_per_batch(validations) if seconds is None else seconds,
+        "seconds_per_batch": seconds,
         "points": sorted(points.items()),
     }
 
