@@ -13,6 +13,7 @@ from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.reading import reading
+from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
 from bench.suggestions import suggestions
@@ -27,6 +28,7 @@ FIGURES: dict[str, Figure] = {
     "writes": writes,
     "halving": halving,
     "suggestions": suggestions,
+    "simulate": simulation,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

@@ -48,6 +48,10 @@ class Scale:
     reading_trials: int = 10_000
     reading_values: int = 1_000_000
     reading_seconds: float = 20.0
+    # Workers and trials of simulated searches, fewest first.
+    simulated: tuple[tuple[int, int], ...] = ((4, 500), (100, 1_000), (500, 3_000))
+    simulated_seeds: int = 20
+    simulated_epochs: int = 2_000
     fan_in_trials: int = 200
     fan_in_seconds: float = 20.0
 
@@ -74,6 +78,9 @@ QUICK = Scale(
     reading_trials=30,
     reading_values=3_000,
     reading_seconds=0.5,
+    simulated=((2, 30), (8, 60)),
+    simulated_seeds=2,
+    simulated_epochs=100,
     fan_in_trials=5,
     fan_in_seconds=2.0,
 )

@@ -5,6 +5,7 @@ What a peer starts ends with its process group, and a peer that does not start i
 table.
 """
 
+import json
 import logging
 import os
 import signal
@@ -23,6 +24,7 @@ MARK = "seconds:"
 # Peers whose trials sleep for a second, and how many of them at a time.
 SLEEPERS = ("optuna-process-per-trial", "ray-actor-per-trial")
 SLEEPER_SLOTS = 2
+SEARCHES = {"optuna": "Optuna's SuccessiveHalvingPruner", "syne-tune": "Syne Tune's ASHA"}
 OPTUNA_STUDY = "sqlite:///study.db"
 OPTUNA_SLEEPER = f"""
 import time
@@ -48,6 +50,32 @@ class Measured(NamedTuple):
     text: str
 
 
+class Asked(NamedTuple):
+    """What a peer of `bench.simulation_peers` answered, None with the `reason` if it did not."""
+
+    name: str
+    answer: object
+    reason: str
+
+
+def asked(peer: str, *numbers: int, seconds_max: float = 2 * SECONDS_MAX) -> Asked:
+    """Asks a peer's search in a process of its own."""
+    package = peer.rpartition("-")[0]
+    try:
+        name = f"{SEARCHES[package]} ({version(package)})"
+    except PackageNotFoundError:
+        return Asked(SEARCHES[package], None, f"not measured: {package} is not installed")
+    command = [sys.executable, "-m", "bench.simulation_peers", peer, *map(str, numbers)]
+    try:
+        output = _output(command, seconds_max)
+    except subprocess.TimeoutExpired:
+        return Asked(name, None, f"not measured: no end after {seconds_max:.0f} s")
+    for line in output.splitlines():
+        if line.startswith(MARK):
+            return Asked(name, json.loads(line.removeprefix(MARK)), "")
+    return Asked(name, None, _reason(output))
+
+
 def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> Measured:
     """Runs a peer's trials; its start and its imports are not counted."""
     name = _name(peer)
@@ -59,8 +87,12 @@ def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> Meas
         if line.startswith(MARK):
             rate = trials / float(line.removeprefix(MARK))
             return Measured(name, rate, f"{rate:,.3g} trials/s in {trials}")
-    reasons = [line for line in output.splitlines() if line.strip()]
-    return Measured(name, None, f"not measured: {reasons[-1] if reasons else 'it said nothing'}")
+    return Measured(name, None, _reason(output))
+
+
+def _reason(output: str) -> str:
+    said = [line for line in output.splitlines() if line.strip()]
+    return f"not measured: {said[-1] if said else 'it said nothing'}"
 
 
 def _name(peer: str) -> str:

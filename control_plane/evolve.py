@@ -15,11 +15,11 @@ def evolve(value: T, **changes: Any) -> T:
     `replace` only, so a name that is no field is refused here.
     """
     new = object.__new__(type(value))
-    fields = new.__dict__
-    fields.update(value.__dict__)
-    known = len(fields)
-    fields.update(changes)
-    assert len(fields) == known, (
-        f"{type(value).__name__} has no field {set(changes) - set(value.__dict__)}"
+    before = value.__dict__
+    fields = before | changes
+    assert len(fields) == len(before), (
+        f"{type(value).__name__} has no field {set(changes) - set(before)}"
     )
+    # Of the object: a frozen dataclass refuses to have it set.
+    object.__setattr__(new, "__dict__", fields)
     return new

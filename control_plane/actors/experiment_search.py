@@ -180,7 +180,9 @@ def _created(
     state: ExperimentState, creates: list[CreateTrial], settings: TrialSettings, turn: Turn
 ) -> ExperimentState:
     ids, trial_ids = take("trial", state.ids, len(creates), turn)
-    settings = replace(settings, max_slots=settings_of(turn).max_slots)
+    max_slots = settings_of(turn).max_slots
+    if max_slots != settings.max_slots:
+        settings = replace(settings, max_slots=max_slots)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
         add_summary(operation.trial, trial_id, turn)
         created = TrialCreated(

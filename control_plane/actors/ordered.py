@@ -7,12 +7,16 @@ values JSON-able.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from control_plane.actors.step import Turn
 
 LEAF_MAX = 64
+
+Entries = tuple[tuple[str, object], ...]
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,19 @@ class Directory:
     next_leaf: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leaf:
     """Entries in key order."""
 
-    entries: tuple[tuple[str, object], ...] = ()
+    entries: Entries = ()
+
+    def derived(self, derive: Callable[[Entries], D]) -> D:
+        """What `derive` makes of the entries, once for as long as this leaf is kept in memory."""
+        # No field, so neither compared nor stored.
+        name = derive.__name__
+        if name not in self.__dict__:
+            self.__dict__[name] = derive(self.entries)
+        return cast(D, self.__dict__[name])
 
 
 class Ordered:
@@ -46,6 +58,15 @@ class Ordered:
             return None
         return dict(self._leaf(leaves[position][1])).get(key)
 
+    def first(self, key: str) -> tuple[str, object] | None:
+        """The entry of `key` or, without one, the next."""
+        leaves = self._directory().leaves
+        for _, number in leaves[max(0, _position(leaves, key)) :]:
+            for entry in self._leaf(number):
+                if entry[0] >= key:
+                    return entry
+        return None
+
     def items(self, first: str = "") -> Iterator[tuple[str, object]]:
         """Entries from `first` on in key order; leaves are read as the iteration reaches them."""
         leaves = self._directory().leaves
@@ -53,6 +74,13 @@ class Ordered:
             for entry in self._leaf(number):
                 if entry[0] >= first:
                     yield entry
+
+    def leaves(self) -> Iterator[Leaf]:
+        """All entries by leaf, in key order."""
+        for _, number in self._directory().leaves:
+            leaf = self._turn.part(f"{self._name}/{number}", Leaf)
+            if leaf is not None:
+                yield leaf
 
     def put(self, key: str, value: object) -> None:
         """Sets `key` to `value`."""
@@ -89,7 +117,7 @@ class Ordered:
     def _directory(self) -> Directory:
         return self._turn.part(self._name, Directory) or Directory()
 
-    def _leaf(self, number: int) -> tuple[tuple[str, object], ...]:
+    def _leaf(self, number: int) -> Entries:
         found = self._turn.part(f"{self._name}/{number}", Leaf)
         return found.entries if found else ()
 

@@ -39,7 +39,7 @@ from control_plane.actors.trial_messages import (
 from control_plane.actors.waiting import Waiting
 from control_plane.evolve import evolve
 from control_plane.scheduling import fifo
-from control_plane.scheduling.model import Capacity, Request, Start
+from control_plane.scheduling.model import Request, Start
 from control_plane.scheduling.turns import in_turn
 
 POOLS = "pools"
@@ -195,7 +195,7 @@ def _recounted(state: PoolState, before: AgentSlots, after: AgentSlots) -> PoolS
     return evolve(
         state,
         slots=state.slots + after.total - before.total,
-        free=state.free + len(after.free) - len(before.free),
+        free=state.free + after.free_count - before.free_count,
         running=state.running + len(after.running) - len(before.running),
         unscheduled=True,
     )
@@ -285,18 +285,14 @@ def _lose(slots: AgentSlots, allocation: str, agent: str, reason: str, turn: Tur
 
 
 def _scheduled(state: PoolState, turn: Turn) -> PoolState:
-    waiting, agents = waiting_in(turn), dict(agents_of(turn).items())
-    capacities = [
-        Capacity(name, agent.total, len(agent.free))
-        for name, agent in agents.items()
-        if agent.takes_work
-    ]
-    plan = fifo.plan(islice(in_turn(waiting.lines()), STARTS_MAX), capacities)
+    waiting = waiting_in(turn)
+    queue = islice(in_turn(waiting.lines()), STARTS_MAX)
+    plan = fifo.plan(queue, agents_of(turn).capacities())
     done = 0
     for start in plan.starts:
         if len(turn.parts) > STARTED_PARTS_MAX:
             break
-        state = _started(state, start, agents, turn)
+        state = _started(state, start, turn)
         done += 1
     more = done == STARTS_MAX or done < len(plan.starts)
     if more:
@@ -309,17 +305,16 @@ def _scheduled(state: PoolState, turn: Turn) -> PoolState:
     return evolve(state, unscheduled=more, waits=waits)
 
 
-def _started(
-    state: PoolState, start: Start, agents: dict[str, AgentSlots], turn: Turn
-) -> PoolState:
-    """Gives a request its slots; `agents` follow."""
+def _started(state: PoolState, start: Start, turn: Turn) -> PoolState:
+    """Gives a request its slots."""
     request = start.request
     trial_id, epoch = parse_allocation(request.allocation)
     number = state.started + (request.group > 0)
-    before = agents[start.agent]
+    agents = agents_of(turn)
+    before = agents.get(start.agent)
+    assert before is not None
     after = before.placing(request.allocation, request.slots, request.group, number)
-    agents[start.agent] = after
-    agents_of(turn).put(start.agent, after)
+    agents.put(start.agent, after)
     waiting_in(turn).start(request)
     held = after.running[request.allocation]
     turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, start.agent, held))

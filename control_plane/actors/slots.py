@@ -1,11 +1,15 @@
 """The slots of one agent, which of them take work, and who holds them, as the pool keeps them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 
-from control_plane.actors.ordered import Ordered
+from control_plane.actors.ordered import Entries, Ordered
+from control_plane.scheduling.model import Capacity
 
 AGENTS_PER_PART = 16
+# Fields of an agent as it is written where it does not take all work.
+_WITH_AVAILABILITY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,27 @@ class AgentSlots:
     def free(self) -> tuple[int, ...]:
         """Ids that nobody holds and that take work, in order."""
         held = {slot for slots in self.running.values() for slot in slots}
+        if self.availability is OPEN:
+            return tuple([slot for slot in self.slots if slot not in held])
         takes = self.availability.takes
         return tuple(slot for slot in self.slots if slot not in held and takes(slot))
 
     @property
+    def held_count(self) -> int:
+        """How many slots are held."""
+        return sum(map(len, self.running.values()))
+
+    @property
+    def free_count(self) -> int:
+        """How many ids `free` has."""
+        if self.availability is OPEN:
+            return len(self.slots) - self.held_count
+        return len(self.free)
+
+    @property
     def total(self) -> int:
         """How many slots count for the pool: those that are free and those that are held."""
-        return len(self.free) + sum(map(len, self.running.values()))
+        return self.free_count + self.held_count
 
     @property
     def takes_work(self) -> bool:
@@ -78,15 +96,14 @@ class AgentSlots:
     def placing(self, allocation: str, count: int, group: int = 0, start: int = 0) -> "AgentSlots":
         """With `count` free slots given to the allocation."""
         running = {**self.running, allocation: self.free[:count]}
-        if not group:
-            return replace(self, running=running)
-        return replace(self, running=running, groups={**self.groups, allocation: (group, start)})
+        groups = {**self.groups, allocation: (group, start)} if group else self.groups
+        return AgentSlots(self.epoch, self.slots, running, groups, self.availability)
 
     def releasing(self, allocation: str) -> "AgentSlots":
         """Without the allocation."""
         kept = {name: slots for name, slots in self.running.items() if name != allocation}
         groups = {name: group for name, group in self.groups.items() if name != allocation}
-        return replace(self, running=kept, groups=groups)
+        return AgentSlots(self.epoch, self.slots, kept, groups, self.availability)
 
 
 class Agents:
@@ -104,6 +121,13 @@ class Agents:
         """All agents, by name."""
         return [(name, _parsed(value)) for name, value in self._ordered.items()]
 
+    def capacities(self) -> Iterator[Capacity]:
+        """What the agents that take work have, by name. Only those of parts that changed since they
+        were looked at last are looked at again.
+        """
+        found = (leaf.derived(_capacities) for leaf in self._ordered.leaves())
+        return chain.from_iterable(found)
+
     def put(self, name: str, slots: AgentSlots) -> None:
         """Writes the slots of an agent."""
         self._ordered.put(name, _written(slots))
@@ -111,6 +135,22 @@ class Agents:
     def remove(self, name: str) -> None:
         """Forgets an agent."""
         self._ordered.remove(name)
+
+
+def _capacities(entries: Entries) -> tuple[Capacity, ...]:
+    found = (_capacity(name, value) for name, value in entries)
+    return tuple(capacity for capacity in found if capacity is not None)
+
+
+def _capacity(name: str, value: object) -> Capacity | None:
+    """None: the agent takes no work."""
+    assert isinstance(value, list | tuple)
+    if len(value) == _WITH_AVAILABILITY:
+        agent = _parsed(value)
+        return Capacity(name, agent.total, agent.free_count) if agent.takes_work else None
+    _, slots, running, *_ = value
+    held = sum(map(len, running.values()))
+    return Capacity(name, len(slots), len(slots) - held) if slots else None
 
 
 def _written(slots: AgentSlots) -> list[object]:

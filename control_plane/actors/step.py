@@ -74,6 +74,18 @@ class Turn:
     A part that the turn wrote reads back as written.
     """
 
+    __slots__ = (
+        "_reader",
+        "address",
+        "now_ms",
+        "parts",
+        "reasons",
+        "reply",
+        "rows",
+        "sends",
+        "timers",
+    )
+
     def __init__(self, address: str, now_ms: int, reader: Reader) -> None:
         self.address = address
         self.now_ms = now_ms

@@ -134,7 +134,7 @@ class Waiting:
 
     def held_back(self, group: int) -> str:
         """Why none of the group's requests may start; "" if one may or none waits."""
-        first = next(self.requests(group), None)
+        first = self._first(group)
         known = self.group(group)
         if first is None or has_room(first.slots, known.room):
             return ""
@@ -178,17 +178,22 @@ class Waiting:
             if before:
                 self._queue.remove(before)
         known = self.group(group)
-        if not (known.running or self._is_recent(known) or next(self.requests(group), None)):
+        if not (known.running or self._is_recent(known) or self._first(group)):
             self._groups.remove(_group_key(group))
 
     def _is_recent(self, known: Group) -> bool:
         return known.limited_ms > 0 and self._now_ms - known.limited_ms < LIMIT_KEPT_MS
 
     def _next_ticket(self, group: int) -> str:
-        first = next(self.requests(group), None)
+        first = self._first(group)
         if first is None or not has_room(first.slots, self.group(group).room):
             return ""
         return first.ticket
+
+    def _first(self, group: int) -> Request | None:
+        found = self._requests.first(_request_key(group, ""))
+        request = None if found is None else _parsed(*found)
+        return request if request is not None and request.group == group else None
 
     def _group_of(self, ticket: str) -> int:
         """For those who do not say it, as requests once had no group."""

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report: dict[str, Any] = {"ok": True, "era": None, "problems": [], "config": None}
     text = ""
     try:
-        source = _read(options.file)
+        source = read_config(options.file)
         config = check(source, overrides=options.config)
         report |= {"era": config.era.value, "config": config.public()}
         text = _summary(config)
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report["migrated"] = text + "\n"
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
-        report |= {"ok": False, "problems": [_described(it) for it in error.problems]}
+        report |= {"ok": False, "problems": [described(it) for it in error.problems]}
     _print(json.dumps(report, indent=2) if options.json else text)
     return 0 if report["ok"] else 1
 
@@ -86,7 +86,8 @@ class _Reference(argparse.Action):
         parser.exit()
 
 
-def _read(file: str) -> str:
+def read_config(file: str) -> str:
+    """A configuration's text; ConfigInvalid for a file that cannot be read."""
     try:
         with Path(file).open("rb") as stream:
             data = stream.read(BYTES_MAX + 1)
@@ -152,7 +153,8 @@ def _direction(config: ExperimentConfig) -> str:
     return "minimizes" if config.searcher.smaller_is_better else "maximizes"
 
 
-def _described(problem: Problem) -> dict[str, Any]:
+def described(problem: Problem) -> dict[str, Any]:
+    """A problem as JSON."""
     return {
         "path": problem.path,
         "line": problem.line,

@@ -1,5 +1,6 @@
 """Where trials of a halving are compared: at powers of the divisor below the longest training."""
 
+from functools import lru_cache
 from math import inf
 from sys import float_info
 
@@ -15,6 +16,8 @@ def power(divisor: float, exponent: int) -> float:
         return inf
 
 
+# A search asks with every result.
+@lru_cache(maxsize=1_024)
 def rung_lengths(max_length: int, divisor: float, num_rungs: int) -> tuple[int, ...]:
     """max_length / divisor^k rounded down, at least 1, the shortest first."""
     powers = (power(divisor, num_rungs - 1 - k) for k in range(num_rungs))

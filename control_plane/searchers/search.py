@@ -330,6 +330,9 @@ def _folded(
     backlog: tuple[Create, ...],
 ) -> SearchStep:
     """Take a method's answer: queue its creates, pass the rest on, end a search that is done."""
+    if not answer.operations and tally.requested != tally.closed:
+        state = SearchState(answer.state, position, backlog, tally)
+        return SearchStep(state, (), more=has_more(state))
     creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
     wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))

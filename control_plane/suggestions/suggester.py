@@ -6,7 +6,7 @@ process that starts begins to count anew.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
@@ -108,6 +108,23 @@ class Suggester:
         return SuggestionFailed(job.number, _short(why)) if job.tries >= TRIES_MAX else None
 
 
+def problem_of(definition: Definition, experiment: ExperimentState) -> Problem:
+    """What an experiment searches."""
+    plan = definition.plan
+    maxval_drawn = plan.method.rules.maxval_drawn
+    return Problem(plan.space, maxval_drawn, experiment.smaller_is_better, plan.seed)
+
+
+def observed(pieces: Iterable[bytes], summaries: Iterable[TrialSummary]) -> list[Observation]:
+    """What is known of an experiment's trials, from the parts with their hyperparameters and from
+    their summaries, both by the trials' numbers.
+    """
+    hparams = (one for piece in pieces for one in tried(piece))
+    # A trial that one has and the other has not yet was made in between.
+    known = zip(hparams, summaries, strict=False)
+    return [_observation(one, summary) for one, summary in known]
+
+
 def _waiting(table: StateTable) -> Iterator[int]:
     """The experiments that have a row."""
     start: str | None = " "
@@ -123,23 +140,13 @@ def _seen(
     """What is searched and what is known of its trials. Parts may be newer than the state."""
     definition = engine.part(address, "definition")
     assert isinstance(definition, Definition)
-    plan = definition.plan
-    problem = Problem(
-        plan.space, plan.method.rules.maxval_drawn, experiment.smaller_is_better, plan.seed
-    )
-    hparams = (
-        one
-        for _, piece in sorted(_parts(engine.table, address, f"search/{TRIED}"))
-        for one in tried(piece)
-    )
+    pieces = [piece for _, piece in sorted(_parts(engine.table, address, f"search/{TRIED}"))]
     summaries = [
         summary
         for _, part in sorted(_parts(engine.table, address, "trials/"))
         for summary in _summaries(address, part)
     ]
-    # A trial that one has and the other has not yet was made in between.
-    known = zip(hparams, summaries, strict=False)
-    return problem, [_observation(one, summary) for one, summary in known]
+    return problem_of(definition, experiment), observed(pieces, summaries)
 
 
 def _parts(table: StateTable, address: str, prefix: str) -> Iterator[tuple[int, bytes]]:

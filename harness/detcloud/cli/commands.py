@@ -85,6 +85,12 @@ _EXPERIMENT = (
         "metrics:experiment_metrics",
         ("metrics",),
     ),
+    Command(
+        "experiment",
+        "curves",
+        "print its trials' validations, to be simulated again",
+        "experiment:curves",
+    ),
     Command("experiment", "config", "print its configuration", "experiment:config"),
     Command(
         "experiment",
@@ -236,6 +242,13 @@ _FLAT = (
         "preview:preview",
         ("preview-search",),
         is_local=True,
+    ),
+    Command(
+        "",
+        "simulate",
+        "run a search in virtual time, on curves made up or recorded",
+        "simulate:simulate",
+        ("simulate",),
     ),
     Command(
         "",

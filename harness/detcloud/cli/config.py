@@ -15,6 +15,8 @@ from detcloud import DetcloudError
 from detcloud.cli.failures import detail_line
 from detcloud.cli.server import server_environment
 
+CHECKER = "control_plane.config"
+
 Told = Callable[[str], bool]
 """Takes a line that the checker writes while it works; whether it was no error."""
 
@@ -59,15 +61,21 @@ class FileRefused(DetcloudError):
 
 
 def checked(
-    file: Path, overrides: list[str], *flags: str, told: Told = lambda line: False
+    file: Path,
+    overrides: list[str],
+    *flags: str,
+    module: str = CHECKER,
+    told: Told = lambda line: False,
 ) -> dict[str, Any]:
     """What the checker reports of a configuration that it accepts; `flags` ask it for more.
+
+    `module` is the server's that is asked.
 
     Raises:
         FileRefused: it has problems.
         DetcloudError: the checker failed.
     """
-    done = _checker(file, overrides, ["--json", *flags], told)
+    done = _checker(file, overrides, ["--json", *flags], told, module)
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
@@ -79,10 +87,14 @@ def checked(
 
 
 def _checker(
-    file: Path, overrides: list[str], flags: list[str], told: Told = lambda line: False
+    file: Path,
+    overrides: list[str],
+    flags: list[str],
+    told: Told = lambda line: False,
+    module: str = CHECKER,
 ) -> subprocess.CompletedProcess[str]:
     given = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
-    command = [sys.executable, "-P", "-m", "control_plane.config", *given]
+    command = [sys.executable, "-P", "-m", module, *given]
     # A file has room for an answer of any size while the other stream is read.
     with (
         TemporaryFile("w+", encoding="utf-8", errors="replace") as answer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 
 from detcloud.cli.options import (
@@ -22,6 +23,7 @@ from detcloud.cli.session import client_of
 from detcloud.cli.table import Column, Item, cell_text, field, gist_text, time_column
 from detcloud.cli.terminal import bar, counted
 from detcloud.client import Experiment, Trial
+from detcloud.client.curves import RecordedCurves
 
 LIST_LIMIT = 100
 
@@ -180,6 +182,24 @@ def print_hint(experiment: Experiment) -> None:
 def has_printed(trial: Trial) -> bool:
     """Whether there is a log to look at: what could not be started has none."""
     return bool(trial.log_chunk(tail_bytes=1)["text"])
+
+
+def curves_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+
+
+def curves(arguments: Namespace) -> int:
+    """Prints the document that `detcloud simulate --curves` reads."""
+    print_value(read_curves(experiment_of(arguments)))
+    return 0
+
+
+def read_curves(experiment: Experiment) -> RecordedCurves:
+    """Reads every trial's validations, under a progress line."""
+    total = experiment.data["trials"]["requested"]
+    trials = partial(counted, noun="trial")
+    with progress(f"reading experiment {experiment.id}", trials) as shown:
+        return experiment.curves(lambda read: shown.update(read, total))
 
 
 def config_arguments(parser: ArgumentParser) -> None:

@@ -154,16 +154,17 @@ def _show(
     elif arguments.form != "text":
         print_value(document, arguments.form)
     elif arguments.plot:
-        style = _style(arguments)
+        style = terminal_style(log_y=arguments.log)
         print("\n\n".join(chart(title, curves, style) for title, curves in plots))
 
 
-def _style(arguments: Namespace) -> Style:
+def terminal_style(*, log_y: bool = False) -> Style:
+    """What charts on stdout can show."""
     return Style(
         width=width_of(sys.stdout) or PIPED_COLUMNS,
         colour=has_colour(sys.stdout),
         unicode="utf" in (sys.stdout.encoding or "").lower(),
-        log_y=arguments.log,
+        log_y=log_y,
     )
 
 

@@ -14,7 +14,13 @@ INCHES = (8.0, 4.5)
 DOTS_PER_INCH = 120
 
 
-def write_png(path: Path, plots: Sequence[tuple[str, Sequence[Curve]]], *, log_y: bool) -> None:
+def write_png(
+    path: Path,
+    plots: Sequence[tuple[str, Sequence[Curve]]],
+    *,
+    log_y: bool = False,
+    x_label: str = "steps",
+) -> None:
     """Draws the plots (a title and its curves) below each other into a file.
 
     Raises:
@@ -37,7 +43,7 @@ def write_png(path: Path, plots: Sequence[tuple[str, Sequence[Curve]]], *, log_y
         axes = figure.add_subplot(len(plots), 1, place + 1)
         for label, points in curves:
             axes.plot([x for x, _ in points], [y for _, y in points], label=_literal(label))
-        axes.set(title=_literal(title), xlabel="steps", yscale="log" if log_y else "linear")
+        axes.set(title=_literal(title), xlabel=x_label, yscale="log" if log_y else "linear")
         if len(curves) > 1:
             axes.legend(fontsize="small")
     figure.savefig(path, format="png")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.curves import RecordedCurves, recorded_curves
 from detcloud.client.ranking import ranked
 from detcloud.client.records import (
     CollectionPreview,
@@ -212,6 +213,13 @@ class Experiment(Resource):
     def replay(self) -> Iterator[ReplayedActor]:
         """Has the cluster decide everything again from its journals; an item per actor."""
         return self._client.records(self._path("replay"), ReplayedActor, page_items=REPLAY_PAGE)
+
+    def curves(self, on_trial: Callable[[int], None] = lambda read: None) -> RecordedCurves:
+        """Every trial's validations and speed, for `detcloud simulate --curves`.
+
+        `on_trial` is told how many trials were read so far.
+        """
+        return recorded_curves(self, on_trial)
 
     def download_model_def(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None

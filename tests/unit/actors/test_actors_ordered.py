@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.ordered import LEAF_MAX, Directory, Leaf, Ordered
+from control_plane.actors.ordered import LEAF_MAX, Directory, Entries, Leaf, Ordered
 from control_plane.actors.step import RowSeen, Turn
+from control_plane.dispatch.kinds import KINDS
 
 
 class Shelf:
@@ -153,3 +154,28 @@ def test_changes_of_one_turn_see_each_other() -> None:
     ordered.remove("c")
     assert list(ordered.items()) == [("a", "A"), ("b", "B"), ("d", "D")]
     assert shelf.parts == {}
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=30), st.text("abc", max_size=3))
+def test_the_first_entry_from_a_key_on_is_found_alone(keys: list[str], key: str) -> None:
+    shelf = Shelf(4)
+    for one in keys:
+        shelf.put(one, 1)
+    assert shelf.map().first(key) == next(shelf.map().items(key), None)
+    entries = [entry for leaf in shelf.map().leaves() for entry in leaf.entries]
+    assert entries == list(shelf.map().items())
+
+
+def test_what_is_derived_of_a_leaf_is_derived_once_and_is_no_part_of_it() -> None:
+    looked: list[int] = []
+
+    def count(entries: Entries) -> int:
+        looked.append(len(entries))
+        return len(entries)
+
+    leaf = Leaf((("a", 1), ("b", 2)))
+    assert (leaf.derived(count), leaf.derived(count)) == (2, 2)
+    assert looked == [2]
+    assert leaf == Leaf((("a", 1), ("b", 2)))
+    kind = KINDS["pool"]
+    assert kind.encode_part("queue/0", leaf) == b'{"entries":[["a",1],["b",2]]}'

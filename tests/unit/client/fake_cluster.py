@@ -43,6 +43,8 @@ class FakeCluster:
         self.lines: dict[int, list[Item]] = {}
         self.differences: dict[str, Item] = {}
         self.deletion = "DELETED"
+        # What every trial reported, instead of one report of each group.
+        self.reports: list[Item] = []
         self.machines = FakeMachines()
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
@@ -328,6 +330,7 @@ class FakeCluster:
             {"group": group, "steps_completed": 100, "metrics": metrics, "time_ms": 1000}
             for group in ("training", "validation")
         ]
+        groups = self.reports or groups
         return [it for it in groups if query.get("group") in (None, it["group"])]
 
     def _log(self, number: int, query: Item) -> Item:

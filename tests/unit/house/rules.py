@@ -24,7 +24,8 @@ FUNCTION_LINES_MAX = 70
 PURE_FUNCTION_LINES_MAX = 60
 
 PURE_FOLDERS = tuple(
-    f"control_plane/{x}" for x in ("actors", "searchers", "scheduling", "config", "metrics")
+    f"control_plane/{x}"
+    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation")
 )
 PURE_FILES = (
     "control_plane/evolve.py",
