@@ -15,8 +15,10 @@ from control_plane.searchers.posted import Posted
 
 State = TypeVar("State")
 
-ENDLESS: Final = (1 << 53) - 1
-"""The length of a training that ends when its own code does or the search stops it."""
+ENDLESS: Final = 1 << 53
+"""The length of a training that ends when its own code does or the search stops it; no other one
+is as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class TrialSpec:
     test_mode: bool = False
 
 
-ENDLESS = (1 << 53) - 1
+ENDLESS = 1 << 53
 """The length of a training that ends when its code does, or when the searcher stops it."""
 
 
