@@ -16,6 +16,7 @@ from bench.reading import reading
 from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
+from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
 from bench.writes import writes
@@ -27,6 +28,7 @@ FIGURES: dict[str, Figure] = {
     "writes": writes,
     "halving": halving,
     "simulate": simulation,
+    "suggestions": suggestions,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

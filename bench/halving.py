@@ -4,18 +4,21 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator
-from statistics import median
+from statistics import mean, median
+from typing import NamedTuple
 
-from bench.figures import Row, Scale, at_most, number, progress
+from pydantic import TypeAdapter
+
+from bench.figures import Row, Scale, at_most, noted, number, progress
 from bench.trials import Load, halving_of
 from bench.writes import UNITS_MAX, growth, measured, spread
 from control_plane.searchers.brackets import adaptive_asha
-from control_plane.searchers.method import Close, TrainTo, TrialClosed, TrialReached
+from control_plane.searchers.method import Close, CreateTrial, TrainTo, TrialClosed, TrialReached
 from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
+    SearchState,
     begin,
     expand,
     handle,
@@ -29,6 +32,27 @@ LAST = 2_000
 CREATE_MAX = 48
 CONCURRENT = 16
 
+_STATE: TypeAdapter[SearchState] = TypeAdapter(SearchState)
+
+
+class _Counted(PartsInMemory):
+    """Parts that know which of them the decision under way has written, and how long they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, int] = {}
+
+    def write(self, name: str, piece: bytes) -> None:
+        super().write(name, piece)
+        self.written[name] = len(piece)
+
+
+class _Decision(NamedTuple):
+    """What a decision took: time, and what it wrote of the search's own state."""
+
+    ms: float
+    bytes: int
+
 
 class _Search:
     """Runs a search whose trials train in no time, `CONCURRENT` at a time, first in, first out."""
@@ -39,22 +63,25 @@ class _Search:
         self._generator = Generator.seeded(7)
         self._chance = random.Random(7)
         self._waiting: deque[TrialReached | TrialClosed] = deque()
-        self.parts = PartsInMemory()
+        self.parts = _Counted()
         self.created = 0
         self._step = begin(self._plan, self.parts)
         self._take()
 
-    def run(self, created_max: int) -> list[float]:
-        """Until so many trials were created; the milliseconds of the last decisions."""
-        found: list[float] = []
+    def run(self, created_max: int) -> list[_Decision]:
+        """Until so many trials were created; the last decisions."""
+        found: list[_Decision] = []
         while self._waiting and self.created < created_max:
             event = self._waiting.popleft()
+            self.parts.written.clear()
             started = time.perf_counter()
             self._step = handle(
                 self._plan, self._step.state, self._generator, event, CREATE_MAX, self.parts
             )
             if created_max - self.created <= LAST and isinstance(event, TrialReached):
-                found.append((time.perf_counter() - started) * 1000)
+                ms = (time.perf_counter() - started) * 1000
+                head = len(_STATE.dump_json(self._step.state))
+                found.append(_Decision(ms, head + sum(self.parts.written.values())))
             self._take()
         return found
 
@@ -83,10 +110,14 @@ def halving(scale: Scale) -> Iterator[Row]:
     few, many = scale.halving_trials
     with progress(f"adaptive_asha of {many:,} trials"):
         small, large = _Search(few), _Search(many)
-        before, after = median(small.run(few)), median(large.run(many))
-    beside = f"with {few:,}: {number(before)} ms"
+        before, after = small.run(few), large.run(many)
+    beside = f"with {few:,}: {number(median(one.ms for one in before))} ms"
     what = f"a decision of adaptive_asha with {many:,} trials"
-    yield at_most(what, after, DECISION_MS_MAX, "ms", beside=beside)
+    ms = median(one.ms for one in after)
+    yield at_most(what, ms, DECISION_MS_MAX, "ms", beside=beside)
+    what = f"search state written by a decision of adaptive_asha with {many:,} trials"
+    beside = f"with {few:,}: {number(mean(one.bytes for one in before))} bytes"
+    yield noted(what, mean(one.bytes for one in after), "bytes", beside=beside)
     kept = sum(map(len, large.parts.pieces.values())) / many
     what = f"state of adaptive_asha with {many:,} trials"
     yield at_most(what, kept, BYTES_PER_TRIAL_MAX, "bytes a trial")

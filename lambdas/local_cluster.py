@@ -32,6 +32,7 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
     def started() -> None:
         home.write_record("server", {**record, "agent_pid": None})
         ticker.start()
+        cluster.suggesting.start()
         agent.start()
 
     def leave() -> None:
@@ -44,4 +45,5 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
     finally:
         home.remove_record("server")
         ticker.stop()
+        cluster.suggesting.stop()
         cluster.table.close()

@@ -23,9 +23,11 @@ from control_plane.dispatch.engine import Engine
 from control_plane.objects.directory import DirectoryStore
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
+from control_plane.suggestions.suggester import Suggester
 from detcloud import __version__
 from lambdas.clock import now_ms
 from lambdas.home import HomeFolder
+from lambdas.suggesting import Suggesting
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 POOL = "default"
@@ -42,6 +44,7 @@ class Embedded:
     table: SqliteTable
     waiting: WaitingRoom
     collector: Collector
+    suggesting: Suggesting
 
 
 def embedded(home: HomeFolder, user: str) -> Embedded:
@@ -52,7 +55,9 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
     objects = DirectoryStore(home.objects, signer)
     cluster_id = _cluster_id(table)
     waiting = WaitingRoom()
+    suggesting = Suggesting(Suggester(engine))
     engine.on_commit = waiting.changed
+    engine.on_row = suggesting.row_written
     services = Services(
         tokens=TableTokens(table, _people(home, user), now_ms),
         objects=objects,
@@ -72,7 +77,7 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
     )
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
     collector = Collector(Stores(engine, objects, home.checkpoints))
-    return Embedded(create_app(services), engine, table, waiting, collector)
+    return Embedded(create_app(services), engine, table, waiting, collector, suggesting)
 
 
 def _people(home: HomeFolder, user: str) -> StaticTokens:

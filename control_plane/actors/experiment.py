@@ -5,12 +5,12 @@ stopping, the search counts what happens and asks for nothing. A trial that ends
 its summary says so. What an ended experiment can still be told lies in modules of its own.
 """
 
-from dataclasses import replace
+from sys import float_info
 from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_continuation import continued
-from control_plane.actors.experiment_deletion import collected, collection_ended, deleted, removed
+from control_plane.actors.experiment_deletion import collection_ended, deleted, removed
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
@@ -23,6 +23,7 @@ from control_plane.actors.experiment_messages import (
     ExperimentMessage,
     ExperimentSubmitted,
     KillRequested,
+    OperationsPosted,
     PauseRequested,
     SearchContinued,
     SettingsChanged,
@@ -31,6 +32,13 @@ from control_plane.actors.experiment_messages import (
     TrialValidated,
     UnarchiveRequested,
 )
+from control_plane.actors.experiment_search import (
+    carried_out,
+    expanded,
+    searched,
+    steered,
+    suggested,
+)
 from control_plane.actors.experiment_settings import archived, changed
 from control_plane.actors.experiment_state import (
     Definition,
@@ -38,37 +46,32 @@ from control_plane.actors.experiment_state import (
     SearchParts,
     definition_of,
     listed,
-    settings_of,
 )
+from control_plane.actors.experiment_status import finished, with_status
 from control_plane.actors.experiment_summaries import (
-    add_summary,
     open_summary,
-    summaries,
     summarise,
 )
-from control_plane.actors.identifiers import take
-from control_plane.actors.records import Status, TrialSettings
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
-from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
+from control_plane.actors.trial_messages import (
+    WorkAssigned,
+)
 from control_plane.evolve import evolve
 from control_plane.searchers import search
 from control_plane.searchers.method import (
-    Close,
     Event,
     ExitReason,
-    Shutdown,
-    TrainTo,
+    Suggested,
+    SuggestionFailed,
     TrialClosed,
     TrialExited,
+    TrialMeasured,
     TrialProgressed,
     TrialReached,
 )
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.search import CreateTrial, SearchStep
-
-# Creates in one commit: each is a message row, and 100 operations is what a commit holds.
-CREATE_MAX = 48
 
 
 def step(
@@ -88,7 +91,9 @@ def step(
         case TrialEnded():
             return _ended(state, message, turn)
         case SearchContinued():
-            return _expanded(state, turn)
+            return expanded(state, turn)
+        case Suggested() | SuggestionFailed():
+            return suggested(state, message, turn)
         case CollectionEnded():
             return collection_ended(state, message, turn)
         case DeletionContinued():
@@ -110,7 +115,7 @@ def fallback(state: ExperimentState | None, message: object, turn: Turn) -> Expe
         # The trial says it once, and nothing ends while it counts as open.
         state = _counted(state, message, turn)
     text = f"internal error: {type(message).__name__} could not be processed"
-    return _with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
+    return with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
 
 
 def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
@@ -128,6 +133,7 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         created_ms=turn.now_ms,
         status=Status.PAUSED if message.paused else Status.ACTIVE,
         search=begun.state,
+        time_metric=message.time_metric,
     )
     definition = Definition(
         plan=message.plan,
@@ -145,9 +151,9 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
     turn.write_part("definition", definition)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
-    state = _carried_out(state, begun, turn)
+    state = carried_out(state, begun, turn)
     if begun.more:
-        state = _expanded(state, turn)
+        state = expanded(state, turn)
     return listed(state, turn)
 
 
@@ -163,9 +169,11 @@ def _commanded(state: ExperimentState, message: ExperimentCommand, turn: Turn) -
             return deleted(state, turn)
         case ContinueRequested():
             state = continued(state, message, turn)
-            return listed(_expanded(state, turn) if state.search.backlog else state, turn)
+            return listed(expanded(state, turn) if state.search.backlog else state, turn)
         case KillRequested():
             return _killed(state, turn)
+        case OperationsPosted(posted=posted):
+            return steered(state, posted, turn)
         case ActivateRequested() | PauseRequested() | CancelRequested():
             return _directed(state, message, turn)
         case _:
@@ -189,7 +197,7 @@ def _directed(
     if wanted is state.status:
         return state
     if not (state.status.stopping or state.status.final):
-        return _with_status(state, wanted, turn)
+        return with_status(state, wanted, turn)
     if wanted.stopping and not definition_of(turn).rules.cancel_needs_running:
         return state
     raise Refused(
@@ -212,150 +220,15 @@ def _killed(state: ExperimentState, turn: Turn) -> ExperimentState:
     forced = rules.killed is not Status.STOPPING_KILLED
     if status is state.status and not forced:
         return state
-    return _with_status(state, status, turn, forced=forced)
-
-
-def _with_status(
-    state: ExperimentState, status: Status, turn: Turn, *, forced: bool = False
-) -> ExperimentState:
-    """Takes a status, tells every open trial, and ends at once if there is none."""
-    turn.because(f"{state.status} to {status}")
-    if state.trials_open:
-        for summary in summaries(state.trials, turn):
-            if summary.is_open(state.life):
-                to = addresses.trial(summary.trial_id)
-                turn.send(to, ExperimentStatusChanged(status, forced))
-    return listed(_finished(evolve(state, status=status), turn), turn)
-
-
-_FINAL = {
-    Status.STOPPING_COMPLETED: Status.COMPLETED,
-    Status.STOPPING_CANCELED: Status.CANCELED,
-    Status.STOPPING_KILLED: Status.CANCELED,
-    Status.STOPPING_ERROR: Status.ERROR,
-}
-
-
-def _finished(state: ExperimentState, turn: Turn) -> ExperimentState:
-    final = _FINAL.get(state.status)
-    if final is None or state.trials_open:
-        return state
-    turn.because(f"{state.status} to {final}: no trial is left")
-    progress = 1.0 if final is Status.COMPLETED else state.progress
-    if definition_of(turn).rules.progress_cleared:
-        progress = None
-    state = evolve(state, status=final, ended_ms=turn.now_ms, progress=progress)
-    return collected(state, turn)
-
-
-def _expanded(state: ExperimentState, turn: Turn) -> ExperimentState:
-    """Creates the next trials of the search's backlog."""
-    if state.status.stopping or state.status.final:
-        return state
-    generator = _generator(state, turn)
-    key = generator.key
-    plan = definition_of(turn).plan
-    parts = SearchParts(turn)
-    expanded = search.expand(plan, state.search, generator, CREATE_MAX, parts)
-    if expanded.more:
-        turn.send(turn.address, SearchContinued())
-    return _carried_out(_kept(state, generator, key, turn), expanded, turn)
-
-
-def _searched(state: ExperimentState, event: Event, turn: Turn) -> ExperimentState:
-    """Hands an event to the search and carries out its operations; while the experiment is
-    stopping, the search only counts.
-    """
-    if state.status.stopping or state.status.final:
-        return evolve(state, search=search.noted(state.search, event))
-    generator = _generator(state, turn)
-    key = generator.key
-    plan, parts = definition_of(turn).plan, SearchParts(turn)
-    waiting = search.has_more(state.search)
-    found = search.handle(plan, state.search, generator, event, CREATE_MAX, parts)
-    if found.more and not waiting:
-        turn.send(turn.address, SearchContinued())
-    return _carried_out(_kept(state, generator, key, turn), found, turn)
-
-
-def _kept(state: ExperimentState, generator: Generator, key: bytes, turn: Turn) -> ExperimentState:
-    # The 2,496 bytes of the generator change once in 624 draws; its position is in the head.
-    if generator.key != key:
-        turn.write_part("generator", generator.key)
-    return state
-
-
-def _carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> ExperimentState:
-    """Turns the search's operations into messages to trials."""
-    definition = definition_of(turn)
-    progress = state.progress
-    if not found.state.shutdown:
-        # A search that is shut down is over, which is no progress where it failed.
-        progress = max(progress or 0.0, search.progress(definition.plan, found.state))
-    state = evolve(state, search=found.state, progress=progress)
-    creates = [op for op in found.operations if isinstance(op, CreateTrial)]
-    if creates:
-        state = _created(state, creates, definition.settings, turn)
-    work: dict[int, WorkAssigned] = {}
-    ending: Status | None = None
-    for operation in found.operations:
-        match operation:
-            case TrainTo(trial, length):
-                work[trial] = WorkAssigned(length, False)
-            case Close(trial):
-                work[trial] = replace(work.get(trial, WorkAssigned(None, True)), closed=True)
-            case Shutdown():
-                ending = _ending(operation)
-            case CreateTrial():
-                pass
-    for number, assigned in work.items():
-        summary = open_summary(number, state.life, turn)
-        if summary is not None:
-            turn.send(addresses.trial(summary.trial_id), assigned)
-    return state if ending is None else _with_status(state, ending, turn)
-
-
-def _ending(shutdown: Shutdown) -> Status:
-    if shutdown.failure:
-        return Status.STOPPING_ERROR
-    return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED
-
-
-def _created(
-    state: ExperimentState, creates: list[CreateTrial], settings: TrialSettings, turn: Turn
-) -> ExperimentState:
-    ids, trial_ids = take("trial", state.ids, len(creates), turn)
-    max_slots = settings_of(turn).max_slots
-    if max_slots != settings.max_slots:
-        settings = replace(settings, max_slots=max_slots)
-    for operation, trial_id in zip(creates, trial_ids, strict=True):
-        add_summary(operation.trial, trial_id, turn)
-        created = TrialCreated(
-            trial_id=trial_id,
-            experiment_id=state.experiment_id,
-            number=operation.trial,
-            request_id=operation.request_id,
-            hparams=operation.hparams,
-            seed=operation.seed,
-            length=operation.length,
-            closed=operation.closed,
-            experiment_status=state.status,
-            settings=settings,
-            life=state.life,
-        )
-        turn.send(addresses.trial(trial_id), created)
-    return evolve(
-        state,
-        ids=ids,
-        trials=state.trials + len(creates),
-        trials_open=state.trials_open + len(creates),
-    )
+    return with_status(state, status, turn, forced=forced)
 
 
 def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> ExperimentState:
     summary = open_summary(message.number, state.life, turn)
     if summary is None:
         return state
+    if message.lack:
+        return _lacking(state, f"trial {summary.trial_id}: {message.lack}", turn)
     metric, seen = summary.metric, message.metric
     if seen is not None and (metric is None or _better(state, seen, metric)):
         metric = seen
@@ -363,9 +236,13 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
     summarise(message.number, summary._replace(units=units, metric=metric), turn)
     if seen is not None and (state.best_metric is None or _better(state, seen, state.best_metric)):
         state = evolve(state, best_metric=seen, best_trial=summary.trial_id)
-    if units == summary.units:
+    if units > summary.units:
+        state = searched(state, TrialProgressed(message.number, units - summary.units), turn)
+    if message.time is None:
         return state
-    return _searched(state, TrialProgressed(message.number, units - summary.units), turn)
+    worst = float_info.max if state.smaller_is_better else -float_info.max
+    measured = TrialMeasured(message.number, message.time, worst if seen is None else seen)
+    return searched(state, measured, turn)
 
 
 def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) -> ExperimentState:
@@ -377,7 +254,7 @@ def _reached(state: ExperimentState, message: TrialLengthReached, turn: Turn) ->
     reached = max(summary.reached, message.length)
     summarise(message.number, summary._replace(reached=reached), turn)
     event = TrialReached(message.number, message.length, message.metric)
-    state = _searched(state, event, turn)
+    state = searched(state, event, turn)
     to = addresses.trial(summary.trial_id)
     if not message.closed and all(send.to != to for send in turn.sends):
         # The trial waits for a word: nothing for now.
@@ -389,7 +266,7 @@ def _lacking(state: ExperimentState, text: str, turn: Turn) -> ExperimentState:
     """A search without its metric cannot go on; one that is ended already does not need it."""
     if state.status.stopping or state.status.final:
         return state
-    return _with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
+    return with_status(evolve(state, message=text), Status.STOPPING_ERROR, turn)
 
 
 def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> ExperimentState:
@@ -404,7 +281,7 @@ def _ended(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experimen
     else:
         event = TrialClosed(message.number, summary.units)
     before = state.status
-    after = _finished(_searched(state, event, turn), turn)
+    after = finished(searched(state, event, turn), turn)
     return after if after.status is before else listed(after, turn)
 
 
@@ -415,20 +292,16 @@ def _counted(state: ExperimentState, message: TrialEnded, turn: Turn) -> Experim
         return state
     ended = summary._replace(status=message.status, life=state.life)
     summarise(message.number, ended, turn)
+    # What a trial says while it is stopped does not hide what stopped the experiment.
+    why = state.message if state.status is Status.STOPPING_ERROR else ""
     return evolve(
         state,
         trials_open=state.trials_open - 1,
         trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
         trials_errored=state.trials_errored + (message.status is Status.ERROR),
-        message=message.message or state.message,
+        message=why or message.message or state.message,
     )
 
 
 def _better(state: ExperimentState, metric: float, than: float) -> bool:
     return metric < than if state.smaller_is_better else metric > than
-
-
-def _generator(state: ExperimentState, turn: Turn) -> Generator:
-    key = turn.part("generator", bytes)
-    assert key is not None
-    return Generator.restored(key, state.search.position)

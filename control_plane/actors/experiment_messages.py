@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
+from control_plane.searchers.method import Suggested, SuggestionFailed
+from control_plane.searchers.posted import Posted
 from control_plane.searchers.search import SearchPlan
 
 
@@ -36,6 +38,7 @@ class ExperimentSubmitted:
     retention: Retention = field(default_factory=Retention)
     warm_start: CheckpointRef | None = None
     rules: LifecycleRules = LENGTH_ERA
+    time_metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,13 @@ class ContinueRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationsPosted:
+    """Command: do what the user's search method asks for, all of it or nothing."""
+
+    posted: Posted
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionEnded:
     """The collector is done with the collections row of this generation. `failure`: what it could
     not do, "" if there is nothing.
@@ -120,11 +130,15 @@ class SearchContinued:
 
 @dataclass(frozen=True, slots=True)
 class TrialValidated:
-    """Any validation with the searcher's metric; `units` is the trial's training so far."""
+    """Any validation with the searcher's metric; `units` is the trial's training so far. `time` and
+    `lack` as in ValidationReported.
+    """
 
     number: int
     units: float
     metric: float | None
+    time: float | None = None
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +179,7 @@ ExperimentCommand = (
     | UnarchiveRequested
     | DeleteRequested
     | ContinueRequested
+    | OperationsPosted
 )
 ExperimentMessage = (
     ExperimentSubmitted
@@ -172,6 +187,8 @@ ExperimentMessage = (
     | CollectionEnded
     | DeletionContinued
     | SearchContinued
+    | Suggested
+    | SuggestionFailed
     | TrialValidated
     | TrialLengthReached
     | TrialEnded

@@ -46,7 +46,8 @@ class ExperimentState:
     """The head. `trials` were created, of which `trials_open` have not ended.
 
     `life` counts how often it was continued, `generation` the collections it asked for.
-    `progress` is in [0, 1], None where an ended experiment has none.
+    `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
+    search has none.
     """
 
     experiment_id: int
@@ -72,6 +73,7 @@ class ExperimentState:
     life: int = 0
     archived: bool = False
     generation: int = 0
+    time_metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)

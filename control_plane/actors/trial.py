@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import TrialEnded
-from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_allocation import (
@@ -24,14 +22,24 @@ from control_plane.actors.trial_allocation import (
     preempting,
     saved,
 )
-from control_plane.actors.trial_checkpoints import condemned, files_deleted
+from control_plane.actors.trial_checkpoints import condemned, files_deleted, handed_over
+from control_plane.actors.trial_course import (
+    carried_on,
+    ended,
+    errored,
+    is_done,
+    released,
+    wants_slots,
+)
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
     AllocationMessage,
     CheckpointFilesDeleted,
+    CheckpointHandedOver,
     CheckpointReported,
     CheckpointsUnwanted,
+    CheckpointWanted,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -50,7 +58,7 @@ from control_plane.actors.trial_messages import (
     WorkAssigned,
 )
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
-from control_plane.actors.trial_training import batches_of, reached_already, reported
+from control_plane.actors.trial_training import batches_of, cannot_begin, reached_already, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
@@ -80,6 +88,9 @@ def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialSt
             return condemned(state, message, turn)
         case CheckpointFilesDeleted():
             return files_deleted(state, message, turn)
+        case CheckpointWanted():
+            handed_over(state, message, turn)
+            return state
         case TrialKillRequested():
             return _killed(state, turn)
         case TrialContinued():
@@ -92,12 +103,19 @@ def step(state: TrialState | None, message: TrialMessage, turn: Turn) -> TrialSt
 
 def _while_open(
     state: TrialState,
-    message: WorkAssigned | ExperimentStatusChanged | SlotsLimited | RestartDue | AllocationMessage,
+    message: WorkAssigned
+    | CheckpointHandedOver
+    | ExperimentStatusChanged
+    | SlotsLimited
+    | RestartDue
+    | AllocationMessage,
     turn: Turn,
 ) -> TrialState:
     match message:
         case WorkAssigned():
             return _work_assigned(state, message, turn)
+        case CheckpointHandedOver():
+            return _inherited(state, message, turn)
         case ExperimentStatusChanged():
             return _experiment_changed(state, message, turn)
         case SlotsLimited():
@@ -134,19 +152,13 @@ def fallback(state: TrialState | None, message: object, turn: Turn) -> TrialStat
         if not isinstance(message, TrialCreated):
             return None
         state = _initial(message, turn)
+    if isinstance(message, CheckpointWanted):
+        # Its copy waits for a word.
+        turn.send(addresses.trial(message.by), CheckpointHandedOver(state.trial_id, None))
     if state.status.final:
         return state
     text = f"internal error: {type(message).__name__} could not be processed"
-    return _errored(state, text, turn)
-
-
-def wants_slots(state: TrialState) -> bool:
-    """Whether the trial should run if there are slots for it."""
-    if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
-        return False
-    if state.killed or state.held_back:
-        return False
-    return state.length is not None and state.length > state.reached
+    return errored(state, text, turn)
 
 
 def _gone(state: TrialState | None, message: TrialMessage) -> TrialState | None:
@@ -169,12 +181,16 @@ def _initial(message: TrialCreated, turn: Turn) -> TrialState:
         length=batches_of(message.settings, message.hparams, message.length),
         closed=message.closed,
         life=message.life,
+        awaits_checkpoint=message.parent_id is not None,
     )
 
 
 def _created(message: TrialCreated, turn: Turn) -> TrialState:
     state = _initial(message, turn)
-    return _next(state, turn)
+    if message.parent_id is not None:
+        # Asked from here: whoever answers finds this trial there.
+        turn.send(addresses.trial(message.parent_id), CheckpointWanted(state.trial_id))
+    return carried_on(state, turn)
 
 
 def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> TrialState:
@@ -183,6 +199,7 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
     state = evolve(
         state,
         closed=state.closed or message.closed,
+        stopped=state.stopped or message.stopped,
         answered=state.reached,
         revision=state.revision + 1,
     )
@@ -191,7 +208,17 @@ def _work_assigned(state: TrialState, message: WorkAssigned, turn: Turn) -> Tria
         state = evolve(state, length_units=message.length, length=length)
         if before is not None and message.length > before:
             reached_already(state, turn)
-    return _next(state, turn)
+    return carried_on(state, turn)
+
+
+def _inherited(state: TrialState, message: CheckpointHandedOver, turn: Turn) -> TrialState:
+    """Starts with the weights of another trial, without which the search cannot go on."""
+    if not state.awaits_checkpoint:
+        return state
+    if message.checkpoint is None:
+        cannot_begin(state, message.by, turn)
+        return state
+    return carried_on(evolve(state, awaits_checkpoint=False, inherited=message.checkpoint), turn)
 
 
 def _experiment_changed(
@@ -201,7 +228,7 @@ def _experiment_changed(
     if _is_followed(state.experiment_status, message.status):
         # Whoever activates it does not want to wait.
         state = evolve(state, experiment_status=message.status, held_back=False)
-    return _next(evolve(state, killed=state.killed or message.forced), turn)
+    return carried_on(evolve(state, killed=state.killed or message.forced), turn)
 
 
 def _is_followed(before: Status, status: Status) -> bool:
@@ -216,7 +243,7 @@ def _killed(state: TrialState, turn: Turn) -> TrialState:
     if state.status.final or state.killed:
         return state
     turn.because("killed")
-    return _next(evolve(state, killed=True), turn)
+    return carried_on(evolve(state, killed=True), turn)
 
 
 def _continued(state: TrialState, message: TrialContinued, turn: Turn) -> TrialState:
@@ -242,7 +269,7 @@ def _continued(state: TrialState, message: TrialContinued, turn: Turn) -> TrialS
     if message.length is not None:
         length = batches_of(state.settings, state.hparams, message.length)
         state = evolve(state, length_units=message.length, length=length)
-    return _next(state, turn)
+    return carried_on(state, turn)
 
 
 def _deleted(state: TrialState) -> TrialState:
@@ -250,66 +277,6 @@ def _deleted(state: TrialState) -> TrialState:
     if not state.status.final:
         return state
     return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
-
-
-def _next(state: TrialState, turn: Turn) -> TrialState:
-    """What the trial wants now, given its experiment's status and its own work: the one place
-    that decides.
-    """
-    allocation = state.allocation
-    if allocation is None:
-        if state.killed or state.experiment_status.stopping:
-            return _stopped(state, turn)
-        if state.closed and (state.length is None or state.reached >= state.length):
-            return _ended(state, Status.COMPLETED, None, turn)
-        return _requested(state, turn) if wants_slots(state) else state
-    if state.experiment_status is Status.ACTIVE and not state.killed:
-        return state
-    if allocation.state is AllocationState.PENDING:
-        turn.because("withdrawn from the queue")
-        return _released(state, allocation, turn)
-    killed = state.experiment_status in (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
-    if state.killed or killed:
-        reason = "killed" if state.killed else f"the experiment is {state.experiment_status}"
-        return killing(state, allocation, reason)
-    return preempting(state, allocation, f"the experiment is {state.experiment_status}", turn)
-
-
-def _stopped(state: TrialState, turn: Turn) -> TrialState:
-    """Ends as its experiment ends, but for one that was killed alone."""
-    stopping = state.experiment_status
-    if stopping is Status.STOPPING_ERROR:
-        # The experiment knows its own reason.
-        ended = _ended(evolve(state, message=""), Status.ERROR, ExitReason.ERRORED, turn)
-        return evolve(ended, message="the experiment ended in ERROR")
-    if stopping is Status.STOPPING_COMPLETED and not state.killed:
-        return _ended(state, Status.COMPLETED, None, turn)
-    return _ended(state, Status.CANCELED, ExitReason.USER_CANCELED, turn)
-
-
-def _requested(state: TrialState, turn: Turn) -> TrialState:
-    epoch = state.epoch + 1
-    # Job submission, then request time, then the trial: the queue's order as a string.
-    submitted = state.settings.submitted_ms
-    ticket = f"{submitted:014d}.{turn.now_ms:014d}.{state.trial_id:012d}"
-    turn.send(
-        addresses.pool(state.settings.pool),
-        SlotsRequested(
-            trial_id=state.trial_id,
-            epoch=epoch,
-            slots=state.settings.slots,
-            ticket=ticket,
-            group=state.experiment_id,
-            max_slots=state.settings.max_slots,
-        ),
-    )
-    return evolve(
-        state,
-        epoch=epoch,
-        revision=1,
-        early_exit="",
-        allocation=Allocation(ticket, from_steps=state.steps),
-    )
 
 
 def _by_pool(
@@ -326,7 +293,7 @@ def _by_pool(
         case PreemptionRequested(reason=reason):
             return preempting(state, allocation, reason, turn)
         case AllocationLost():
-            return _released(evolve(state, losses=state.losses + 1), allocation, turn)
+            return released(evolve(state, losses=state.losses + 1), allocation, turn)
 
 
 def _by_agent(
@@ -350,15 +317,15 @@ def _exited(
     reason = message.reason
     if state.early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
-        return _ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
+        return ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
     if reason == "stop_requested" and allocation.wish is Wish.KILL and not state.early_exit:
         # It ended well because it was killed, not by its own wish.
         reason = "killed"
     if reason == "stop_requested" or (reason == "errored" and state.early_exit):
         # Having said that it stops it may end as it likes.
-        return _ended(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, turn)
+        return ended(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, turn)
     if reason == "completed":
-        return _ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
+        return ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
     if reason in ("preempted", "idle"):
         return _yielded(state, allocation, turn)
     if allocation.wish is not Wish.RUN:
@@ -380,8 +347,8 @@ def _yielded(state: TrialState, allocation: Allocation, turn: Turn) -> TrialStat
     state = evolve(state, stalls=state.stalls + 1 if idle else 0)
     if state.stalls > STALLS_MAX:
         text = f"it gave up its slots {state.stalls} times in a row without training a batch"
-        return _errored(state, text, turn)
-    return _released(state, allocation, turn)
+        return errored(state, text, turn)
+    return released(state, allocation, turn)
 
 
 def _left(
@@ -389,7 +356,7 @@ def _left(
 ) -> TrialState:
     if message.message and message.reason not in ("lost", "killed"):
         state = evolve(state, message=message.message)
-    return _released(state, allocation, turn)
+    return released(state, allocation, turn)
 
 
 def _lost(
@@ -401,8 +368,8 @@ def _lost(
     state = evolve(state, losses=state.losses + 1, stalls=stalls)
     if stalls > STALLS_MAX:
         text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
-        return _errored(state, text, turn)
-    return _released(state, allocation, turn)
+        return errored(state, text, turn)
+    return released(state, allocation, turn)
 
 
 def _not_started(
@@ -413,70 +380,30 @@ def _not_started(
     text = message.message or "the trial could not be started"
     if stalls > STALLS_MAX:
         text = f"it could not be started {stalls} times in a row: {text}"
-        return _errored(state, text, turn)
+        return errored(state, text, turn)
     pause_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
     turn.set_timer(turn.now_ms + pause_ms, RestartDue(state.epoch))
     turn.because(f"it is started again in {pause_ms} ms")
-    return _released(evolve(state, stalls=stalls, message=text, held_back=True), allocation, turn)
+    return released(evolve(state, stalls=stalls, message=text, held_back=True), allocation, turn)
 
 
 def _restart_due(state: TrialState, message: RestartDue, turn: Turn) -> TrialState:
     if not state.held_back or message.epoch != state.epoch:
         return state
-    return _next(evolve(state, held_back=False), turn)
+    return carried_on(evolve(state, held_back=False), turn)
 
 
 def _failed(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
-    if state.closed and state.length is not None and state.reached >= state.length:
+    if state.length is not None and is_done(state):
         # It had nothing left to do but to say so.
-        return _ended(state, Status.COMPLETED, None, turn)
+        return ended(state, Status.COMPLETED, None, turn)
     text = message.message or f"the trial's process failed ({message.reason})"
     state = evolve(state, restarts=state.restarts + 1, stalls=0, message=text)
     allowed = state.settings.max_restarts
     if state.restarts > allowed:
         turn.because(f"it failed more often than its {allowed} restarts allow")
-        return _ended(state, Status.ERROR, ExitReason.ERRORED, turn)
+        return ended(state, Status.ERROR, ExitReason.ERRORED, turn)
     turn.because(f"restart {state.restarts} of {allowed}")
-    return _released(state, allocation, turn)
-
-
-def _released(state: TrialState, allocation: Allocation, turn: Turn) -> TrialState:
-    """Gives the slots back, rolls back to the latest checkpoint and goes on to what comes next."""
-    _release(state, allocation, turn)
-    steps = state.checkpoint.steps_completed if state.checkpoint else 0
-    return _next(evolve(state, allocation=None, steps=min(state.steps, steps)), turn)
-
-
-def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
-    turn.send(
-        addresses.pool(state.settings.pool),
-        SlotsReleased(
-            state.trial_id,
-            state.epoch,
-            allocation.ticket,
-            allocation.agent,
-            group=state.experiment_id,
-        ),
-    )
-
-
-def _errored(state: TrialState, text: str, turn: Turn) -> TrialState:
-    return _ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
-
-
-def _ended(
-    state: TrialState, status: Status, early_exit: ExitReason | None, turn: Turn
-) -> TrialState:
-    if state.allocation is not None:
-        _release(state, state.allocation, turn)
-    ended = TrialEnded(
-        number=state.number,
-        status=status,
-        early_exit=early_exit or "",
-        message=state.message if status is Status.ERROR else "",
-        life=state.life,
-    )
-    turn.send(addresses.experiment(state.experiment_id), ended)
-    return evolve(state, status=status, allocation=None, ended_ms=turn.now_ms)
+    return released(state, allocation, turn)

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from control_plane.actors import addresses
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import (
     CheckpointFilesDeleted,
+    CheckpointHandedOver,
     CheckpointReported,
     CheckpointsUnwanted,
+    CheckpointWanted,
     ValidationReported,
 )
 from control_plane.actors.trial_state import TrialState
@@ -93,6 +96,16 @@ def measured(state: TrialState, message: ValidationReported, turn: Turn) -> None
         turn.write_part(name, dataclasses.replace(record, metric=message.metric))
 
 
+def handed_over(state: TrialState, message: CheckpointWanted, turn: Turn) -> None:
+    """Passes the latest checkpoint on to a copy of this trial. Nobody collects it while there is
+    the experiment.
+    """
+    if state.checkpoint is not None:
+        pinned(state.checkpoint.uuid, state.experiment_id, turn)
+    answer = CheckpointHandedOver(state.trial_id, state.checkpoint)
+    turn.send(addresses.trial(message.by), answer)
+
+
 def read_pin(body: bytes) -> Pin:
     """A row of `pins`; without a body, as it is without a row."""
     if not body:
@@ -138,7 +151,7 @@ def removal_sort(experiment_id: int, uuid: str) -> str:
 
 def condemned(state: TrialState, message: CheckpointsUnwanted, turn: Turn) -> TrialState:
     """Condemns those of the checkpoints that may go; replies with all that are DELETING now."""
-    going = tuple(uuid for uuid in message.uuids if _is_going(state, uuid, turn))
+    going = tuple(uuid for uuid in message.uuids if _is_going(state, uuid, message.whole, turn))
     turn.reply = going
     if state.checkpoint is None or state.checkpoint.uuid not in going:
         return state
@@ -172,8 +185,10 @@ def _is_claimed(state: TrialState, checkpoint: CheckpointRef, turn: Turn) -> boo
     return True
 
 
-def _is_going(state: TrialState, uuid: str, turn: Turn) -> bool:
-    """Whether the checkpoint is DELETING after this: it was, or nothing holds it."""
+def _is_going(state: TrialState, uuid: str, whole: bool, turn: Turn) -> bool:
+    """Whether the checkpoint is DELETING after this: it was, or nothing holds it. If the `whole`
+    experiment goes, what of its own started from it does too.
+    """
     name = CHECKPOINT_PARTS + uuid
     record = turn.part(name, CheckpointRecord)
     if record is None or record.state is not CheckpointState.COMPLETED:
@@ -181,7 +196,8 @@ def _is_going(state: TrialState, uuid: str, turn: Turn) -> bool:
     if not state.status.final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False
     seen = turn.row(PINS, uuid)
-    if read_pin(seen.body).by:
+    own = (state.experiment_id,) if whole else ()
+    if set(read_pin(seen.body).by).difference(own):
         return False
     turn.write_row(PINS, uuid, write_pin(Pin(gone=True)), seen=seen)
     turn.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))

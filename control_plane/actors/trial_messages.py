@@ -8,7 +8,9 @@ from control_plane.actors.records import CheckpointRef, Status, TrialSettings
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
-    """Constructor. `length` is in the configured unit; None: nothing to train yet."""
+    """Constructor. `length` is in the configured unit; None: nothing to train yet.
+    Trial `parent_id` hands over the checkpoint to start from.
+    """
 
     trial_id: int
     experiment_id: int
@@ -21,6 +23,22 @@ class TrialCreated:
     experiment_status: Status
     settings: TrialSettings
     life: int = 0
+    parent_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """Trial `by`, a copy of this one, is to start from its latest checkpoint."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointHandedOver:
+    """The checkpoint to start from, of trial `by`; None: it has none."""
+
+    by: int
+    checkpoint: CheckpointRef | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +89,13 @@ COLLECTED_MAX = 12
 class CheckpointsUnwanted:
     """Command of the collector: let go of these, at most COLLECTED_MAX. The reply is the tuple of
     those that are DELETING now; pinned ones and the newest of a trial that has not ended stay.
-    `instead`: the newest one that is left, "" if there is none.
+    `instead`: the newest one that is left, "" if there is none. `whole`: nothing is to stay of the
+    experiment.
     """
 
     uuids: tuple[str, ...]
     instead: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +113,12 @@ class TrialDeleted:
 @dataclass(frozen=True, slots=True)
 class WorkAssigned:
     """The search has decided on the last length reached: train to `length`, or nothing for now
-    (None).
+    (None). `stopped`: the trial is to end at once, saving its work.
     """
 
     length: int | None
     closed: bool
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +165,16 @@ class ContainerStateReported:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReported:
-    """A validation at `steps` batches with the searcher's metric; None: no finite number."""
+    """A validation at `steps` batches with the searcher's metric; None: no finite number. `time`
+    is its time metric, where the search has one; `lack` says why a search that needs both cannot
+    go on.
+    """
 
     epoch: int
     steps: int
     metric: float | None
+    time: float | None = None
+    lack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +233,8 @@ AllocationMessage = (
 )
 TrialMessage = (
     TrialCreated
+    | CheckpointWanted
+    | CheckpointHandedOver
     | TrialContinued
     | TrialKillRequested
     | SlotsLimited

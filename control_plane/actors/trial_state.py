@@ -47,6 +47,8 @@ class TrialState:
     experiment in which it last began; `killed`: what runs is to be stopped at once and for good;
     `deleted`: nothing is left of the trial but this. `held_back`: it waits a while before it asks
     for slots again. `stalls`: ends in a row that are no failures and brought it no further.
+    `stopped`: the search wants no more of it. `inherited`: the checkpoint of another trial that it
+    starts from, which is still to come while it `awaits_checkpoint`.
     """
 
     trial_id: int
@@ -81,3 +83,6 @@ class TrialState:
     killed: bool = False
     deleted: bool = False
     held_back: bool = False
+    stopped: bool = False
+    awaits_checkpoint: bool = False
+    inherited: CheckpointRef | None = None

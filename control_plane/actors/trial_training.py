@@ -15,6 +15,7 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.actors.trial_state import TrialState
 from control_plane.evolve import evolve
+from control_plane.searchers.method import ENDLESS
 
 
 def reported(
@@ -36,7 +37,9 @@ def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
     """A length of the configured unit in batches; None stays None."""
-    return None if length is None else settings.lengths.batches(length, hparams)
+    if length is None or length == ENDLESS:
+        return length
+    return settings.lengths.batches(length, hparams)
 
 
 def reached_already(state: TrialState, turn: Turn) -> None:
@@ -49,6 +52,15 @@ def reached_already(state: TrialState, turn: Turn) -> None:
     _told_search(state, metric, "", turn)
 
 
+def cannot_begin(state: TrialState, parent: int, turn: Turn) -> None:
+    """A copy of a trial without a checkpoint is none, which ends the search."""
+    lack = (
+        f"it is to begin as a copy of trial {parent}, which has no checkpoint: write one before "
+        "the metric of a length is reported"
+    )
+    _told_search(state, None, lack, turn)
+
+
 def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> TrialState:
     steps = max(state.steps, message.steps)
     best = state.best_metric
@@ -57,7 +69,8 @@ def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> Tr
         if best is None or (message.metric < best if smaller else message.metric > best):
             best = message.metric
     measured(state, message, turn)
-    validated = TrialValidated(state.number, _units(state, message.steps), message.metric)
+    units = _units(state, message.steps)
+    validated = TrialValidated(state.number, units, message.metric, message.time, message.lack)
     turn.send(addresses.experiment(state.experiment_id), validated)
     return evolve(
         state,
@@ -71,6 +84,9 @@ def _validated(state: TrialState, message: ValidationReported, turn: Turn) -> Tr
 def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialState:
     """The operation is done, once: after a rollback the search does not see it again."""
     if state.length is None or message.length != state.length or message.length <= state.reached:
+        return state
+    if state.length == ENDLESS:
+        # Its end is its own business.
         return state
     _told_search(state, message.metric, message.lack, turn)
     if message.lack:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from pydantic_core import to_json
 
@@ -24,7 +24,10 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.searchers.method import ExitReason
 
+# The time metric that needs no reporting.
+BATCHES = "batches"
 TEXT_MAX = 4_000
+NAMES_CHARACTERS_MAX = 400
 # Metadata beyond this stay in the checkpoint's own files.
 METADATA_BYTES_MAX = 16 * 1024
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -42,10 +45,18 @@ class Report:
     line: Mapping[str, Any]
 
 
-def message_of(report: Report, metric: str) -> TrialMessage | None:
+class Measures(NamedTuple):
+    """The searcher's metric and, where trials are measured by time, its time metric, else ""."""
+
+    metric: str
+    time_metric: str = ""
+
+
+def message_of(report: Report, measures: Measures) -> TrialMessage | None:
     """The message a line carries to its trial, or None: it carries none or is malformed.
 
-    `metric` is the searcher's metric: a validation without it says nothing to the search.
+    A validation without the searcher's metric says nothing to the search, unless that needs all of
+    them.
     """
     by_agent = report.writer == "agent"
     kind = report.line.get("kind")
@@ -53,7 +64,7 @@ def message_of(report: Report, metric: str) -> TrialMessage | None:
     if reader is None:
         return None
     try:
-        return reader(report, metric)
+        return reader(report, measures)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
@@ -66,14 +77,48 @@ def begun_checkpoint(line: Mapping[str, Any]) -> str | None:
     return uuid if _UUID.fullmatch(uuid) else None
 
 
-def _validation(report: Report, metric: str) -> TrialMessage | None:
-    if report.line["group"] != "validation" or metric not in report.line["metrics"]:
+def _validation(report: Report, measures: Measures) -> TrialMessage | None:
+    if report.line["group"] != "validation":
         return None
+    metrics: Mapping[str, object] = report.line["metrics"]
     steps = _count(report.line["steps_completed"])
-    return ValidationReported(report.epoch, steps, _metric(report.line["metrics"][metric]))
+    if measures.time_metric:
+        return _timed(report.epoch, steps, metrics, measures)
+    if measures.metric not in metrics:
+        return None
+    return ValidationReported(report.epoch, steps, _metric(metrics[measures.metric]))
 
 
-def _completed(report: Report, searcher_metric: str) -> TrialMessage:
+def _timed(
+    epoch: int, steps: int, metrics: Mapping[str, object], measures: Measures
+) -> TrialMessage:
+    """A validation of a search that needs both metrics of every one of them."""
+    values: list[float | None] = []
+    for name in measures:
+        # Every report says how many batches it comes after.
+        value = metrics.get(name, steps if name == BATCHES else None)
+        try:
+            values.append(_metric(value))
+        except ValueError:
+            lack = _lack(name, metrics, "time_metric" if values else "metric", steps)
+            return ValidationReported(epoch, steps, None, lack=lack)
+    metric, time = values
+    if time is None:
+        lack = _lack(measures.time_metric, metrics, "time_metric", steps)
+        return ValidationReported(epoch, steps, metric, lack=lack)
+    return ValidationReported(epoch, steps, metric, time)
+
+
+def _lack(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
+    place = f"the validation at batch {steps}"
+    if name in metrics:
+        found = f"{metrics[name]!r:.80}"
+        return f"{place} reports {found} as searcher.{field} {name!r}: it must be one number"
+    names = ", ".join(sorted(map(str, metrics)))[:NAMES_CHARACTERS_MAX] or "none"
+    return f"{place} lacks searcher.{field} {name!r}; it has: {names}"
+
+
+def _completed(report: Report, measures: Measures) -> TrialMessage:
     length, metric = _count(report.line["length"]), report.line["metric"]
     if metric is None:
         lack = _text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
@@ -81,7 +126,7 @@ def _completed(report: Report, searcher_metric: str) -> TrialMessage:
     return LengthReported(report.epoch, length, _metric(metric))
 
 
-def _checkpoint(report: Report, metric: str) -> TrialMessage:
+def _checkpoint(report: Report, measures: Measures) -> TrialMessage:
     line = report.line
     uuid = _matched(_UUID, line["uuid"])
     # EXPERIMENT/TRIAL/EPOCH/UUID: a trial names only what it wrote itself.
@@ -107,18 +152,18 @@ def _metadata(value: object) -> Mapping[str, object]:
         return {}
 
 
-def _early_exit(report: Report, metric: str) -> TrialMessage:
+def _early_exit(report: Report, measures: Measures) -> TrialMessage:
     reason = ExitReason(report.line["reason"])
     if not (reason.invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
         raise ValueError(reason)
     return EarlyExitReported(report.epoch, reason)
 
 
-def _container(report: Report, metric: str) -> TrialMessage:
+def _container(report: Report, measures: Measures) -> TrialMessage:
     return ContainerStateReported(report.epoch, str(report.line["state"])[:32])
 
 
-def _exited(report: Report, metric: str) -> TrialMessage:
+def _exited(report: Report, measures: Measures) -> TrialMessage:
     """An exit is heard whatever a trial has put into it: one that is not would hold its slots."""
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")

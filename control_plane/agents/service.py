@@ -14,7 +14,7 @@ from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf, Trials, desired_of
 from control_plane.agents.leases import LEASE_MS, renew
-from control_plane.agents.reports import Report
+from control_plane.agents.reports import Measures, Report
 from control_plane.agents.segments import merge
 from control_plane.agents.sessions import (
     LogChunk,
@@ -163,8 +163,8 @@ class AgentService:
         before = session_of(row)
         _check_session(agent, request.epoch, before.epoch)
         reports = (*request.reports, *_lost(state, before, request))
-        metrics = self._metrics(state, reports)
-        taken = take_reports(agent, before, reports, metrics, now_ms)
+        measures = self._measures(state, reports)
+        taken = take_reports(agent, before, reports, measures, now_ms)
         session, chunks = take_logs(taken.session, request.logs)
         ours = _allocations(state)
         session = forget(session, {*request.known, *ours})
@@ -199,25 +199,27 @@ class AgentService:
         _check_session(agent, epoch, state.epoch)
         return state
 
-    def _metrics(self, state: AgentState, reports: Iterable[Report]) -> dict[int, str]:
-        """The searcher's metric of each trial that reports and belongs on the agent."""
+    def _measures(self, state: AgentState, reports: Iterable[Report]) -> dict[int, Measures]:
+        """What counts of each trial that reports and belongs on the agent."""
         ours = _allocations(state)
-        found: dict[int, str] = {}
-        metrics: dict[int, str | None] = {}
+        found: dict[int, Measures] = {}
+        measures: dict[int, Measures | None] = {}
         for trial_id in {r.trial_id for r in reports if f"{r.trial_id}.{r.epoch}" in ours}:
             trial = self.trial(trial_id)
             if trial is None:
                 continue
-            if trial.experiment_id not in metrics:
-                metrics[trial.experiment_id] = self._metric(trial.experiment_id)
-            metric = metrics[trial.experiment_id]
-            if metric is not None:
-                found[trial_id] = metric
+            if trial.experiment_id not in measures:
+                measures[trial.experiment_id] = self._measures_of(trial.experiment_id)
+            counted = measures[trial.experiment_id]
+            if counted is not None:
+                found[trial_id] = counted
         return found
 
-    def _metric(self, experiment_id: int) -> str | None:
+    def _measures_of(self, experiment_id: int) -> Measures | None:
         state = self._engine.state(addresses.experiment(experiment_id))
-        return state.metric if isinstance(state, ExperimentState) else None
+        if not isinstance(state, ExperimentState):
+            return None
+        return Measures(state.metric, state.time_metric)
 
 
 def _trial_id(allocation: str) -> int:

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS
 from control_plane.actors.step import Refused
-from control_plane.agents.reports import Report, begun_checkpoint, message_of
+from control_plane.agents.reports import Measures, Report, begun_checkpoint, message_of
 from control_plane.agents.segments import Stream, is_group, puts
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import Encoded, encode_for
@@ -89,12 +89,16 @@ def put_session(agent: str, session: Session, row: Row | None) -> Put:
 
 
 def take_reports(
-    agent: str, session: Session, reports: Iterable[Report], metrics: Mapping[int, str], now_ms: int
+    agent: str,
+    session: Session,
+    reports: Iterable[Report],
+    measures: Mapping[int, Measures],
+    now_ms: int,
 ) -> Taken:
     """Takes reports.
 
-    `metrics` gives the searcher's metric of each trial that belongs to the agent; lines of others
-    are acknowledged and dropped. Lines at or before the acknowledged offset were taken before.
+    `measures` gives what counts of each trial that belongs to the agent; lines of others are
+    acknowledged and dropped. Lines at or before the acknowledged offset were taken before.
 
     Raises Refused: invalid; one of the allocations has too many writers.
     """
@@ -110,9 +114,9 @@ def take_reports(
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
-        if report.trial_id not in metrics:
+        if report.trial_id not in measures:
             continue
-        message = message_of(report, metrics[report.trial_id])
+        message = message_of(report, measures[report.trial_id])
         if message is not None:
             to = addresses.trial(report.trial_id)
             mail.setdefault(allocation, []).append(encode_for(to, message))

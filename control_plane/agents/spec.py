@@ -22,7 +22,7 @@ def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
     ) -> dict[str, Any]:
         config = stored_config(definition)
         own = trial.checkpoint
-        checkpoint = own or definition.warm_start
+        checkpoint = own or trial.inherited or definition.warm_start
         return {
             "version": 1,
             "cluster_id": cluster_id,

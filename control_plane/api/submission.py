@@ -28,12 +28,12 @@ from control_plane.config import (
     ConfigInvalid,
     Era,
     ExperimentConfig,
-    SearcherNotAvailable,
     check,
 )
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
+from control_plane.suggestions.installed import lacking
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
 DETAILS_MAX = 200
@@ -100,6 +100,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         retention=retention_of(config),
         warm_start=warm_start_of(services, config),
         rules=rules,
+        time_metric="" if asked.test_mode else config.time_metric,
     )
     return Accepted(config, message)
 
@@ -216,10 +217,9 @@ def _checked(services: Services, asked: Create) -> ExperimentConfig:
 
 
 def _plan(config: ExperimentConfig) -> SearchPlan:
-    try:
-        return config.search_plan()
-    except SearcherNotAvailable as error:
-        raise invalid("searcher.name", str(error)) from None
+    if why := lacking(config.searcher.name):
+        raise invalid("searcher.name", why)
+    return config.search_plan()
 
 
 def _lengths(config: ExperimentConfig) -> Lengths:

@@ -19,7 +19,7 @@ from control_plane.collection.folders import remove_below, remove_empty
 from control_plane.collection.pins import let_expire
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import records_of, rows_of, trial_ids
-from control_plane.dispatch.head import HEAD
+from control_plane.dispatch.head import HEAD, PARTS
 from control_plane.dispatch.journal import JOURNAL
 from control_plane.objects.store import Key as ObjectKey
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
@@ -41,8 +41,9 @@ def erased(stores: Stores, experiment: ExperimentState) -> Iterator[None]:
         raise CollectionFailed(f"its data cannot be removed: {error}") from None
     address = addresses.experiment(experiment.experiment_id)
     table = stores.engine.table
-    keys = (row.key for row in rows_of(table, address, JOURNAL, f"{JOURNAL}~"))
-    yield from _deleted(table, keys)
+    for kind in (JOURNAL, f"{PARTS}search/"):
+        keys = (row.key for row in rows_of(table, address, kind, f"{kind}~"))
+        yield from _deleted(table, keys)
 
 
 def tensorboard_removed(stores: Stores, experiment_id: int) -> Iterator[None]:

@@ -10,10 +10,10 @@ from control_plane.state.table import Conflict, Key, Put, StateTable
 GONE_MS = 3600 * 1000
 
 
-def is_pinned(table: StateTable, uuid: str) -> bool:
-    """Whether an experiment that exists started from the checkpoint."""
+def is_pinned(table: StateTable, uuid: str, but: int = 0) -> bool:
+    """Whether an experiment that exists started from the checkpoint, `but` that one."""
     row = table.get(Key(PINS, uuid))
-    return row is not None and bool(read_pin(row.body).by)
+    return row is not None and bool(set(read_pin(row.body).by) - {but})
 
 
 def let_expire(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:

@@ -75,13 +75,16 @@ def report(engine: Engine, experiment_id: int, request: Request, failure: str = 
 
 
 def surveyed(
-    engine: Engine, experiment: ExperimentState, retention: Retention
+    engine: Engine, experiment: ExperimentState, retention: Retention, *, whole: bool = False
 ) -> Generator[None, None, tuple[Survey, list[Candidate]]]:
-    """What there is and, of it, what a collection with that retention would delete, by trial."""
+    """What there is and, of it, what a collection with that retention would delete, by trial. If
+    the `whole` experiment goes, its own trials hold nothing.
+    """
     found = yield from survey(engine, experiment)
+    but = experiment.experiment_id if whole else 0
 
     def is_held(one: Candidate) -> bool:
-        return one.uuid in found.newest or is_pinned(engine.table, one.uuid)
+        return one.uuid in found.newest or is_pinned(engine.table, one.uuid, but)
 
     smaller = experiment.smaller_is_better
     return found, unwanted(found.candidates(), retention, smaller, is_held)
@@ -90,7 +93,9 @@ def surveyed(
 def _condemned(engine: Engine, experiment: ExperimentState, request: Request) -> Iterator[None]:
     """Has the trials condemn what the retention does not keep."""
     for _ in range(SURVEYS_MAX):
-        found, going = yield from surveyed(engine, experiment, request.retention)
+        found, going = yield from surveyed(
+            engine, experiment, request.retention, whole=request.delete
+        )
         if request.delete:
             _check_all_go(found, going)
         changed = False
@@ -128,7 +133,8 @@ def _condemned_of(
     current = Check(request.row.key, request.row.revision)
     for start in range(0, len(going), COLLECTED_MAX):
         some = tuple(one.uuid for one in going[start : start + COLLECTED_MAX])
-        message = CheckpointsUnwanted(some, instead=newest.uuid if newest else "")
+        instead = newest.uuid if newest else ""
+        message = CheckpointsUnwanted(some, instead, whole=request.delete)
         address = addresses.trial(trial_id)
         reply = engine.command(address, message, beside=lambda reply: (current,))
         if request.delete and reply != some:

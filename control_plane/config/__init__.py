@@ -4,7 +4,6 @@ from control_plane.config.check import check
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, JobSettings
 from control_plane.config.migration import migrate
-from control_plane.config.plan import SearcherNotAvailable
 from control_plane.config.problems import ConfigInvalid, Problem
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "ExperimentConfig",
     "JobSettings",
     "Problem",
-    "SearcherNotAvailable",
     "check",
     "migrate",
 ]

@@ -12,10 +12,11 @@ from typing import Any
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate
-from control_plane.config.plan import SearcherNotAvailable
+from control_plane.config.plan import TO_THE_END, NotForeseeable
 from control_plane.config.preview import preview
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
+from control_plane.suggestions.installed import lacking
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = check(source, overrides=options.config)
         report |= {"era": config.era.value, "config": config.public()}
         text = _summary(config)
+        if not options.for_trial:
+            _check_installed(config)
         if options.for_trial:
             variables = config.environment.environment_variables.revealed()
             report |= {"config": config.for_trial(), "environment_variables": variables}
@@ -99,15 +102,21 @@ def read_config(file: str) -> str:
     raise ConfigInvalid([Problem("", None, None, reason)])
 
 
+def _check_installed(config: ExperimentConfig) -> None:
+    """What the searcher needs on the server, which runs on what this program runs on."""
+    if why := lacking(config.searcher.name):
+        raise ConfigInvalid([Problem("searcher.name", None, None, why)])
+
+
 def _preview(config: ExperimentConfig) -> dict[str, Any]:
     try:
         found = preview(config, lambda done: _tell_progress(done, config.trials))
-    except SearcherNotAvailable as error:
+    except NotForeseeable as error:
         raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
     rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
     return {
         "searcher": config.searcher.name,
-        "unit": config.unit,
+        "unit": config.time_metric or config.unit,
         "trials": sum(rung.stopped for rung in rungs),
         "units": sum(rung.stopped * rung.length for rung in rungs),
         "batches": found.batches,
@@ -134,7 +143,7 @@ def _summary(config: ExperimentConfig) -> str:
         ("slots per trial", str(config.resources.slots_per_trial)),
     ]
     if trials is not None and len(lengths) == 1:
-        most = "" if config.searcher.name in ("single", "random", "grid") else "at most "
+        most = "" if config.searcher.name in TO_THE_END else "at most "
         rows.append(("total", f"{most}{trials * lengths[0].count} {config.unit}"))
     width = max(len(label) for label, _ in rows) + 1
     return "\n".join(f"{label + ':':{width}} {value}" for label, value in rows)

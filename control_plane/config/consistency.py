@@ -10,8 +10,8 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
 from control_plane.config.plan import budgeted_trials
-from control_plane.config.problems import Finding, path_text
-from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX
+from control_plane.config.problems import Finding, Loc, path_text
+from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX, Halving, Population, Searcher
 from control_plane.config.section import COUNT_MAX
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
@@ -44,6 +44,8 @@ def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
 
 def _records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    if not users and config.unit == "epochs":
+        users = ["searcher.unit"]
     if users and not config.scale.records_per_epoch:
         message = f"is required, since {users[0]} counts epochs"
         yield Finding(("records_per_epoch",), message, "how many records one epoch has")
@@ -92,6 +94,24 @@ def _budget(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
         yield Finding(loc, f"makes {_shown(trials)} trials, at most {TRIALS_MAX} are allowed")
 
 
+def _population(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if isinstance(config.searcher, Population) and (config.trials or 0) > TRIALS_MAX:
+        trials = _shown(config.trials or 0)
+        message = f"makes {trials} trials in all, at most {TRIALS_MAX} are allowed"
+        yield Finding(("searcher", "num_rounds"), message, "lower it, or replace fewer in a round")
+
+
+def _rungs(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    """No more rungs than there are lengths at which trials can be compared, where a user counts."""
+    name, longest = next(iter(config.searcher.lengths().items()), ("", None))
+    if longest is None:
+        return
+    for loc, rungs in _rungs_given(config.searcher):
+        if rungs > longest.count:
+            message = f"must be at most {name} ({longest.count} {longest.unit}), not {rungs}"
+            yield Finding(loc, message, "each rung compares trials at a length of its own", rungs)
+
+
 def _constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if scope.searcher != "single" or not scope.rules.single_constants:
         return
@@ -119,8 +139,17 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"hyperparameters", "resources"}), _batch_size),
     (frozenset({"hyperparameters"}), _grid),
     (frozenset({"searcher"}), _budget),
+    (frozenset({"searcher"}), _population),
+    (frozenset({"searcher"}), _rungs),
     (frozenset({"hyperparameters"}), _constants),
 )
+
+
+def _rungs_given(searcher: Searcher) -> Iterator[tuple[Loc, int]]:
+    if isinstance(searcher, Halving):
+        yield ("searcher", "num_rungs"), searcher.num_rungs
+    for n, rungs in enumerate(getattr(searcher, "bracket_rungs", ())):
+        yield ("searcher", "bracket_rungs", n), rungs
 
 
 def _least_integer(parameter: object) -> int | None:

@@ -19,7 +19,7 @@ from control_plane.config.lengths import Length, Period, Scale, Steps
 from control_plane.config.plan import search_plan, trial_count
 from control_plane.config.problems import Loc, value_text
 from control_plane.config.resources import BindMounts, Labels, Resources
-from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Custom
+from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Asynchronous, Custom
 from control_plane.config.section import (
     REVEAL,
     Count,
@@ -173,6 +173,14 @@ class ExperimentConfig(Section):
         return custom or "batches"
 
     @property
+    def time_metric(self) -> str:
+        """The metric that measures a trial's training, "" where lengths do."""
+        searcher = self.searcher
+        if not isinstance(searcher, Asynchronous) or searcher.max_time is None:
+            return ""
+        return searcher.time_metric or ""
+
+    @property
     def experiment_seed(self) -> int:
         """The seed of the search, in [0, 2^31)."""
         return self.reproducibility.experiment_seed
@@ -191,8 +199,10 @@ class ExperimentConfig(Section):
 
     @property
     def trials(self) -> int | None:
-        """How many trials the search creates, None where their results decide that."""
-        return trial_count(self.searcher, self.hyperparameters)
+        """How many trials the search creates, replacements of invalid ones aside; None where that
+        is decided as it goes.
+        """
+        return trial_count(self.searcher, self.hyperparameters, self.era)
 
     @property
     @abstractmethod
@@ -233,11 +243,7 @@ class ExperimentConfig(Section):
         return self._period_batches("min_checkpoint_period", hparams)
 
     def search_plan(self) -> SearchPlan:
-        """The search, with lengths in `unit`.
-
-        Raises:
-            SearcherNotAvailable: the searcher cannot run yet.
-        """
+        """The search, with lengths in `unit`."""
         return search_plan(self.searcher, self.hyperparameters, self.experiment_seed, self.era)
 
     def public(self) -> dict[str, Any]:

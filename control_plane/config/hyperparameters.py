@@ -17,7 +17,15 @@ from pydantic import (
 )
 
 from control_plane.config.problems import Finding, Loc, value_text
-from control_plane.config.section import Count, Section, choose, refusal, refuse, scope_of
+from control_plane.config.section import (
+    Count,
+    Section,
+    choose,
+    refusal,
+    refuse,
+    refuse_at,
+    scope_of,
+)
 from control_plane.searchers import space
 
 INTEGER_MAX: Final = (1 << 63) - 1
@@ -165,6 +173,8 @@ def _parameter(value: object, info: ValidationInfo) -> Parameter | dict[str, Any
             raise refusal(missing)
     if not isinstance(value, Mapping):
         return Const(val=value)
+    if value == {"type": "const"}:
+        refuse_at(("val",), "is required", "the value; null is one too")
     if "type" in value or not scope.rules.nested_hyperparameters:
         return choose(value, "type", KINDS, info)
     return _GROUP.validate_python(value, context=info.context)

@@ -71,12 +71,14 @@ def _check_batch_size(unit: Unit, hparams: Mapping[str, object]) -> None:
 
 def _steps(value: object) -> Length:
     if not isinstance(value, int) or not is_count(value, 1):
-        refuse(f"must be a number of steps, at least 1, not {value_text(value)}")
+        refuse(f"must be a number of steps, {_range(value, 1)}, not {value_text(value)}")
     return Length("steps", value)
 
 
 def _length(value: object) -> Length:
-    if isinstance(value, int) and is_count(value, 1):
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not is_count(value, 1):
+            refuse(f"must be {_range(value, 1)}, not {value}")
         return Length("batches", value)
     if not isinstance(value, Mapping):
         refuse(f"must be a length like {{batches: 100}}, not {value_text(value)}")
@@ -99,11 +101,17 @@ def _measured(value: Mapping[str, object], least: int) -> Length:
     for unit in LENGTH_UNITS:
         count = given.get(unit, least)
         if not isinstance(count, int) or not is_count(count, least):
-            message = f"must be an integer of at least {least}, not {value_text(count)}"
+            message = f"must be an integer of {_range(count, least)}, not {value_text(count)}"
             refuse_at((unit,), message, "", count)
     unit, count = next((unit, given[unit]) for unit in LENGTH_UNITS if unit in given)
     assert isinstance(count, int)
     return Length(unit, count)
+
+
+def _range(value: object, least: int) -> str:
+    """The bound that a refused value misses."""
+    is_more = isinstance(value, int) and value > COUNT_MAX
+    return f"at most {COUNT_MAX}" if is_more else f"at least {least}"
 
 
 Steps = Annotated[Length, PlainValidator(_steps), PlainSerializer(lambda length: length.count)]

@@ -8,30 +8,38 @@ from control_plane.config.searcher import (
     Adaptive,
     Asynchronous,
     Budgeted,
+    Custom,
     Halving,
     LengthAdaptive,
     LengthAdaptiveAsha,
     LengthAdaptiveSimple,
     LengthAsyncHalving,
+    LengthBayesian,
     LengthGrid,
     LengthRandom,
     LengthSingle,
     LengthSyncHalving,
+    Population,
     RandomTrials,
     Searcher,
     StepAdaptive,
     StepAdaptiveAsha,
     StepAdaptiveSimple,
     StepAsyncHalving,
+    StepBayesian,
     StepGrid,
     StepRandom,
     StepSingle,
     StepSyncHalving,
 )
 from control_plane.searchers import rules as searchers_rules
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive, adaptive_asha, adaptive_simple, rungs_of
+from control_plane.searchers.custom import CustomPlan
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.search import MethodPlan, SearchPlan
@@ -39,40 +47,43 @@ from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.synchronous import Ladder, SyncHalvingPlan
 from control_plane.searchers.tournament import TournamentPlan
 
-AVAILABLE = (
-    "single",
-    "random",
-    "grid",
-    "sync_halving",
-    "async_halving",
-    "adaptive",
-    "adaptive_simple",
-    "adaptive_asha",
-)
+# Searchers whose trials all train to the end.
+TO_THE_END = ("single", "random", "grid", "bayesian")
 
 
-class SearcherNotAvailable(ValueError):
-    """A configuration is valid, but its searcher cannot run yet."""
+class NotForeseeable(ValueError):
+    """What a search does is for the user's own search method to say."""
 
-    def __init__(self, name: str) -> None:
-        available = ", ".join(AVAILABLE)
-        super().__init__(f"{name} is not available yet; available: {available}")
+    def __init__(self) -> None:
+        super().__init__(
+            "custom is driven by a search method of yours: what that will ask for cannot be "
+            "previewed"
+        )
 
 
 def search_plan(searcher: Searcher, space: Group, seed: int, era: Era) -> SearchPlan:
-    """The search in the configuration's unit; SearcherNotAvailable for those still to come."""
+    """The search, in the configuration's unit."""
     return SearchPlan(_method_plan(searcher, era), space_of(space), seed)
 
 
-def trial_count(searcher: Searcher, space: Group) -> int | None:
-    """How many trials the search creates, None where their results decide that."""
+def trial_count(searcher: Searcher, space: Group, era: Era) -> int | None:
+    """How many trials the search creates, replacements of invalid ones aside; None where that is
+    decided as it goes.
+    """
     match searcher:
         case StepSingle() | LengthSingle():
             return 1
         case StepGrid() | LengthGrid():
             return grid_points(space, integers_extra=1)
+        case Asynchronous(max_time=int(), max_trials=trials):
+            return trials
+        case Adaptive() | StepSyncHalving() | LengthSyncHalving():
+            # Each bracket has a trial at least, however few there are to share.
+            return _bracket_trials(searcher, era)
         case RandomTrials(max_trials=trials):
             return trials
+        case Population():
+            return _population_plan(searcher, searchers_rules.STEP_ERA).max_trials
         case _:
             return None
 
@@ -81,9 +92,14 @@ def budgeted_trials(searcher: Searcher, era: Era) -> int | None:
     """How many trials a budget is enough for, None for a search without one."""
     if not isinstance(searcher, StepSyncHalving | StepAdaptive | Budgeted):
         return None
+    return _bracket_trials(searcher, era)
+
+
+def _bracket_trials(searcher: Searcher, era: Era) -> int:
     plan = _method_plan(searcher, era)
     brackets = plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
-    return sum(one.first_trials for one in brackets if isinstance(one, SyncHalvingPlan))
+    synchronous = sum(one.first_trials for one in brackets if isinstance(one, SyncHalvingPlan))
+    return synchronous + sum(one.max_trials for one in brackets if isinstance(one, HalvingPlan))
 
 
 def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
@@ -99,8 +115,16 @@ def _method_plan(searcher: Searcher, era: Era) -> MethodPlan:
             return GridPlan(length.count, 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
             return GridPlan(length.count, concurrent, rules)
-        case Asynchronous(max_time=int()):
-            raise SearcherNotAvailable(f"searcher {searcher.name} by max_time")
+        case StepBayesian() | LengthBayesian():
+            return BayesianPlan(
+                max_length=_trial_length(searcher),
+                max_trials=searcher.max_trials,
+                max_concurrent_trials=searcher.max_concurrent_trials,
+                startup_trials=searcher.startup_trials,
+                rules=rules,
+            )
+        case Custom(unit=unit):
+            return CustomPlan(unit or "batches", rules)
         case _:
             return _compared_plan(searcher, rules)
 
@@ -121,8 +145,10 @@ def _compared_plan(searcher: Searcher, rules: Rules) -> MethodPlan:
         case StepAdaptiveSimple() | LengthAdaptiveSimple():
             rungs = rungs_of(searcher.mode, searcher.max_rungs)
             return adaptive_simple(_ladder(searcher, rules), searcher.max_trials, rungs)
+        case Population():
+            return _population_plan(searcher, rules)
         case _:
-            raise SearcherNotAvailable(f"searcher {searcher.name}")
+            raise AssertionError(f"searcher {searcher.name} has no plan")
 
 
 def _halving_plan(
@@ -130,8 +156,9 @@ def _halving_plan(
     rungs: int,
     rules: Rules,
 ) -> HalvingPlan:
+    max_time = searcher.max_time if isinstance(searcher, Asynchronous) else None
     return HalvingPlan(
-        max_length=_trial_length(searcher),
+        max_length=_trial_length(searcher) if max_time is None else max_time,
         num_rungs=rungs,
         divisor=searcher.divisor,
         max_trials=searcher.max_trials,
@@ -139,6 +166,20 @@ def _halving_plan(
         smaller_is_better=searcher.smaller_is_better,
         rules=rules,
         stops=isinstance(searcher, Asynchronous) and searcher.stop_once,
+        by_time=max_time is not None,
+    )
+
+
+def _population_plan(searcher: Population, rules: Rules) -> PopulationPlan:
+    explore = searcher.explore_function
+    return PopulationPlan(
+        length_per_round=_trial_length(searcher),
+        population_size=searcher.population_size,
+        num_rounds=searcher.num_rounds,
+        truncate_fraction=searcher.replace_function.truncate_fraction,
+        exploration=Exploration(explore.resample_probability, explore.perturb_factor),
+        smaller_is_better=searcher.smaller_is_better,
+        rules=rules,
     )
 
 

@@ -88,6 +88,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Count": "integer >= 1",
     "CountOrZero": "integer >= 0",
     "Trials": "integer 1 to 1,000,000",
+    "Members": "integer 1 to 10,000",
     "Rungs": "integer 1 to 100",
     "Brackets": "list of integers",
     "Divisor": "number > 1",
@@ -165,12 +166,10 @@ def _lines() -> Iterator[str]:
 
 
 def _searchers() -> Iterator[str]:
-    text = (
-        "`searcher`, which is required. This version runs `single`, `random` and `grid`; the "
-        "others are checked, and refused when an experiment is created. In every search:"
-    )
-    yield from _section("Searchers", text, _rows(Searcher))
     names = dict.fromkeys(name for variants in SEARCHERS.values() for name in variants)
+    listed = ", ".join(f"`{name}`" for name in names)
+    text = f"`searcher`, which is required; its `name` is one of {listed}. In every search:"
+    yield from _section("Searchers", text, _rows(Searcher))
     for name in names:
         variants = [(era, SEARCHERS[era][name]) for era in Era if name in SEARCHERS[era]]
         yield f"### {name}"

@@ -25,6 +25,7 @@ from control_plane.config.section import Count, CountOrZero, Section, Text, choo
 
 TRIALS_MAX: Final = 1_000_000
 SIMPLE_TRIALS_MAX: Final = 2_000
+POPULATION_MAX: Final = 10_000
 STEP_BUDGET_MAX: Final = 50_000
 # More rungs than this only add empty brackets: the divisor's power leaves every float behind.
 RUNGS_MAX: Final = 100
@@ -35,6 +36,7 @@ MAX_LENGTH_HINT: Final = (
 
 MaxLength = Annotated[Measured, Field(description=MAX_LENGTH_HINT)]
 Trials = Annotated[int, Field(ge=1, le=TRIALS_MAX)]
+Members = Annotated[int, Field(ge=1, le=POPULATION_MAX)]
 Rungs = Annotated[int, Field(ge=1, le=RUNGS_MAX)]
 Brackets = Annotated[tuple[Rungs, ...], Field(strict=False, max_length=RUNGS_MAX)]
 Divisor = Annotated[float, Field(gt=1)]
@@ -67,6 +69,15 @@ class RandomTrials(Searcher):
 
     max_trials: Trials
     """How many hyperparameter settings are tried."""
+
+
+class Suggested(RandomTrials):
+    """Trials of which most are suggested by a model of the results so far."""
+
+    max_concurrent_trials: Count = 16
+    """Trials at a time; the fewer, the more the model knows when it suggests one."""
+    startup_trials: Count = 10
+    """Results that come in before the model is asked; until then hyperparameters are drawn."""
 
 
 class Halving(Searcher):
@@ -108,7 +119,7 @@ class Exploration(Section):
 class Population(Searcher):
     """A population whose worst are replaced by altered copies of its best, round by round."""
 
-    population_size: Trials
+    population_size: Members
     """Trials in a round."""
     num_rounds: Count
     """Rounds."""
@@ -138,6 +149,14 @@ class StepGrid(Searcher):
     """One trial for every point of the grid."""
 
     name: Literal["grid"]
+    max_steps: Steps
+    """Steps that a trial trains."""
+
+
+class StepBayesian(Suggested):
+    """Trials suggested by a model of the results so far, a number of them at a time."""
+
+    name: Literal["bayesian"]
     max_steps: Steps
     """Steps that a trial trains."""
 
@@ -231,6 +250,14 @@ class LengthRandom(RandomTrials):
     """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
     """Trials at a time; 0 is no limit."""
+
+
+class LengthBayesian(Suggested):
+    """Trials suggested by a model of the results so far, a number of them at a time."""
+
+    name: Literal["bayesian"]
+    max_length: MaxLength
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
 
 
 class LengthGrid(Searcher):
@@ -360,6 +387,7 @@ SEARCHERS: Final[Mapping[Era, Mapping[str, type[Searcher]]]] = MappingProxyType(
             "single": StepSingle,
             "random": StepRandom,
             "grid": StepGrid,
+            "bayesian": StepBayesian,
             "sync_halving": StepSyncHalving,
             "async_halving": StepAsyncHalving,
             "adaptive": StepAdaptive,
@@ -371,6 +399,7 @@ SEARCHERS: Final[Mapping[Era, Mapping[str, type[Searcher]]]] = MappingProxyType(
             "single": LengthSingle,
             "random": LengthRandom,
             "grid": LengthGrid,
+            "bayesian": LengthBayesian,
             "sync_halving": LengthSyncHalving,
             "async_halving": LengthAsyncHalving,
             "adaptive": LengthAdaptive,

@@ -230,6 +230,7 @@ _MESSAGES: Final = {
     "string_type": "must be a string",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
     "int_type": "must be an integer",
     "int_from_float": "must be an integer",
     "float_type": "must be a number",
@@ -242,7 +243,7 @@ _MESSAGES: Final = {
     "less_than_equal": "must be at most {le}",
 }
 _VALUELESS: Final = frozenset(
-    {"missing", "string_too_short", "too_short", "model_type", "dict_type"}
+    {"missing", "string_too_short", "too_short", "too_long", "model_type", "dict_type"}
 )
 """Kinds whose value says nothing, or may hold a secret out of its place."""
 

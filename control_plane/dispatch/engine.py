@@ -62,7 +62,10 @@ ALONE_FROM = 3
 
 
 class Engine:
-    """Advances actors on `table`. `clock` gives epoch ms. Safe to share between threads."""
+    """Advances actors on `table`. `clock` gives epoch ms. Safe to share between threads.
+
+    `on_commit` hears of each actor that was committed, `on_row` of each row outside that it wrote.
+    """
 
     def __init__(self, table: StateTable, clock: Callable[[], int]) -> None:
         self.table = table
@@ -70,6 +73,7 @@ class Engine:
         self._cache = Cache()
         self._posts = itertools.count(1)
         self.on_commit: Callable[[str], None] = lambda address: None
+        self.on_row: Callable[[Key], None] = lambda key: None
 
     def follow(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
         """Advances actors, then whom they wrote to, until nothing moves or the time is used up."""
@@ -303,6 +307,9 @@ class Engine:
             parts = {name: value for name, value in fold.parts.items() if _cacheable(name)}
             self._cache.put(commit.after, {**reading.parts, **parts})
         self.on_commit(commit.after.address)
+        for key, (_, body) in fold.rows.items():
+            if body is not None:
+                self.on_row(key)
 
     def _load(self, address: str, timers_until_ms: int | None) -> Reading:
         for _ in range(READINGS_MAX):

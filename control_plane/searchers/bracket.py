@@ -14,7 +14,7 @@ from control_plane.searchers.method import (
 )
 from control_plane.searchers.parts import Parts
 from control_plane.searchers.ranking import Ranking, Result
-from control_plane.searchers.roster import Roster
+from control_plane.searchers.roster import Roster, Standing
 
 
 class Rungs(Protocol):
@@ -53,6 +53,7 @@ class Bracket(SearchMethod[State], Generic[Plan, State]):
         self._parts = parts
         self._roster = roster
         self._number = number
+        self._rankings: dict[int, Ranking] = {}
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
@@ -72,20 +73,40 @@ class Bracket(SearchMethod[State], Generic[Plan, State]):
         return MethodStep(evolve(state, closing_from=following), tuple(map(Close, closed)))
 
     def _ranking(self, rung: int) -> Ranking:
-        return Ranking(self._parts, f"rung{rung}")
+        if rung not in self._rankings:
+            self._rankings[rung] = Ranking(self._parts, f"rung{rung}")
+        return self._rankings[rung]
 
     def _awaited(self, event: TrialReached) -> tuple[int, Result] | None:
         """The rung that a report is for and its result there, signed so that less is better; None
         for one that nobody waits for.
         """
         standing = self._roster.standing(event.trial)
-        if standing.closed or self._lengths[standing.rung] != event.length:
+        is_over = standing.closed or standing.reported
+        if is_over or self._lengths[standing.rung] != event.length:
             return None
         signed = event.metric if self._plan.smaller_is_better else -event.metric
         return standing.rung, Result(signed, event.trial)
+
+    def _stays(self, trial: int, *, closed: bool) -> bool:
+        """Note that a trial's result is there and leads to nothing yet or, `closed`, to nothing any
+        more; False for one that exited, which nobody has to be told.
+        """
+        standing = self._roster.standing(trial)
+        if not standing.exited:
+            self._roster.stand(trial, Standing(standing.rung, closed=closed, reported=True))
+        return not standing.exited
+
+    def _goes_on(self, trial: int, rung: int) -> Standing:
+        """Note the rung that a trial is now in; where it stands there."""
+        before = self._roster.standing(trial)
+        standing = Standing(rung, before.exited, before.closed)
+        self._roster.stand(trial, standing)
+        return standing
 
     def _left(self, event: TrialExited) -> tuple[int, bool]:
         """The rung that a trial leaves, and whether its result is there: then it only waited."""
         standing = self._roster.standing(event.trial)
         self._roster.stand(event.trial, standing._replace(exited=True, closed=True))
-        return standing.rung, event.length == self._lengths[standing.rung]
+        only_waited = standing.closed or event.length == self._lengths[standing.rung]
+        return standing.rung, only_waited

@@ -13,6 +13,7 @@ from typing import Literal
 from control_plane.evolve import evolve
 from control_plane.searchers.bracket import Bracket, ClosingState
 from control_plane.searchers.method import (
+    ENDLESS,
     Create,
     Event,
     MethodStep,
@@ -35,7 +36,8 @@ class HalvingPlan:
     """Rungs at max_length / divisor^k for `max_trials` trials, of which `max_concurrent_trials` are
     open at the start (0: as many as lead to one in the last rung).
 
-    `stops`: a trial goes on at once or is closed, instead of waiting to be promoted.
+    `stops`: a trial goes on at once or is closed, instead of waiting to be promoted. `by_time`: the
+    lengths are compared with a time metric of the trials', which train until they are stopped.
     """
 
     max_length: int
@@ -46,6 +48,7 @@ class HalvingPlan:
     smaller_is_better: bool
     rules: Rules
     stops: bool = False
+    by_time: bool = False
     kind: Literal["async_halving"] = "async_halving"
 
     @property
@@ -145,13 +148,23 @@ class Halving(Bracket[HalvingPlan, HalvingState]):
         return self._with_created(state, 1)
 
     def _finished(
-        self, state: HalvingState, operations: Sequence[Operation], *, trains: bool
+        self,
+        state: HalvingState,
+        results: Sequence[int],
+        outstanding: list[int],
+        operations: list[Operation],
+        *,
+        trains: bool,
     ) -> MethodStep[HalvingState]:
         """What every result ends with: a new trial where nobody trains on, and the closing."""
-        counted = state.created - state.invalid
-        if not trains and counted < self._plan.max_trials:
-            step = self._with_created(state, 1)
-            state, operations = step.state, (*operations, *step.operations)
+        created = state.created
+        if not trains and created - state.invalid < self._plan.max_trials:
+            operations.append(self._create(1))
+            outstanding[0] += 1
+            created += 1
+        state = evolve(
+            state, created=created, results=tuple(results), outstanding=tuple(outstanding)
+        )
         return MethodStep(self._closing(state), operations)
 
     def _closing(self, state: HalvingState) -> HalvingState:
@@ -164,8 +177,10 @@ class Halving(Bracket[HalvingPlan, HalvingState]):
         return evolve(state, closing=over, closing_from=0)
 
     def _with_created(self, state: HalvingState, count: int) -> MethodStep[HalvingState]:
-        create = Create(count, "Sampled", first_point=0, length=self._lengths[0], closed=False)
         outstanding = (state.outstanding[0] + count, *state.outstanding[1:])
-        return MethodStep(
-            evolve(state, created=state.created + count, outstanding=outstanding), (create,)
-        )
+        state = evolve(state, created=state.created + count, outstanding=outstanding)
+        return MethodStep(state, (self._create(count),))
+
+    def _create(self, count: int) -> Create:
+        length = ENDLESS if self._plan.by_time else self._lengths[0]
+        return Create(count, "Sampled", first_point=0, length=length, closed=False)

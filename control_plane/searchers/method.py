@@ -6,24 +6,31 @@ Lengths and units are in the configuration's unit: steps, batches, records or ep
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
+
+from control_plane.searchers.posted import Posted
 
 State = TypeVar("State")
+
+ENDLESS: Final = (1 << 53) - 1
+"""The length of a training that ends when its own code does or the search stops it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
     """Create `count` trials; each trains to the absolute `length` and validates (None: it waits).
 
-    `closed`: each is closed after that. Hyperparameters are sampled from the space or, "FromGrid",
-    trial i takes grid point first_point + i * point_step.
+    `closed`: each is closed after that. Hyperparameters are sampled from the space; "FromGrid",
+    trial i takes grid point first_point + i * point_step; "Kept", it takes what the method keeps as
+    point first_point + i (see kept.py); "Explored", it is a copy of trial `first_point`, whose
+    point the method keeps, with that trial's latest checkpoint and hyperparameters near its own.
     """
 
     count: int
-    hparams: Literal["Sampled", "FromGrid"]
+    hparams: Literal["Sampled", "FromGrid", "Kept", "Explored"]
     first_point: int
     length: int | None
     closed: bool
@@ -46,6 +53,13 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Let the trial end now, saving its work first."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the search; `cancel`: people had stopped all of it."""
 
@@ -53,7 +67,22 @@ class Shutdown:
     cancel: bool = False
 
 
-Operation = Create | TrainTo | Close | Shutdown
+Operation = Create | TrainTo | Close | Stop | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTrial:
+    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`. `request_id` is a
+    UUID, `seed` has 31 bits. It starts from the latest checkpoint of trial number `parent`.
+    """
+
+    trial: int
+    request_id: str
+    seed: int
+    hparams: Mapping[str, object]
+    length: int | None
+    closed: bool
+    parent: int | None = None
 
 
 class ExitReason(StrEnum):
@@ -77,6 +106,17 @@ class TrialReached:
 
     trial: int
     length: int
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMeasured:
+    """A validation was reported, at `time` by the search's own time metric; in any order, and the
+    same one again after a failure.
+    """
+
+    trial: int
+    time: float
     metric: float
 
 
@@ -108,7 +148,26 @@ class TrialExited:
     length: int = 0
 
 
-Event = TrialReached | TrialProgressed | TrialClosed | TrialExited
+Event = TrialReached | TrialMeasured | TrialProgressed | TrialClosed | TrialExited
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """Points that an adviser suggests, as answers to the requests from number `first` on."""
+
+    first: int
+    points: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestionFailed:
+    """An adviser has nothing to say to the request of number `first`, and `why`."""
+
+    first: int
+    why: str
+
+
+Advice = Suggested | SuggestionFailed | Posted
 
 
 @dataclass(frozen=True)
@@ -150,6 +209,13 @@ class MethodState:
         """Whether trials are still to be closed that were decided about."""
         return False
 
+    @property
+    def awaits_advice(self) -> bool:
+        """Whether someone outside is still to say what to do: such a search is not over because
+        all its trials are.
+        """
+        return False
+
 
 class SearchMethod(ABC, Generic[State]):
     """One algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
@@ -165,6 +231,14 @@ class SearchMethod(ABC, Generic[State]):
     @abstractmethod
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
+
+    def on_created(self, state: State, created: CreateTrial) -> State:
+        """Take note of a trial that a `Create` became; they come in the order of their numbers."""
+        return state
+
+    def on_advice(self, state: State, advice: Advice) -> MethodStep[State]:
+        """Answer what someone outside says, who may say it twice."""
+        return MethodStep(state)
 
     def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
         """Close at most `close_max` trials of a state that is closing; `trials` were requested of

@@ -2,7 +2,6 @@
 rung as far as that is known, and waits until then.
 """
 
-from control_plane.evolve import evolve
 from control_plane.searchers.halving import Halving, HalvingState
 from control_plane.searchers.method import Close, MethodStep, Operation, TrainTo
 from control_plane.searchers.ranking import Result
@@ -22,25 +21,24 @@ class Promotion(Halving):
             outstanding[rung] -= 1
             if rung == self._top:
                 results[rung] += 1
-                if not self._roster.standing(result.trial).exited:
+                if self._stays(result.trial, closed=True):
                     operations.append(Close(result.trial))
                 break
             promoted = self._promoted(rung, results[rung], result)
             results[rung] += 1
+            if promoted is not result:
+                self._stays(result.trial, closed=False)
             if promoted is None:
                 break
             result, trial, rung = promoted, promoted.trial, rung + 1
-            standing = self._roster.standing(trial)
-            self._roster.stand(trial, standing._replace(rung=rung))
             outstanding[rung] += 1
-            if standing.exited:
+            if self._goes_on(trial, rung).exited:
                 result = Result(WORST, trial)
             elif self._lengths[rung] > self._lengths[rung - 1]:
                 operations.append(TrainTo(trial, self._lengths[rung]))
                 trains = True
                 break
-        state = evolve(state, results=tuple(results), outstanding=tuple(outstanding))
-        return self._finished(state, operations, trains=trains)
+        return self._finished(state, results, outstanding, operations, trains=trains)
 
     def _promoted(self, rung: int, before: int, result: Result) -> Result | None:
         """The result that is promoted now that this one came to the `before` others."""

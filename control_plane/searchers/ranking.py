@@ -49,11 +49,14 @@ class _Node:
 
 
 class Ranking:
-    """The ranking `name` among the parts, empty if there is none."""
+    """The ranking `name` among the parts, empty if there is none. Nobody else writes it while it is
+    in use: a node is read once.
+    """
 
     def __init__(self, parts: Parts, name: str) -> None:
         self._parts = parts
         self._name = name
+        self._nodes: dict[int, _Node] = {}
 
     def __len__(self) -> int:
         return self._read(_ROOT).size
@@ -124,8 +127,10 @@ class Ranking:
         index, right = self._insert(root, child, result, before_equals)
         self._write(child)
         index += sum(node.counts[:at])
-        node.metrics[at], node.counts[at] = child.metrics[0], child.size
+        node.metrics[at] = child.metrics[0]
+        node.counts[at] += 1
         if right is not None:
+            node.counts[at] -= right.size
             node.metrics.insert(at + 1, right.metrics[0])
             node.ids.insert(at + 1, right.number)
             node.counts.insert(at + 1, right.size)
@@ -161,23 +166,31 @@ class Ranking:
         return False
 
     def _read(self, number: int) -> _Node:
-        piece = self._parts.read(f"{self._name}/{number}")
-        metrics, ids, counts = array("d"), array("I"), array("I")
-        if piece is None:
-            return _Node(number, 0, metrics, ids, counts)
-        height, unused = _HEADER.unpack_from(piece)
-        entry = 16 if height else 12
-        size = (len(piece) - _HEADER.size) // entry
-        body = memoryview(piece)[_HEADER.size :]
-        metrics.frombytes(body[: 8 * size])
-        ids.frombytes(body[8 * size : 12 * size])
-        counts.frombytes(body[12 * size :])
-        return _Node(number, height, metrics, ids, counts, unused)
+        node = self._nodes.get(number)
+        if node is None:
+            node = _node(number, self._parts.read(f"{self._name}/{number}"))
+            self._nodes[number] = node
+        return node
 
     def _write(self, node: _Node) -> None:
+        self._nodes[node.number] = node
         header = _HEADER.pack(node.height, node.unused)
-        piece = header + node.metrics.tobytes() + node.ids.tobytes() + node.counts.tobytes()
+        piece = b"".join((header, node.metrics, node.ids, node.counts))
         self._parts.write(f"{self._name}/{node.number}", piece)
+
+
+def _node(number: int, piece: bytes | None) -> _Node:
+    metrics, ids, counts = array("d"), array("I"), array("I")
+    if piece is None:
+        return _Node(number, 0, metrics, ids, counts)
+    height, unused = _HEADER.unpack_from(piece)
+    entry = 16 if height else 12
+    size = (len(piece) - _HEADER.size) // entry
+    body = memoryview(piece)[_HEADER.size :]
+    metrics.frombytes(body[: 8 * size])
+    ids.frombytes(body[8 * size : 12 * size])
+    counts.frombytes(body[12 * size :])
+    return _Node(number, height, metrics, ids, counts, unused)
 
 
 def _taken(root: _Node) -> int:

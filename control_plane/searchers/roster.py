@@ -15,23 +15,29 @@ TRIALS_PER_PART = 320
 # Trials that one step of closing looks at: those of a few parts.
 LOOKED_AT_MAX = 2_000
 _BYTES = 3
-_EXITED, _CLOSED = 1, 2
+_EXITED, _CLOSED, _REPORTED = 1, 2, 4
 
 
 class Standing(NamedTuple):
-    """Where a trial stands. `exited`: it ended early; `closed`: it was closed, or it exited."""
+    """Where a trial stands. `exited`: it ended early; `closed`: it was closed, or it exited;
+    `reported`: its result in the rung is there, which states of before this was kept do not say.
+    """
 
     rung: int = 0
     exited: bool = False
     closed: bool = False
+    reported: bool = False
 
 
 class Roster:
-    """The trials among the parts; `first` counts those that each bracket creates at the start."""
+    """The trials among the parts; `first` counts those that each bracket creates at the start.
+    Nobody else writes it while it is in use: a part is read once.
+    """
 
     def __init__(self, parts: Parts, first: Sequence[int]) -> None:
         self._parts = parts
         self._ends = tuple(accumulate(first))
+        self._pieces: dict[int, bytearray] = {}
 
     def bracket(self, trial: int) -> int:
         """The bracket of a trial."""
@@ -40,18 +46,17 @@ class Roster:
 
     def enlist(self, trial: int, bracket: int) -> None:
         """A trial was created for a bracket, 0 to 254."""
-        _, rung, flags = self._bytes(trial)
-        self._put(trial, bytes((bracket + 1, rung, flags)))
+        self._put(trial, 0, (bracket + 1, *self._bytes(trial)[1:]))
 
     def standing(self, trial: int) -> Standing:
         """Where the trial stands."""
         _, rung, flags = self._bytes(trial)
-        return Standing(rung, bool(flags & _EXITED), bool(flags & _CLOSED))
+        return Standing(rung, flags & _EXITED > 0, flags & _CLOSED > 0, flags & _REPORTED > 0)
 
     def stand(self, trial: int, standing: Standing) -> None:
         """The trial stands there now."""
-        flags = standing.exited * _EXITED | standing.closed * _CLOSED
-        self._put(trial, bytes((self._bytes(trial)[0], standing.rung, flags)))
+        rung, exited, closed, reported = standing
+        self._put(trial, 1, (rung, exited * _EXITED | closed * _CLOSED | reported * _REPORTED))
 
     def close_left(
         self, bracket: int, rungs: int, trials: range, close_max: int
@@ -63,22 +68,28 @@ class Roster:
         for trial in trials[:LOOKED_AT_MAX]:
             if len(closed) == close_max:
                 return closed, trial
-            standing = self.standing(trial)
-            is_left = standing.rung < rungs and not standing.closed
-            if is_left and self.bracket(trial) == bracket:
-                self.stand(trial, standing._replace(closed=True))
+            _, rung, flags = self._bytes(trial)
+            if rung < rungs and not flags & _CLOSED and self.bracket(trial) == bracket:
+                self._put(trial, 1, (rung, flags | _CLOSED))
                 closed.append(trial)
         following = trials.start + LOOKED_AT_MAX
         return closed, following if following < trials.stop else None
 
-    def _bytes(self, trial: int) -> bytes:
+    def _bytes(self, trial: int) -> bytearray:
         part, place = divmod(trial, TRIALS_PER_PART)
-        piece = self._parts.read(str(part)) or b""
-        return piece[place * _BYTES : (place + 1) * _BYTES] or bytes(_BYTES)
+        return self._piece(part)[place * _BYTES : (place + 1) * _BYTES] or bytearray(_BYTES)
 
-    def _put(self, trial: int, value: bytes) -> None:
+    def _put(self, trial: int, at: int, values: tuple[int, ...]) -> None:
+        """Replace the trial's bytes from the one `at` on, to the last."""
         part, place = divmod(trial, TRIALS_PER_PART)
-        piece = bytearray(self._parts.read(str(part)) or b"")
-        piece.extend(bytes(max(0, (place + 1) * _BYTES - len(piece))))
-        piece[place * _BYTES : (place + 1) * _BYTES] = value
+        piece, end = self._piece(part), (place + 1) * _BYTES
+        if len(piece) < end:
+            piece.extend(bytes(end - len(piece)))
+        piece[end - _BYTES + at : end] = values
         self._parts.write(str(part), bytes(piece))
+
+    def _piece(self, part: int) -> bytearray:
+        piece = self._pieces.get(part)
+        if piece is None:
+            piece = self._pieces[part] = bytearray(self._parts.read(str(part)) or b"")
+        return piece

@@ -11,29 +11,38 @@ them after every step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
+from control_plane.searchers.bayesian import BayesianPlan, BayesianSearch, BayesianState
+from control_plane.searchers.custom import CustomPlan, CustomSearch, CustomState
+from control_plane.searchers.exploration import explored
 from control_plane.searchers.grid import GridPlan, GridSearch, GridState
 from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.kept import kept
 from control_plane.searchers.method import (
+    Advice,
     Close,
     Create,
+    CreateTrial,
     Event,
     ExitReason,
     MethodStep,
     SearchMethod,
     Shutdown,
+    Stop,
     Tally,
     TrainTo,
     TrialClosed,
     TrialExited,
+    TrialMeasured,
     TrialProgressed,
     TrialReached,
 )
 from control_plane.searchers.parts import NoParts, Parts
+from control_plane.searchers.population import Population, PopulationPlan, PopulationState
 from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.randomness import KEY_WORDS, Generator
 from control_plane.searchers.single import SinglePlan, single_search
@@ -48,8 +57,25 @@ from control_plane.searchers.tournament import (
     alone,
 )
 
-MethodPlan = RandomPlan | SinglePlan | GridPlan | BracketPlan | TournamentPlan
-AnyMethodState = RandomState | GridState | BracketState | TournamentState
+MethodPlan = (
+    RandomPlan
+    | SinglePlan
+    | GridPlan
+    | BracketPlan
+    | TournamentPlan
+    | PopulationPlan
+    | BayesianPlan
+    | CustomPlan
+)
+AnyMethodState = (
+    RandomState
+    | GridState
+    | BracketState
+    | TournamentState
+    | PopulationState
+    | BayesianState
+    | CustomState
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +98,8 @@ class SearchState:
     shutdown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTrial:
-    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`."""
-
-    trial: int
-    request_id: str
-    seed: int
-    hparams: dict[str, object]
-    length: int | None
-    closed: bool
-
-
 NO_PARTS = NoParts()
-TrialOperation = CreateTrial | TrainTo | Close | Shutdown
+TrialOperation = CreateTrial | TrainTo | Close | Stop | Shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ def begin(plan: SearchPlan, parts: Parts = NO_PARTS) -> SearchStep:
     A plan that makes no trial is shut down at once, as failed. `parts` is where the search keeps
     what grows with its trials, here and below; single, random and grid searches keep nothing.
     """
-    return _folded(plan, Tally(), _method(plan, parts).initial(), KEY_WORDS, ())
+    return _folded(plan, Tally(), method_of(plan, parts).initial(), KEY_WORDS, ())
 
 
 def handle(
@@ -122,12 +136,25 @@ def handle(
     if _is_late(state, event):
         return SearchStep(state, (), more=has_more(state))
     tally = _counted(state.tally, event)
-    answer = _method(plan, parts).on_event(state.method, event)
+    answer = method_of(plan, parts).on_event(state.method, event)
     step = _folded(plan, tally, answer, state.position, state.backlog)
-    if not step.more:
-        return step
-    expanded = expand(plan, step.state, generator, create_max, parts)
-    return replace(expanded, operations=step.operations + expanded.operations)
+    return _expanded(plan, step, generator, create_max, parts)
+
+
+def advise(
+    plan: SearchPlan,
+    state: SearchState,
+    generator: Generator,
+    advice: Advice,
+    create_max: int,
+    parts: Parts,
+) -> SearchStep:
+    """Answer what someone outside says, then expand as `handle` does."""
+    if state.shutdown:
+        return SearchStep(state, (), more=False)
+    answer = method_of(plan, parts).on_advice(state.method, advice)
+    step = _folded(plan, state.tally, answer, state.position, state.backlog)
+    return _expanded(plan, step, generator, create_max, parts)
 
 
 def expand(
@@ -141,22 +168,26 @@ def expand(
     none waiting, close as many trials of those that the method has still to close.
     """
     _check(state, generator)
+    method = method_of(plan, parts)
     created: list[CreateTrial] = []
+    told = state.method
     backlog = list(state.backlog)
     while backlog and len(created) < create_max:
         head = backlog.pop(0)
         count = min(head.count, create_max - len(created))
         for i in range(count):
             trial = state.tally.created + len(created)
-            created.append(_trial(plan, trial, head, i, generator))
+            created.append(_trial(plan, trial, head, i, generator, parts))
+            told = method.on_created(told, created[-1])
         if count < head.count:
             backlog.insert(0, _after(head, count))
     tally = evolve(state.tally, created=state.tally.created + len(created))
-    after = evolve(state, tally=tally, backlog=tuple(backlog), position=generator.position)
+    position = generator.position
+    after = evolve(state, method=told, tally=tally, backlog=tuple(backlog), position=position)
     _check(after, generator)
     if created or not after.method.is_closing:
         return SearchStep(after, tuple(created), more=has_more(after))
-    answer = _method(plan, parts).close_more(after.method, tally.requested, create_max)
+    answer = method.close_more(after.method, tally.requested, create_max)
     return _folded(plan, tally, answer, after.position, after.backlog)
 
 
@@ -201,7 +232,7 @@ def reopened(
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
-    answer = _method(plan, NO_PARTS).resumed(state.method, tally)
+    answer = method_of(plan, NO_PARTS).resumed(state.method, tally)
     return _folded(plan, tally, answer, state.position, state.backlog)
 
 
@@ -217,11 +248,12 @@ def progress(plan: SearchPlan, state: SearchState) -> float:
     """
     if state.shutdown:
         return 1.0
-    share = _method(plan, NO_PARTS).progress(state.method, state.tally)
+    share = method_of(plan, NO_PARTS).progress(state.method, state.tally)
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
 
 
-def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
+def method_of(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
+    """The method of a plan, for as long as nobody else writes its parts."""
     # A plan and the state it made belong together, which types cannot say.
     match plan.method:
         case RandomPlan():
@@ -234,6 +266,21 @@ def _method(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
             return alone(plan.method, parts)
         case TournamentPlan():
             return Tournament(plan.method, parts)
+        case PopulationPlan():
+            return Population(plan.method, parts)
+        case BayesianPlan():
+            return BayesianSearch(plan.method, parts)
+        case CustomPlan():
+            return CustomSearch(plan.method, parts)
+
+
+def _expanded(
+    plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, parts: Parts
+) -> SearchStep:
+    if not step.more:
+        return step
+    expanded = expand(plan, step.state, generator, create_max, parts)
+    return replace(expanded, operations=step.operations + expanded.operations)
 
 
 def _is_late(state: SearchState, event: Event) -> bool:
@@ -245,6 +292,8 @@ def _counted(tally: Tally, event: Event) -> Tally:
     match event:
         case TrialReached():
             return evolve(tally, reached=tally.reached + 1)
+        case TrialMeasured():
+            return tally
         case TrialProgressed(units=units):
             _check_units(event.trial, units)
             return evolve(tally, units=tally.units + units, open_units=tally.open_units + units)
@@ -287,7 +336,7 @@ def _folded(
     creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
     wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
-    if tally.requested == tally.closed:
+    if tally.requested == tally.closed and not answer.state.awaits_advice:
         wishes.append(_shutdown(plan, tally))
     shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
     queue = () if shutdown else _queued(backlog, creates)
@@ -316,20 +365,33 @@ def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create,
 
 def _after(create: Create, count: int) -> Create:
     """What is left of a create without its first `count` trials."""
-    passed = count * create.point_step if create.hparams == "FromGrid" else 0
+    moves = create.hparams in ("FromGrid", "Kept")
+    passed = count * create.point_step if moves else 0
     return replace(create, count=create.count - count, first_point=create.first_point + passed)
 
 
 def _trial(
-    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator
+    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, parts: Parts
 ) -> CreateTrial:
-    if create.hparams == "FromGrid":
-        hparams = grid_point(plan.space, create.first_point + i * create.point_step)
-    else:
-        hparams = draw(plan.space, generator, maxval_drawn=plan.method.rules.maxval_drawn)
-    request_id = _request_id(generator)
+    place = create.first_point + i * create.point_step
+    request_id, parent = "", None
+    hparams: Mapping[str, object]
+    maxval_drawn = plan.method.rules.maxval_drawn
+    match create.hparams:
+        case "FromGrid":
+            hparams = grid_point(plan.space, place)
+        case "Kept":
+            hparams, request_id = kept(parts, place)
+        case "Sampled":
+            hparams = draw(plan.space, generator, maxval_drawn=maxval_drawn)
+        case "Explored":
+            assert isinstance(plan.method, PopulationPlan)
+            parent = create.first_point
+            point, exploration = kept(parts, parent).hparams, plan.method.exploration
+            hparams = explored(plan.space, point, generator, exploration, maxval_drawn=maxval_drawn)
+    request_id = request_id or _request_id(generator)
     seed = generator.below(1 << 31)
-    return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed)
+    return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed, parent)
 
 
 def _request_id(generator: Generator) -> str:

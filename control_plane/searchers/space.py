@@ -80,8 +80,28 @@ def draw(space: Group, generator: Generator, *, maxval_drawn: bool) -> dict[str,
     `maxval_drawn` False never draws an integer's maxval, as step-era experiments did.
     """
     return {
-        name: _drawn(space.members[name], generator, maxval_drawn) for name in sorted(space.members)
+        name: draw_value(space.members[name], generator, maxval_drawn=maxval_drawn)
+        for name in sorted(space.members)
     }
+
+
+def draw_value(parameter: Parameter, generator: Generator, *, maxval_drawn: bool) -> object:
+    """Draw a value of one parameter; of a group, one of each of its members."""
+    match parameter:
+        case Const(value):
+            return value
+        case Int(minval, maxval):
+            return minval + generator.below(maxval - minval + int(maxval_drawn))
+        case Double(minval, maxval):
+            return minval + (maxval - minval) * generator.uniform()
+        case Log(base, minval, maxval):
+            return math.pow(base, minval + (maxval - minval) * generator.uniform())
+        case Categorical(vals):
+            return vals[generator.below(len(vals))]
+        case Group():
+            return draw(parameter, generator, maxval_drawn=maxval_drawn)
+        case _:
+            assert_never(parameter)
 
 
 def grid_size(space: Group) -> int:
@@ -101,24 +121,6 @@ def grid_point(space: Group, index: int) -> dict[str, object]:
     if not 0 <= index < size:
         raise IndexError(f"grid point {index} does not exist; the grid has {size} points")
     return _group_point(space, index)
-
-
-def _drawn(parameter: Parameter, generator: Generator, maxval_drawn: bool) -> object:
-    match parameter:
-        case Const(value):
-            return value
-        case Int(minval, maxval):
-            return minval + generator.below(maxval - minval + int(maxval_drawn))
-        case Double(minval, maxval):
-            return minval + (maxval - minval) * generator.uniform()
-        case Log(base, minval, maxval):
-            return math.pow(base, minval + (maxval - minval) * generator.uniform())
-        case Categorical(vals):
-            return vals[generator.below(len(vals))]
-        case Group():
-            return draw(parameter, generator, maxval_drawn=maxval_drawn)
-        case _:
-            assert_never(parameter)
 
 
 def _group_size(path: str, group: Group) -> int:

@@ -2,7 +2,6 @@
 best 1/divisor of those that came before it, and goes on at once where it is.
 """
 
-from control_plane.evolve import evolve
 from control_plane.searchers.halving import Halving, HalvingState
 from control_plane.searchers.method import Close, MethodStep, Operation, TrainTo
 from control_plane.searchers.ranking import Result
@@ -37,8 +36,7 @@ class Stopping(Halving):
                 trains = True
                 break
         self._roster.stand(trial, standing)
-        state = evolve(state, results=tuple(results), outstanding=tuple(outstanding))
-        return self._finished(state, operations, trains=trains)
+        return self._finished(state, results, outstanding, operations, trains=trains)
 
     def _is_best(self, rung: int, results: int, result: Result) -> bool:
         """Whether a trial goes on with this result, the last of so many in its rung."""

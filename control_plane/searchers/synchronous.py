@@ -152,18 +152,18 @@ class Synchronous(Bracket[SyncHalvingPlan, SyncHalvingState]):
         while rung < self._top:
             promoted = self._promoted(rung, results[rung], result)
             results[rung] += 1
+            if promoted is not result:
+                self._stays(result.trial, closed=False)
             if promoted is None:
                 break
             trial, rung = promoted.trial, rung + 1
-            standing = self._roster.standing(trial)
-            self._roster.stand(trial, standing._replace(rung=rung))
-            if not standing.exited:
+            if not self._goes_on(trial, rung).exited:
                 operations.append(TrainTo(trial, self._lengths[rung]))
                 break
             result = Result(WORST, trial)
         else:
             results[rung] += 1
-            if not self._roster.standing(result.trial).exited:
+            if self._stays(result.trial, closed=True):
                 operations.append(Close(result.trial))
         return MethodStep(self._closing(evolve(state, results=tuple(results))), operations)
 

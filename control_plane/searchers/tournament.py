@@ -22,6 +22,7 @@ from control_plane.searchers.roster import Roster
 from control_plane.searchers.rules import Rules
 from control_plane.searchers.stopping import Stopping
 from control_plane.searchers.synchronous import SyncHalvingPlan, SyncHalvingState, Synchronous
+from control_plane.searchers.timed import TimedStopping
 
 BracketPlan = HalvingPlan | SyncHalvingPlan
 BracketState = HalvingState | SyncHalvingState
@@ -116,6 +117,8 @@ def halving(plan: BracketPlan, parts: Parts, roster: Roster, bracket: int = 0) -
     match plan:
         case SyncHalvingPlan():
             return Synchronous(plan, parts, roster, bracket)
+        case HalvingPlan(by_time=True):
+            return TimedStopping(plan, parts, roster, bracket)
         case HalvingPlan(stops=True):
             return Stopping(plan, parts, roster, bracket)
         case HalvingPlan():

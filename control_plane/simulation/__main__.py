@@ -10,18 +10,28 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from control_plane.actors.experiment_state import Definition
+from control_plane.actors.experiment_suggestions import awaited
+from control_plane.actors.experiment_summaries import Summaries
 from control_plane.config.__main__ import described, read_config
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.plan import SearcherNotAvailable
 from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.searchers.bayesian import TRIED, tried
+from control_plane.searchers.method import Suggested
 from control_plane.simulation.courses import Courses
 from control_plane.simulation.experiment import Outcome, SimulationStuck, simulate
+from control_plane.simulation.mail import Actor
 from control_plane.simulation.recorded import CurvesInvalid, RecordedCourses, read_curves
 from control_plane.simulation.submission import lengths_of, period_of, submission_of
 from control_plane.simulation.synthetic import SyntheticCourses
+from control_plane.suggestions.installed import INSTALL
+from control_plane.suggestions.model import suggested
+from control_plane.suggestions.suggester import observation, problem_of
+
+P = TypeVar("P")
 
 # Of searches that have no length.
 FULL_LENGTH = 100
@@ -70,10 +80,12 @@ def _simulated(options: argparse.Namespace) -> dict[str, Any]:
             options.slots,
             courses,
             period=period_of(config),
+            advise=_advised,
             told=lambda ended: _tell_progress(ended, config.trials),
         )
-    except SearcherNotAvailable as error:
-        raise _refusal("searcher.name", str(error)) from None
+    except ImportError as error:
+        text = f"cannot be simulated: Optuna cannot be used here ({error})"
+        raise _refusal("searcher.name", text, INSTALL) from None
     except SimulationStuck as error:
         raise _refusal("searcher", f"cannot be simulated: {error}") from None
     seconds = time.perf_counter() - started
@@ -88,7 +100,30 @@ def _check_slots(config: ExperimentConfig, slots: int) -> None:
         raise _refusal("resources.slots_per_trial", text, f"raise --slots to at least {needed}")
     if config.searcher.name == "custom":
         text = "cannot be simulated: what a custom search does is decided outside of the cluster"
-        raise _refusal("searcher.name", text, "preview its parts, or simulate another searcher")
+        raise _refusal("searcher.name", text, "simulate another searcher")
+    if getattr(config.searcher, "max_time", None) is not None:
+        text = "cannot be simulated: only the training code knows its time_metric"
+        raise _refusal("searcher.max_time", text, "give lengths instead")
+
+
+def _advised(actor: Actor) -> Suggested | None:
+    """What the suggester of a cluster answers, from what the experiment knows."""
+    number = awaited(actor.state)
+    if number is None:
+        return None
+    definition = actor.parts["definition"]
+    assert isinstance(definition, Definition)
+    hparams = [one for piece in _parts(actor, f"search/{TRIED}", bytes) for one in tried(piece)]
+    summaries = [one for part in _parts(actor, "trials/", Summaries) for one in part.trials]
+    known = [observation(one, seen) for one, seen in zip(hparams, summaries, strict=False)]
+    return Suggested(number, (suggested(problem_of(definition, actor.state), known, number),))
+
+
+def _parts(actor: Actor, prefix: str, kind: type[P]) -> list[P]:
+    """The parts whose names are a prefix and a number, by number."""
+    found = {name.removeprefix(prefix): part for name, part in actor.parts.items()}
+    numbers = sorted(int(rest) for rest in found if rest.isdigit())
+    return [part for n in numbers if isinstance(part := found[str(n)], kind)]
 
 
 def _courses(

@@ -19,6 +19,10 @@ Told = Callable[[int], None]
 """Takes how many trials have ended, every now and then."""
 
 
+Advise = Callable[[Actor], object | None]
+"""Answers an experiment that waits for a suggestion, None where it waits for none."""
+
+
 class SimulationStuck(ValueError):
     """Nothing is due any more, and the experiment has not ended."""
 
@@ -43,20 +47,29 @@ def simulate(
     courses: Courses,
     *,
     period: Period = lambda trial: 0,
+    advise: Advise = lambda experiment: None,
     told: Told = lambda ended: None,
 ) -> Outcome:
     """Runs a submitted experiment on an empty pool of `slots` slots, submitted at time 0.
 
+    Whom it asks for advice answers in no time.
+
     Raises:
         SimulationStuck: it waits for something that never comes; the message says what.
     """
-    return _Simulation(submission, slots, courses, period).run(told)
+    return _Simulation(submission, slots, courses, period, advise).run(told)
 
 
 class _Simulation:
     def __init__(
-        self, submission: ExperimentSubmitted, slots: int, courses: Courses, period: Period
+        self,
+        submission: ExperimentSubmitted,
+        slots: int,
+        courses: Courses,
+        period: Period,
+        advise: Advise,
     ) -> None:
+        self._advise = advise
         self._clock = Clock()
         self._mail = Mail(self._clock, self._look)
         self._machines = Machines(self._clock, self._mail, courses, period)
@@ -95,6 +108,9 @@ class _Simulation:
                 self._machines.look_at_agent(state)
             case "experiment":
                 self._note_best(state)
+                answer = self._advise(actor)
+                if answer is not None:
+                    self._mail.post(self._address, answer)
 
     def _note_best(self, state: ExperimentState) -> None:
         best = state.best_metric

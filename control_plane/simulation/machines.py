@@ -46,7 +46,7 @@ def machine_slots(slots: int, slots_per_trial: int) -> list[int]:
 @dataclass(slots=True)
 class Run:
     """An allocation on its machine, at batch `steps` since `since_ms`. `stop`: the batch that it
-    trains to, None while it waits for a word.
+    trains to, None while it waits for a word. `before`: the batches of the trials whose copy it is.
     """
 
     trial_id: int
@@ -57,6 +57,13 @@ class Run:
     steps: int
     since_ms: float
     stop: int | None = None
+    before: int = 0
+
+    @property
+    def known_batches(self) -> int | None:
+        """How far its course is known, in batches of the trial's own."""
+        known = self.course.known_batches
+        return None if known is None else known - self.before
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Machines:
         self._period = period
         self._runs: dict[int, Run] = {}
         self._epochs: dict[int, int] = {}
+        self._before: dict[int, int] = {}
 
     def enrol(self, pool: str, slots: list[int]) -> None:
         """Brings machines into the pool, each with so many slots."""
@@ -112,10 +120,20 @@ class Machines:
         now_ms = self._clock.now_ms
         steps = trial.checkpoint.steps_completed if trial.checkpoint else 0
         course = self._courses.course(trial)
-        run = self._runs[trial_id] = Run(trial_id, epoch, course, slots, now_ms, steps, now_ms)
+        run = Run(trial_id, epoch, course, slots, now_ms, steps, now_ms)
+        run.before = self._batches_before(trial)
+        self._runs[trial_id] = run
         running = ContainerStateReported(epoch, AllocationState.RUNNING)
         self._mail.post(addresses.trial(trial_id), running)
         self._follow(run, trial)
+
+    def _batches_before(self, trial: TrialState) -> int:
+        """A copy goes on, along the course of its own hyperparameters, where its original was."""
+        origin = trial.inherited
+        if origin is not None and trial.trial_id not in self._before:
+            before = self._before.get(origin.trial_id, 0)
+            self._before[trial.trial_id] = before + origin.steps_completed
+        return self._before.get(trial.trial_id, 0)
 
     def _follow(self, run: Run, trial: TrialState) -> None:
         """What a trial's process does when it reads its directives."""
@@ -153,7 +171,7 @@ class Machines:
         trial: TrialState = self._mail.state(address)
         self._reach(run, trial, stop)
         run.stop = None
-        metric = run.course.metric(stop)
+        metric = run.course.metric(run.before + stop)
         self._mail.post(address, ValidationReported(run.epoch, stop, metric))
         if stop == trial.length:
             self._mail.post(address, _checkpoint(run, trial))
@@ -173,7 +191,7 @@ class Machines:
 
     def _reach(self, run: Run, trial: TrialState, steps: int) -> None:
         """Takes note of the batches up to `steps`."""
-        known = run.course.known_batches
+        known = run.known_batches
         account = self.account
         account.batches += steps - run.steps
         account.units += trial.settings.lengths.units(steps - run.steps, trial.hparams)

@@ -12,11 +12,7 @@ POOL = "simulated"
 
 
 def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
-    """The configuration's experiment, submitted to a pool of its own.
-
-    Raises:
-        SearcherNotAvailable: the searcher cannot run yet.
-    """
+    """The configuration's experiment, submitted to a pool of its own."""
     rules = STEP_ERA if config.era is Era.STEP else LENGTH_ERA
     patience_ms = rules.preempt_ms
     if config.preemption_timeout is not None:

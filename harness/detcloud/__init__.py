@@ -8,14 +8,15 @@ if TYPE_CHECKING:
 
     from detcloud import core as core
     from detcloud import pytorch as pytorch
+    from detcloud import searcher as searcher
     from detcloud.client import Client as Client
 
-__all__ = ["Client", "DetcloudError", "InvalidHP", "__version__", "core", "pytorch"]
+__all__ = ["Client", "DetcloudError", "InvalidHP", "__version__", "core", "pytorch", "searcher"]
 
 # Written here so that the import costs no look into the installed packages.
 __version__ = "0.1.0"
 
-_LAZY_MODULES = ("core", "pytorch")
+_LAZY_MODULES = ("core", "pytorch", "searcher")
 
 
 class DetcloudError(Exception):

@@ -72,6 +72,10 @@ class TrialSpec:
     test_mode: bool = False
 
 
+ENDLESS = (1 << 53) - 1
+"""The length of a training that ends when its code does, or when the searcher stops it."""
+
+
 @dataclass(frozen=True)
 class Preempt:
     """A wish to stop: at the next batch with a deadline, at the workload's end without one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +93,62 @@ def test_a_failing_startup_hook_is_the_trials_failure(laptop: Laptop, tmp_path: 
     assert trial["state"] == "ERROR"
     assert trial["message"].startswith("startup-hook.sh failed with exit code 3")
     assert "no such package" in trial["message"]
+
+
+# Validates with what the hyperparameter `found` says.
+REPORTS = """\
+import torch
+from torch.utils.data import TensorDataset
+from detcloud import pytorch
+
+class Trial(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        self.found = context.get_hparam("found")
+        self.context, self.model = context, context.wrap_model(torch.nn.Linear(1, 1))
+        parameters = self.model.parameters()
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(parameters, lr=0.1))
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(TensorDataset(torch.ones(8, 1)), batch_size=4)
+    build_validation_data_loader = build_training_data_loader
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch[0]).sum()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+    def evaluate_full_dataset(self, loader):
+        return self.found
+"""
+LACKS = "the validation at batch 2 lacks the searcher's metric 'loss'; it has: accuracy."
+IS_TEXT = "the searcher's metric 'loss' at batch 2 is 'low': it must be one number"
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+@pytest.mark.parametrize(("found", "why"), [({"accuracy": 1.0}, LACKS), ({"loss": "low"}, IS_TEXT)])
+def test_a_search_with_rungs_says_what_its_metric_is_instead(
+    laptop: Laptop, tmp_path: Path, found: dict[str, object], why: str, in_steps: bool
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model_def.py").write_text(REPORTS)
+    length = {"target_trial_steps": 2} if in_steps else {"max_length": {"batches": 4}}
+    halving = {"name": "async_halving", "num_rungs": 2, "divisor": 2, "max_trials": 3}
+    config: dict[str, Any] = {
+        "entrypoint": "model_def:Trial",
+        "hyperparameters": {
+            "global_batch_size": 4,
+            "found": {"type": "const", "val": found},
+        },
+        "searcher": {**halving, **length, "metric": "loss"},
+        "max_restarts": 0,
+        **({"batches_per_step": 2} if in_steps else {}),
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    laptop.run("create", path, model, "--follow", code=1)
+    described = laptop.json("describe", 1)
+    assert described["state"] == "ERROR"
+    assert why in described["message"]
+    # In the step era the first trial ends the search, which names it; in the length era each trial
+    # fails for itself, and so all of them do.
+    assert described["message"].startswith("trial ") == in_steps
+    assert in_steps or described["trials"]["errored"] == 3

@@ -1,4 +1,4 @@
-"""Searches with rungs on a real cluster, interrupted in the middle of one."""
+"""Searches that decide by results, on a real cluster, interrupted in the middle."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import require
 from tests.end_to_end.laptop import Laptop, eventually
 from tests.end_to_end.tiny_model import write_model
 
@@ -24,6 +25,53 @@ ASHA = {
     "max_concurrent_trials": 3,
     "max_length": {"batches": 9},
 }
+# Drawn until two results are in, suggested from then on.
+BAYESIAN = {
+    "name": "bayesian",
+    "metric": "loss",
+    "max_trials": 8,
+    "max_concurrent_trials": 2,
+    "startup_trials": 2,
+    "max_length": {"batches": 9},
+}
+
+
+# Rungs at 1, 2 and 4 seconds of a clock that the trials make up.
+TIMED = {
+    "name": "async_halving",
+    "metric": "loss",
+    "num_rungs": 3,
+    "divisor": 2,
+    "max_trials": 6,
+    "max_concurrent_trials": 2,
+    "max_time": 4,
+    "time_metric": "seconds",
+}
+# Three rounds of five batches for four trials, one of which is replaced.
+PBT = {
+    "name": "pbt",
+    "metric": "loss",
+    "population_size": 4,
+    "num_rounds": 3,
+    "length_per_round": {"batches": 5},
+    "replace_function": {"truncate_fraction": 0.25},
+    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+}
+# Trains until it is stopped.
+TRAIN_ON = """\
+import time
+from detcloud import core
+
+with core.init() as context:
+    steps = context.info.steps_completed
+    while not context.preempt.should_preempt():
+        time.sleep(0.05)
+        steps += 1
+        metrics = {"loss": context.info.hparams["x"], "seconds": steps / 4}
+        context.train.report_validation_metrics(steps, metrics)
+    with context.checkpoint.store_path({"steps_completed": steps}):
+        pass
+"""
 
 
 @pytest.mark.parametrize("stop_once", [False, True])
@@ -66,6 +114,96 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     # Its second process began with the checkpoint of its first rung, unless it never waited.
     assert "starts at 0" in log
     assert log.count("stops at 3") == log.count("starts at 3")
+
+
+def test_a_population_replaces_its_worst_by_copies_of_its_best(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    config, model = write_model(tmp_path, pause_seconds=0.05, searcher=PBT)
+    laptop.run("create", config, model)
+    eventually(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    laptop.run("activate", 1)
+    eventually(lambda: len(_trials(laptop)) > 4)
+    server = laptop.record()["pid"]
+    laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
+    laptop.run("up")
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
+    # Four at first, and one copy after each round but the last; they end after 1 to 3 rounds.
+    assert {trial["steps_completed"] for trial in trials} <= {5, 10, 15}
+    copies = trials[4:]
+    for copy in copies:
+        checkpoint = laptop.json("checkpoint", "describe", copy["warm_start"])
+        parent = next(one for one in trials if one["id"] == checkpoint["trial_id"])
+        assert copy["hparams"] != parent["hparams"]
+        # Its weights were there, and its count began anew.
+        log = laptop.run("trial", "logs", copy["id"]).stdout
+        assert log.index("starts at 0") < log.index("stops at 5")
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    # The checkpoints that copies began with go with the experiment, and not before.
+    laptop.run("experiment", "delete", 1, "--yes")
+    eventually(lambda: laptop.json("list") == [])
+
+
+def test_trials_measured_by_time_train_until_they_are_stopped(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    entrypoint = ["python", "train_on.py"]
+    config, model = write_model(tmp_path, searcher=TIMED, entrypoint=entrypoint)
+    (model / "train_on.py").write_text(TRAIN_ON)
+    laptop.run("create", config, model)
+    eventually(lambda: any((trial["steps_completed"] or 0) >= 4 for trial in _trials(laptop)))
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    laptop.run("activate", 1)
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
+    assert {trial["target_steps"] for trial in trials} == {None}
+    # Stopped at 1, 2 or 4 of its seconds, each of which is 4 batches, and a little later.
+    assert all(trial["steps_completed"] >= 4 for trial in trials)
+    assert max(trial["steps_completed"] for trial in trials) >= 16
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+
+
+def test_a_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
+    searcher = {**TIMED, "time_metric": "hours"}
+    entrypoint = ["python", "train_on.py"]
+    config, model = write_model(tmp_path, searcher=searcher, entrypoint=entrypoint)
+    (model / "train_on.py").write_text(TRAIN_ON)
+    laptop.run("create", config, model)
+    laptop.run("wait", 1, code=1)
+    found = laptop.json("describe", 1)
+    assert found["state"] == "ERROR"
+    assert "lacks searcher.time_metric 'hours'; it has: loss, seconds" in found["message"]
+
+
+def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Path) -> None:
+    require("optuna")
+    config, model = write_model(tmp_path, pause_seconds=0.15, searcher=BAYESIAN)
+    laptop.run("create", config, model)
+    eventually(lambda: len(_trials(laptop)) >= 4)
+    laptop.run("pause", 1)
+    eventually(lambda: not laptop.running())
+    laptop.run("activate", 1)
+    eventually(lambda: len(_trials(laptop)) >= 6)
+    server = laptop.record()["pid"]
+    laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
+    laptop.run("up")
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    trials = _trials(laptop)
+    assert [trial["state"] for trial in trials] == ["COMPLETED"] * 8
+    assert laptop.json("describe", 1)["message"] == ""
+    told = [event["text"] for event in laptop.json("history", 1)]
+    came = [int(text.split()[1]) for text in told if text.startswith("suggestion")]
+    # Two trials were drawn at the start and, as the first of them ended, one more at most: the
+    # others were suggested, whatever was asked for when the server died.
+    assert 5 <= len(came) <= 6
+    assert came == list(range(len(came)))
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
 
 
 def _trials(laptop: Laptop) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
 """What is recorded: every scenario of the simulation, and what those leave out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     KillRequested,
+    OperationsPosted,
     PauseRequested,
     UnarchiveRequested,
 )
@@ -19,14 +21,21 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
+from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
+from control_plane.searchers.custom import CustomPlan
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.population import PopulationPlan
+from control_plane.searchers.posted import Posted, asked
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Group
 from control_plane.searchers.synchronous import Ladder
+from control_plane.suggestions.model import Observation, Problem
+from control_plane.suggestions.suggester import Suggester
 from tests.simulation.cluster import POOL, Cluster, submitted
 from tests.simulation.scenarios import (
     EXPERIMENT,
@@ -35,26 +44,51 @@ from tests.simulation.scenarios import (
     hold,
     train_in_turns,
 )
-from tests.simulation.scripted_agent import Line, Run, Script, train_at_once
+from tests.simulation.scripted_agent import (
+    Line,
+    Run,
+    Script,
+    checkpoint,
+    metric_of,
+    train_at_once,
+)
+from tests.unit.searchers.steered import after, close, create, shut
 
 TRIAL = "trial#1"
+# Enough for two trials to train to every length they are asked for.
+ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
+EXPLORATION = Exploration(resample_probability=0.5, perturb_factor=0.2)
+POPULATION = PopulationPlan(4, 4, 3, 0.5, EXPLORATION, smaller_is_better=True, rules=STEP_ERA)
 LADDER = Ladder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 
-def searched(method: MethodPlan, script: Script) -> Callable[[Cluster], None]:
+def searched(
+    method: MethodPlan, script: Script, time_metric: str = ""
+) -> Callable[[Cluster], None]:
     """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
 
     def play(cluster: Cluster) -> None:
         cluster.add_pool()
         cluster.add_agent("a", 2, script)
         space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
-        message = replace(submitted(1, 1), plan=SearchPlan(method, space, 7))
+        plan = SearchPlan(method, space, 7)
+        message = replace(submitted(1, 1), plan=plan, time_metric=time_metric)
         cluster.command(EXPERIMENT, message)
         cluster.settle()
 
     return play
+
+
+def suggest_in_vain(cluster: Cluster) -> None:
+    """A search whose model fails: its points are drawn."""
+
+    def fail(problem: Problem, observations: Sequence[Observation], number: int) -> NoReturn:
+        raise ImportError(f"no model for suggestion {number}")
+
+    cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, fail))
+    searched(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
 def kill_one_and_all(cluster: Cluster) -> None:
@@ -122,6 +156,33 @@ def start_many(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def train_on(run: Run) -> list[Line]:
+    """Validates in every turn until it is stopped."""
+    if run.directives["preempt"]:
+        return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
+    metrics = {run.spec["metric"]: metric_of(run)}
+    validation = {"group": "validation", "steps_completed": run.turns, "metrics": metrics}
+    return [{"kind": "metrics", **validation}]
+
+
+def steered(cluster: Cluster) -> None:
+    """A search method makes two trials, lengthens one of them, and ends the search."""
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_at_once)
+    plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
+    cluster.command(EXPERIMENT, replace(submitted(1, 1), plan=plan, searcher="custom"))
+    posts = (
+        (create(1), after(1, 2), after(1, 4), create(2), after(2, 2)),
+        (after(1, 6), close(1), close(2), {"type": "set_searcher_progress", "progress": 0.5}),
+        (shut(cancel=True),),
+    )
+    for number, operations in enumerate(posts, 1):
+        cluster.command(EXPERIMENT, OperationsPosted(Posted(number, number, asked(operations))))
+        for _ in range(ROUNDS):
+            cluster.round()
+    cluster.settle()
+
+
 def refuse(run: Run) -> list[Line]:
     """The training code refuses what it was given."""
     return [
@@ -137,7 +198,11 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "stopping": searched(replace(HALVING, stops=True), train_in_turns),
     "adaptive": searched(adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
     "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
+    "timed": searched(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
+    "population": searched(POPULATION, train_in_turns),
+    "custom": steered,
     "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
+    "bayesian-failed": suggest_in_vain,
     "kill": kill_one_and_all,
     "dead-letter": bury_a_message,
     "collect": collect,

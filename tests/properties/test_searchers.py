@@ -1,35 +1,30 @@
-from collections.abc import Callable
-from dataclasses import dataclass, field
+"""Every search that a configuration can ask for, under any legal order of events.
 
-from hypothesis import given, settings
+A new searcher is a row of `SEARCHERS`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
+from control_plane.config import ConfigInvalid, ExperimentConfig, check, searcher
 from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.halving import HalvingPlan
 from control_plane.searchers.method import (
+    CreateTrial,
     Event,
     ExitReason,
     Shutdown,
-    TrialClosed,
-    TrialExited,
-    TrialProgressed,
     TrialReached,
 )
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
-from control_plane.searchers.search import (
-    CreateTrial,
-    MethodPlan,
-    SearchPlan,
-    SearchState,
-    SearchStep,
-    TrialOperation,
-    begin,
-    expand,
-    handle,
-    progress,
-)
+from control_plane.searchers.rules import STEP_ERA
+from control_plane.searchers.search import MethodPlan, SearchPlan, begin, expand
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import (
     Categorical,
@@ -42,13 +37,65 @@ from control_plane.searchers.space import (
     grid_point,
     grid_size,
 )
+from control_plane.searchers.synchronous import SyncHalvingPlan, SyncHalvingState
+from control_plane.searchers.tournament import TournamentPlan, TournamentState
+from tests.unit.config.samples import LENGTH, STEP, changed, text_of
+from tests.unit.searchers.driven import Asked, Driven
 
 # Invalid trials are replaced without end, so a run has to stop making them.
 INVALID_MAX = 4
+TRIALS_MAX = 24
 # Floating sums of exact multiples of 1/4 are exact; the division alone rounds.
 EPSILON = 1e-12
 
-STATE = TypeAdapter(SearchState)
+few = st.integers(1, 12)
+concurrencies = st.integers(0, 5)
+divisors = st.sampled_from([1.5, 2.0, 3.0, 4.0])
+modes = st.sampled_from(["aggressive", "standard", "conservative"])
+rungs = st.integers(1, 4)
+# Beside a trial's length: a budget is some trainings to the end and a little.
+budgets = st.integers(1, 6)
+halved = {"divisor": divisors, "num_rungs": rungs}
+adaptive = {"divisor": divisors, "max_rungs": rungs, "mode": modes}
+bracketed = {"bracket_rungs": st.lists(rungs, max_size=3)}
+at_once = {"max_concurrent_trials": concurrencies}
+stopping = {"stop_once": st.booleans()}
+rounds = {
+    "population_size": st.integers(1, 7),
+    "num_rounds": st.integers(1, 4),
+    "replace_function": st.fixed_dictionaries({"truncate_fraction": st.floats(0, 0.5)}),
+    "explore_function": st.fixed_dictionaries(
+        {"resample_probability": st.floats(0, 1), "perturb_factor": st.floats(0, 1)}
+    ),
+}
+
+Fields = Mapping[str, st.SearchStrategy[Any]]
+SEARCHERS: Mapping[str, tuple[str, Fields, Fields]] = {
+    # By name what the step era calls a trial's length, the fields of both eras, and those that the
+    # length era has in addition.
+    "single": ("max_steps", {}, {}),
+    "random": ("max_steps", {"max_trials": few}, at_once),
+    "grid": ("max_steps", {}, at_once),
+    "async_halving": ("target_trial_steps", {**halved, **at_once, "max_trials": few}, stopping),
+    "adaptive_asha": (
+        "target_trial_steps",
+        {**adaptive, **bracketed, **at_once, "max_trials": few},
+        stopping,
+    ),
+    "sync_halving": ("target_trial_steps", {**halved, "budget": budgets}, {}),
+    "adaptive": ("target_trial_steps", {**adaptive, **bracketed, "budget": budgets}, {}),
+    "adaptive_simple": ("max_steps", {**adaptive, "max_trials": few}, {}),
+    "pbt": ("steps_per_round", rounds, {}),
+}
+# What the length era calls a trial's length where it is not max_length.
+LENGTH_NAMES = {"pbt": "length_per_round"}
+SYNCHRONOUS = {"sync_halving", "adaptive", "adaptive_simple"}
+# Where more rungs than lengths, or a budget for no trial, are refused.
+IMPOSSIBLE = {
+    f"searcher.{name}" for name in ("num_rungs", "bracket_rungs", "step_budget", "budget")
+}
+# What these do comes from outside, as do the properties of it.
+ADVISED = {"bayesian", "custom"}
 
 counts = st.integers(1, 3)
 leaves: st.SearchStrategy[Parameter] = st.one_of(
@@ -65,174 +112,239 @@ leaves: st.SearchStrategy[Parameter] = st.one_of(
 names = st.text("abAB12", min_size=1, max_size=3)
 nested: st.SearchStrategy[Parameter] = st.dictionaries(names, leaves, max_size=2).map(Group)
 spaces = st.dictionaries(names, leaves | nested, max_size=3).map(Group)
-rules = st.sampled_from([STEP_ERA, LENGTH_ERA])
-lengths = st.integers(1, 5)
-concurrencies = st.integers(0, 4)
-methods: st.SearchStrategy[MethodPlan] = st.one_of(
-    st.builds(RandomPlan, lengths, st.integers(1, 8), concurrencies, rules),
-    st.builds(SinglePlan, lengths, rules),
-    st.builds(GridPlan, lengths, concurrencies, rules),
-)
-plans = st.builds(SearchPlan, methods, spaces, st.integers(0, 2**32 - 1))
 
 
-@dataclass
-class Open:
-    """A trial that runs: what it reported, and whether its length was validated."""
+@st.composite
+def configs(draw: st.DrawFn, names: Collection[str]) -> ExperimentConfig:
+    """A configuration of either era with at most `TRIALS_MAX` trials."""
+    name = draw(st.sampled_from(sorted(names)))
+    in_steps, both, in_lengths = SEARCHERS[name]
+    is_steps, length = draw(st.booleans()), draw(st.integers(1, 30))
+    fields = draw(st.fixed_dictionaries({**both, **({} if is_steps else in_lengths)}))
+    fields |= {"name": name, "metric": "m", "smaller_is_better": draw(st.booleans())}
+    fields[in_steps if is_steps else LENGTH_NAMES.get(name, "max_length")] = length
+    if budget := fields.pop("budget", None):
+        fields["step_budget" if is_steps else "budget"] = length * budget + 1
+    changes = {
+        "searcher": fields,
+        "hyperparameters.global_batch_size": 8,
+        "reproducibility.experiment_seed": draw(st.integers(0, 2**31 - 1)),
+    }
+    text = text_of(changed(STEP if is_steps else LENGTH, changes))
+    try:
+        config = check(text)
+    except ConfigInvalid as error:
+        assume(not {problem.path.partition("[")[0] for problem in error.problems} <= IMPOSSIBLE)
+        raise
+    assume((config.trials or 0) <= TRIALS_MAX)
+    return config
 
-    units: float = 0.0
-    reached: bool = False
+
+@st.composite
+def plans(draw: st.DrawFn, names: Collection[str] = SEARCHERS) -> SearchPlan:
+    """What a configuration asks for, over any space."""
+    plan = draw(configs(names)).search_plan()
+    space = draw(spaces)
+    assume(not isinstance(plan.method, GridPlan) or grid_size(space) <= TRIALS_MAX)
+    return replace(plan, space=space)
 
 
 @dataclass
 class Run:
-    """One search under a random but legal order of events, its state stored after each."""
+    """A search whose trials do what they like, a report coming twice now and then."""
 
     plan: SearchPlan
     create_max: int
-    open: dict[int, Open] = field(default_factory=dict)
-    operations: list[TrialOperation] = field(default_factory=list)
     exits: list[ExitReason] = field(default_factory=list)
-    # The share of progress that the trial just found invalid had made: it does not count any more.
-    forfeited: float = 0.0
 
     def __post_init__(self) -> None:
-        self.generator = Generator.seeded(self.plan.seed)
-        self.done = 0.0
-        self._take(begin(self.plan))
-
-    def advance(self, data: st.DataObject) -> None:
-        """Expand a chunk, or let one open trial do a legal thing."""
-        if self.more and (not self.open or data.draw(st.booleans())):
-            self._stored(lambda s, g: expand(self.plan, s, g, self.create_max))
-            return
-        trial = data.draw(st.sampled_from(sorted(self.open)))
-        event = self._event(data, trial)
-        self._stored(lambda s, g: handle(self.plan, s, g, event, self.create_max))
+        method, space, seed = self.plan.method, self.plan.space, self.plan.seed
+        self.real = Driven(method, self.create_max, waits=True, space=space, seed=seed)
+        self.done = self.real.progress
 
     @property
-    def created(self) -> list[CreateTrial]:
-        return [op for op in self.operations if isinstance(op, CreateTrial)]
+    def is_over(self) -> bool:
+        return bool(self.real.shutdowns)
 
     @property
     def invalid(self) -> int:
         return sum(reason.invalid_hparams for reason in self.exits)
 
-    def _event(self, data: st.DataObject, trial: int) -> Event:
-        now, length = self.open[trial], self.plan.method.max_length
-        if data.draw(st.integers(0, 9)) == 0:
-            reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
-            reason = data.draw(st.sampled_from(reasons))
-            self.exits.append(reason)
-            del self.open[trial]
-            if reason.invalid_hparams and self.plan.method.rules is LENGTH_ERA:
-                self.forfeited = now.units / (length * trials_max(self.plan, invalid=0))
-            return TrialExited(trial, reason, now.units)
-        if now.units < length:
+    def advance(self, data: st.DataObject) -> None:
+        """Creates or closes some trials, or lets one do a legal thing."""
+        real = self.real
+        movable = sorted(trial for trial, now in real.trials.items() if not now.waits)
+        forfeited = 0.0
+        if real.more and (not movable or data.draw(st.booleans())):
+            real.went_on()
+        elif real.trials and data.draw(st.integers(0, 9)) == 0:
+            forfeited = self._exited(data, data.draw(st.sampled_from(sorted(real.trials))))
+        else:
+            assert movable, "trials wait for a word that never comes"
+            self._moved(data, data.draw(st.sampled_from(movable)))
+        before, self.done = self.done, real.progress
+        assert before - forfeited - EPSILON <= self.done <= 1
+
+    def _exited(self, data: st.DataObject, trial: int) -> float:
+        """The share of progress that counts no more."""
+        reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
+        reason = data.draw(st.sampled_from(reasons))
+        units = self.real.trials[trial].units
+        self.exits.append(reason)
+        self.real.exited(trial, reason)
+        method = self.plan.method
+        if not reason.invalid_hparams or method.rules is STEP_ERA or synchronous(method):
+            return 0.0
+        if isinstance(method, PopulationPlan):
+            return 0.0
+        if isinstance(method, RandomPlan | SinglePlan | GridPlan):
+            return units / (method.max_length * trials_max(self.plan))
+        return 1.0
+
+    def _moved(self, data: st.DataObject, trial: int) -> None:
+        now = self.real.trials[trial]
+        if now.reached == now.length:
+            self.real.ended(trial)
+        elif now.units < now.length and data.draw(st.booleans()):
             parts = 1 if self.plan.method.rules is STEP_ERA else 4
-            delta = data.draw(st.integers(1, int((length - now.units) * parts))) / parts
-            now.units += delta
-            return TrialProgressed(trial, delta)
-        if not now.reached:
-            now.reached = True
-            return TrialReached(trial, length, data.draw(st.floats()))
-        return TrialClosed(trial, self.open.pop(trial).units)
+            most = int((now.length - now.units) * parts)
+            self.real.progressed(trial, data.draw(st.integers(1, most)) / parts)
+        else:
+            metrics = st.sampled_from([0.0, 1.0, 2.0]) | st.floats(allow_nan=False)
+            length, metric = now.length, data.draw(metrics)
+            self.real.result(trial, metric)
+            if data.draw(st.integers(0, 3)) == 0:
+                self._repeated(TrialReached(trial, length, metric))
 
-    def _stored(self, step_of: Callable[[SearchState, Generator], SearchStep]) -> None:
-        """Take a step from the live state and again from the stored one: they must agree."""
-        key, position = self.generator.key, self.generator.position
-        twin = Generator.restored(key, position)
-        stored = STATE.validate_json(STATE.dump_json(self.state))
-        assert stored.position == position
-        step, again = step_of(self.state, self.generator), step_of(stored, twin)
-        assert step == again
-        assert (self.generator.key, self.generator.position) == (twin.key, twin.position)
-        self._take(step)
-
-    def _take(self, step: SearchStep) -> None:
-        self.state, self.more = step.state, step.more
-        self.operations += step.operations
-        creates = [op for op in step.operations if isinstance(op, CreateTrial)]
-        assert len(creates) <= self.create_max
-        self.open.update((create.trial, Open()) for create in creates)
-        before, self.done = self.done, progress(self.plan, self.state)
-        assert before - self.forfeited - EPSILON <= self.done <= 1
-        self.forfeited = 0.0
+    def _repeated(self, event: Event) -> None:
+        """A report that comes again says nothing new."""
+        real = self.real
+        before, pieces = real.state.method, dict(real.parts.pieces)
+        # It may go on with what waits, which is not its answer.
+        waiting = real.more
+        asked = real.told(event)
+        if not waiting:
+            assert (asked, real.state.method) == (Asked(0, {}, frozenset()), before)
+            assert real.parts.pieces == pieces
 
 
 def finished(plan: SearchPlan, create_max: int, data: st.DataObject) -> Run:
     run = Run(plan, create_max)
-    while not run.state.shutdown:
+    while not run.is_over:
         run.advance(data)
     return run
 
 
-def trials_max(plan: SearchPlan, invalid: int) -> int:
-    match plan.method:
-        case SinglePlan():
-            return 1
-        case GridPlan():
-            return grid_size(plan.space)
-        case RandomPlan(max_trials=max_trials, rules=era):
-            return max_trials + (invalid if era is LENGTH_ERA else 0)
-        case other:
-            raise AssertionError(other)
+def brackets(method: MethodPlan) -> tuple[MethodPlan, ...]:
+    return method.brackets if isinstance(method, TournamentPlan) else (method,)
 
 
-@settings(deadline=None, derandomize=True)
-@given(plans, st.integers(1, 9), st.data())
+def synchronous(method: MethodPlan) -> bool:
+    return isinstance(brackets(method)[0], SyncHalvingPlan)
+
+
+def trials_max(plan: SearchPlan) -> int:
+    """Without the replacements of invalid ones."""
+    counts = 0
+    for one in brackets(plan.method):
+        match one:
+            case SinglePlan():
+                counts += 1
+            case GridPlan():
+                counts += grid_size(plan.space)
+            case RandomPlan(max_trials=trials) | HalvingPlan(max_trials=trials):
+                counts += trials
+            case SyncHalvingPlan(first_trials=trials) | PopulationPlan(max_trials=trials):
+                counts += trials
+            case other:
+                raise AssertionError(other)
+    return counts
+
+
+def replaced(run: Run) -> int:
+    """How many trials are made beside those, for the invalid ones."""
+    method = run.plan.method
+    keeps = isinstance(method, SinglePlan | GridPlan | PopulationPlan) or synchronous(method)
+    return 0 if keeps or method.rules is STEP_ERA else run.invalid
+
+
+def test_every_searcher_is_driven_here() -> None:
+    known = {name for names in searcher.SEARCHERS.values() for name in names}
+    assert known - ADVISED == set(SEARCHERS)
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(plans(), st.integers(1, 9), st.data())
 def test_every_search_ends_with_all_its_trials_closed(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = finished(plan, create_max, data)
-    trials = len(run.created)
-    assert not run.open
-    assert not run.more
-    assert trials == trials_max(plan, run.invalid)
-    assert [create.trial for create in run.created] == list(range(trials))
-    assert run.state.tally.closed == run.state.tally.requested == trials
+    trials = len(run.real.created)
+    assert not run.real.trials
+    assert not run.real.more
+    expected = trials_max(plan) + replaced(run)
+    # A trial that failed has no copies.
+    fewer = isinstance(plan.method, PopulationPlan) and run.exits
+    assert trials <= expected if fewer else trials == expected
+    tally = run.real.state.tally
+    assert tally.closed == tally.requested == trials
     assert run.done == 1.0
     any_exit = plan.method.rules is STEP_ERA
     failed = len(run.exits) if any_exit else run.exits.count(ExitReason.ERRORED)
     failed_all = failed >= trials
     canceled = not failed_all and run.exits.count(ExitReason.USER_CANCELED) >= trials
-    ends = [op for op in run.operations if isinstance(op, Shutdown)]
-    assert ends == [Shutdown(failure=failed_all, cancel=canceled)]
-    assert run.operations[-1] == ends[0]
+    assert run.real.shutdowns == [Shutdown(failure=failed_all, cancel=canceled)]
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(plans(SYNCHRONOUS), st.integers(1, 9), st.data())
+def test_a_synchronous_search_fills_its_rungs_exactly(
+    plan: SearchPlan, create_max: int, data: st.DataObject
+) -> None:
+    state = finished(plan, create_max, data).real.state.method
+    states = state.brackets if isinstance(state, TournamentState) else (state,)
+    for one, ended in zip(brackets(plan.method), states, strict=True):
+        assert isinstance(one, SyncHalvingPlan)
+        assert isinstance(ended, SyncHalvingState)
+        assert ended.results == one.trials or not one.first_trials
 
 
 @settings(deadline=None, derandomize=True)
-@given(plans, st.integers(1, 9), st.data())
+@given(plans({"single", "random", "grid"}), st.integers(1, 9), st.data())
 def test_no_more_trials_are_open_than_allowed(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     method = plan.method
     limit = method.max_concurrent_trials if isinstance(method, RandomPlan | GridPlan) else 0
     run = Run(plan, create_max)
-    while not run.state.shutdown:
-        assert method.rules is STEP_ERA or not limit or len(run.open) <= limit
-        assert len(run.state.backlog) <= 1
+    while not run.is_over:
+        assert method.rules is STEP_ERA or not limit or len(run.real.trials) <= limit
+        assert len(run.real.state.backlog) <= 1
         run.advance(data)
 
 
-@settings(deadline=None, derandomize=True)
-@given(plans, st.integers(1, 9), st.data())
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(plans(SEARCHERS.keys() - {"pbt"}), st.integers(1, 9), st.data())
 def test_neither_chunks_nor_events_change_what_a_trial_draws(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
     run = finished(plan, create_max, data)
-    at_once = plan
-    if isinstance(plan.method, RandomPlan):
-        everything = RandomPlan(plan.method.max_length, 8 + INVALID_MAX, 0, plan.method.rules)
-        at_once = SearchPlan(everything, plan.space, plan.seed)
-    elif isinstance(plan.method, GridPlan):
-        unlimited = GridPlan(plan.method.max_length, 0, plan.method.rules)
-        at_once = SearchPlan(unlimited, plan.space, plan.seed)
-    generator = Generator.seeded(plan.seed)
-    state = begin(at_once).state
-    if not state.shutdown:
-        expected = expand(at_once, state, generator, create_max=1000).operations
-        assert tuple(run.created) == expected[: len(run.created)]
+    method = plan.method
+    if isinstance(method, GridPlan):
+        method = replace(method, max_concurrent_trials=0)
+    elif not isinstance(method, SinglePlan):
+        method = RandomPlan(1, TRIALS_MAX + INVALID_MAX, 0, method.rules)
+    everything = replace(plan, method=method)
+    begun = begin(everything).state
+    if not begun.shutdown:
+        generator = Generator.seeded(plan.seed)
+        drawn = expand(everything, begun, generator, create_max=1000).operations
+        expected = [draws(one) for one in drawn if isinstance(one, CreateTrial)]
+        assert [draws(one) for one in run.real.created] == expected[: len(run.real.created)]
+
+
+def draws(created: CreateTrial) -> tuple[object, ...]:
+    return created.request_id, created.seed, created.hparams
 
 
 @settings(deadline=None, derandomize=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
-from control_plane.actors.trial import wants_slots
+from control_plane.actors.trial_course import wants_slots
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,

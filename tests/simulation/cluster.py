@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.experiment_state import Definition, ExperimentState
+from control_plane.actors.experiment_suggestions import SUGGESTIONS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.records import TrialSettings
@@ -29,6 +30,7 @@ from control_plane.searchers.space import Double, Group
 from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
+from control_plane.suggestions.suggester import Suggester
 from tests.simulation.scripted_agent import Script, ScriptedAgent
 from tests.simulation.watch import Shadow, WatchedTable
 
@@ -56,6 +58,7 @@ class Host:
     table: SqliteTable
     engine: Engine
     service: AgentService
+    suggester: Suggester
 
 
 @dataclass
@@ -87,7 +90,8 @@ class Cluster:
         table = self.faults(WatchedTable(opened, self.shadow), self.processes)
         self.processes += 1
         engine = Engine(table, lambda: self.now_ms)
-        return Host(opened, engine, AgentService(engine, spec_of, store_log))
+        service = AgentService(engine, spec_of, store_log)
+        return Host(opened, engine, service, Suggester(engine))
 
     def close(self) -> None:
         self.host.table.close()
@@ -170,6 +174,7 @@ class Cluster:
     def tick(self) -> None:
         self.attempt(lambda: mark_lost(self.engine.table, POOL, self.now_ms, self.engine.follow))
         self.attempt(lambda: due.drive(self.engine))
+        self.attempt(self._suggest)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Lets rounds pass until something is so."""
@@ -199,6 +204,11 @@ class Cluster:
             if refused.code == "unavailable":
                 raise
             agent.enrol()
+
+    def _suggest(self) -> None:
+        # A conflict: the table repeated the write, so the answer is there.
+        with suppress(Conflict):
+            self.host.suggester.suggest()
 
     def _restart(self) -> None:
         self.host.table.close()
@@ -264,6 +274,7 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
     held = [s.trial_id for s in shadow.states("trial") if s.allocation is not None]
     desired = [(s.agent, s.desired) for s in shadow.states("agent") if s.desired]
     outbox = [key for key in shadow.rows if key.sort.startswith("P#outbox/")]
+    outbox += [key for key in shadow.rows if key.partition == SUGGESTIONS]
     return {
         "experiments": experiments,
         "trials": trials,

@@ -19,6 +19,10 @@ from control_plane.actors.records import Retention, Status
 from control_plane.actors.rules import STEP_ERA as STEP_LIFE
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_messages import TrialContinued, TrialDeleted, TrialKillRequested
+from control_plane.searchers.bayesian import BayesianPlan
+from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.space import Categorical, Group, Int
 from tests.simulation.cluster import ROUND_MS, Cluster, submitted
 from tests.simulation.scripted_agent import (
     Line,
@@ -263,6 +267,23 @@ def spill_the_outbox(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def suggest_points(cluster: Cluster) -> None:
+    """4 trials, 2 at a time, of which those after the first result are suggested; the search is
+    paused as soon as one was.
+    """
+    cluster.add_pool()
+    cluster.add_agent("a", 2, train_in_turns)
+    # Whatever is suggested, the metric is 0.
+    space = Group({"x": Int(0, 9), "y": Categorical(("a", "b"))})
+    plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), space, 7)
+    cluster.command(EXPERIMENT, replace(submitted(1, 4), plan=plan, searcher="bayesian"))
+    cluster.until(lambda: cluster.shadow.state(EXPERIMENT).trials > 2, "suggested")
+    cluster.command(EXPERIMENT, PauseRequested())
+    cluster.round()
+    cluster.command(EXPERIMENT, ActivateRequested())
+    cluster.settle()
+
+
 def lose_an_agent(cluster: Cluster) -> None:
     """One of two agents falls silent with a trial, is given up, and comes back."""
     cluster.add_pool()
@@ -293,6 +314,7 @@ SCENARIOS = (
     Scenario("split", split_parts, big=True),
     Scenario("spill", spill_the_outbox, big=True, agents=False),
     Scenario("lost-agent", lose_an_agent),
+    Scenario("bayesian", suggest_points, interchangeable=True),
 )
 
 

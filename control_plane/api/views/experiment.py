@@ -23,6 +23,7 @@ from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows, scanned
+from control_plane.api.views.search_method import MethodView, method_view
 from control_plane.state.table import Key, Row
 
 
@@ -63,6 +64,7 @@ class Experiment(BaseModel):
     save_trial_best: int
     save_trial_latest: int
     code_sha256: str
+    search_method: MethodView | None = None
 
 
 class ExperimentWithConfig(Experiment):
@@ -196,6 +198,7 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "max_slots": now.max_slots,
         **asdict(now.retention),
         "code_sha256": definition.code_sha256,
+        "search_method": method_view(services, state),
     }
 
 

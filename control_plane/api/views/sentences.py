@@ -3,6 +3,7 @@
 Nothing of a configuration is ever in one: it may hold secrets.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sys import float_info
@@ -14,6 +15,8 @@ from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.records import Retention
 from control_plane.actors.slots import Availability
+from control_plane.searchers import method
+from control_plane.searchers.method import ENDLESS
 
 HPARAMS_CHARACTERS_MAX = 200
 CAUSE_CHARACTERS_MAX = 200
@@ -67,7 +70,8 @@ def sentence(message: object, told: Told) -> str:
 
 
 def _submitted(message: to_experiment.ExperimentSubmitted, told: Told) -> str:
-    trials = "a test run" if message.test_mode else f"a {message.searcher} search"
+    article = "an" if message.searcher.startswith("a") else "a"
+    trials = "a test run" if message.test_mode else f"{article} {message.searcher} search"
     paused = ", paused" if message.paused else ""
     by = told.by or message.owner
     return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
@@ -95,6 +99,14 @@ def _continued(message: to_experiment.ContinueRequested, told: Told) -> str:
     return f"continued{told.user}{more}"
 
 
+def _posted(message: to_experiment.OperationsPosted, told: Told) -> str:
+    posted = message.posted
+    kinds = Counter(operation.kind.replace("_", " ") for operation in posted.operations)
+    asked = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
+    seen = f"having seen the events up to {posted.acknowledged}"
+    return f"the search method asked for {asked} in post {posted.post}{told.user}, {seen}"
+
+
 def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
     early = message.early_exit.replace("_", " ").lower()
     how = f" early ({early})" if early and early != "errored" else ""
@@ -103,9 +115,7 @@ def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
 
 
 def _created(message: to_trial.TrialCreated, told: Told) -> str:
-    listed = ", ".join(f"{name}={_value(value)}" for name, value in message.hparams.items())
-    if len(listed) > HPARAMS_CHARACTERS_MAX:
-        listed = listed[:HPARAMS_CHARACTERS_MAX] + "..."
+    listed = _hparams(message.hparams)
     given = f" with {listed}" if listed else ""
     length = message.length
     goal = "nothing to train yet" if length is None else f"to train to {_length(length, told)}"
@@ -115,7 +125,16 @@ def _created(message: to_trial.TrialCreated, told: Told) -> str:
 def _work(message: to_trial.WorkAssigned, told: Told) -> str:
     if message.length is not None:
         return f"{told.name} is to train to {_length(message.length, told)}"
+    if message.stopped:
+        return f"{told.name} is to stop here"
     return f"{told.name} has done its part" if message.closed else f"{told.name} is to wait"
+
+
+def _handed_over(message: to_trial.CheckpointHandedOver, told: Told) -> str:
+    checkpoint = message.checkpoint
+    if checkpoint is None:
+        return f"trial {message.by} has no checkpoint for {told.name} to start from"
+    return f"{told.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.by}"
 
 
 def _trial_status(message: to_trial.ExperimentStatusChanged, told: Told) -> str:
@@ -194,9 +213,16 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
     to_experiment.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
     to_experiment.ContinueRequested: _continued,
+    to_experiment.OperationsPosted: _posted,
     to_experiment.CollectionEnded: _collected,
     to_experiment.DeletionContinued: lambda _, told: "the deletion goes on",
-    to_experiment.SearchContinued: lambda _, told: "the search goes on creating trials",
+    to_experiment.SearchContinued: lambda _, told: "the search goes on",
+    method.Suggested: lambda x, told: (
+        f"suggestion {x.first} came: {'; '.join(map(_hparams, x.points))}"
+    ),
+    method.SuggestionFailed: lambda x, told: (
+        f"suggestion {x.first} is drawn at random, since it failed: {_line(x.why)}"
+    ),
     to_experiment.TrialValidated: lambda x, told: (
         f"{told.trial(x.number)} validated at {_length(x.units, told)}: {told.measured(x.metric)}"
     ),
@@ -210,6 +236,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
 OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _created,
     to_trial.TrialContinued: _trial_continued,
+    to_trial.CheckpointWanted: lambda x, told: (
+        f"trial {x.by}, a copy of {told.name}, is to start from its latest checkpoint"
+    ),
+    to_trial.CheckpointHandedOver: _handed_over,
     to_trial.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
     to_trial.SlotsLimited: lambda x, told: (
         f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"
@@ -293,7 +323,7 @@ def _retained(kept: Retention) -> str:
 
 
 def _length(length: float, told: Told) -> str:
-    return f"{_number(length)} {told.unit}"
+    return "the end" if length == ENDLESS else f"{_number(length)} {told.unit}"
 
 
 def _count(count: int, noun: str) -> str:
@@ -304,6 +334,12 @@ def _count(count: int, noun: str) -> str:
 def _number(value: float) -> str:
     """Four digits for what is no whole number: 0.93, 100, 1.5e-05."""
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _hparams(hparams: Mapping[str, object]) -> str:
+    listed = ", ".join(f"{name}={_value(value)}" for name, value in hparams.items())
+    too_long = len(listed) > HPARAMS_CHARACTERS_MAX
+    return listed[:HPARAMS_CHARACTERS_MAX] + "..." if too_long else listed
 
 
 def _value(value: object) -> str:

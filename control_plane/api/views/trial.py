@@ -15,6 +15,7 @@ from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
 from control_plane.api.views import metrics
 from control_plane.dispatch.kinds import parse_json
+from control_plane.searchers.method import ENDLESS
 
 
 class Allocation(BaseModel):
@@ -96,12 +97,12 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "hparams": dict(state.hparams),
         "seed": state.seed,
         "steps_completed": _steps(services, state),
-        "target_steps": state.length,
+        "target_steps": None if state.length == ENDLESS else state.length,
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
-        "warm_start": warm_start,
+        "warm_start": state.inherited.uuid if state.inherited else warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,

@@ -13,6 +13,7 @@ from detcloud.cli.lifecycle import follow_arguments, followed_or_printed
 from detcloud.cli.options import foreign_option
 from detcloud.cli.output import add_output_options
 from detcloud.cli.progress import progress
+from detcloud.cli.search_method import print_method_hint
 from detcloud.cli.session import client_of
 from detcloud.cli.terminal import bytes_text
 from detcloud.client import Experiment
@@ -59,6 +60,7 @@ def create(arguments: Namespace) -> int:
             arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
     experiment = _created(arguments)
+    print_method_hint(experiment)
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True
     return followed_or_printed(experiment, arguments, f"created experiment {experiment.id}")

@@ -18,6 +18,7 @@ from detcloud.cli.options import (
 )
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.progress import progress
+from detcloud.cli.search_method import print_method_hint
 from detcloud.cli.session import client_of
 from detcloud.cli.table import Column, Item, cell_text, field, gist_text, time_column
 from detcloud.cli.terminal import bar, counted
@@ -158,6 +159,7 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
             print()
         print_record(DETAILS, experiment.data, arguments)
         print_hint(experiment)
+        print_method_hint(experiment)
 
 
 def print_hint(experiment: Experiment) -> None:

@@ -71,7 +71,7 @@ def _columns(found: dict[str, Any], rungs: list[Item], form: str) -> list[Column
         field("Trials", "stopped"),
         Column("Train for", lambda rung: f"{rung['length']} {rung['unit']}"),
     ]
-    if found["is_example"]:
+    if _expects(found, rungs):
         columns.append(field("Expected", "expected", spare=1))
     amount = Column("In all", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
     columns.append(amount)
@@ -99,7 +99,9 @@ def _bars(longest: int) -> Column:
 
 def _summary(found: dict[str, Any], rungs: list[Item]) -> list[str]:
     unit = found["unit"]
-    worth = "" if unit == "batches" else f" ({found['batches']} batches)"
+    worth = (
+        "" if unit == "batches" or found["batches"] is None else f" ({found['batches']} batches)"
+    )
     brackets = len(found["brackets"])
     beside = f" in {brackets} brackets" if brackets > 1 else ""
     lines = [
@@ -107,9 +109,17 @@ def _summary(found: dict[str, Any], rungs: list[Item]) -> list[str]:
         f"{found['units']} {unit} in all{worth}"
     ]
     if found["is_example"]:
+        lines.append(
+            "This is an example, in which trial i validates at i: results decide who trains on."
+        )
+    if _expects(found, rungs):
         expected = sum(rung["expected"] * rung["length"] for rung in rungs)
-        lines += [
-            "This is an example, in which trial i validates at i: results decide who trains on.",
-            f"Expected is where trials end if one in `divisor` goes on: {expected} {unit} in all.",
-        ]
+        lines.append(
+            f"Expected is where trials end if one in `divisor` goes on: {expected} {unit} in all."
+        )
     return lines
+
+
+def _expects(found: dict[str, Any], rungs: list[Item]) -> bool:
+    """Whether there is something to expect that the example may not show."""
+    return found["is_example"] and all(rung["expected"] is not None for rung in rungs)

@@ -249,9 +249,11 @@ class Client:
         items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
         return items
 
-    def post(self, path: str, body: object = None) -> Any:
-        """A mutation under a fresh idempotency key, so that its retries happen once."""
-        return self._mutate("POST", path, {} if body is None else body)
+    def post(self, path: str, body: object = None, key: str | None = None) -> Any:
+        """A mutation under a fresh idempotency key, so that its retries happen once; with `key`,
+        so does what another process asked for under it.
+        """
+        return self._mutate("POST", path, {} if body is None else body, key)
 
     def patch(self, path: str, body: object) -> Any:
         """As `post`."""
@@ -275,8 +277,8 @@ class Client:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _mutate(self, method: str, path: str, body: object) -> Any:
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
+    def _mutate(self, method: str, path: str, body: object, key: str | None = None) -> Any:
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return self.http.request(method, f"{API}{path}", body, headers)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from detcloud import DetcloudError
 from detcloud.core.preempt import PreemptContext
-from detcloud.trial_directory import Directives, Reporter
+from detcloud.trial_directory import ENDLESS, Directives, Reporter
 
 POLL_SECONDS = 0.02
 
@@ -23,25 +23,39 @@ class Outcome(Enum):
 
 
 class SearcherOperation:
-    """Train until `length` batches since the trial's start, validate, then `complete`."""
+    """Train until `length` batches since the trial's start, validate, then `complete`.
+
+    One that `is_endless` has no length worth the name: train as long as you like, or until you are
+    preempted, and report every validation.
+    """
 
     def __init__(self, length: int, report: Reporter) -> None:
         self.length = length
         self.completed = False
         self._report = report
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether the searcher measures training by a time metric and stops it by itself."""
+        return self.length == ENDLESS
+
     def report_progress(self, steps_completed: float) -> None:
         """Says how many of `length` batches are done."""
+        if self.is_endless:
+            return
         self._report("progress", value=max(0.0, min(1.0, steps_completed / self.length)))
 
     def complete(self, metric: float) -> None:
-        """Gives the searcher its metric at `length`; once only, after the metrics' own report.
+        """Gives the searcher its metric at `length`; once only, after the metrics' own report. An
+        endless operation needs none: it ends the training.
 
         Raises DetcloudError for a second call and for a metric that is no number.
         """
         if self.completed:
             raise DetcloudError(f"the operation of length {self.length} was completed twice")
-        self._report("completed", length=self.length, metric=self._number(metric))
+        number = self._number(metric)
+        if not self.is_endless:
+            self._report("completed", length=self.length, metric=number)
         self.completed = True
 
     # The name that scripts written for Determined call it by.
@@ -107,6 +121,8 @@ class SearcherContext:
     def is_finished(self) -> bool:
         """Whether no operation is left and none will come."""
         directives = self._read()
+        if directives.length == ENDLESS:
+            return directives.preempt is None
         return directives.closed and (directives.length or 0) <= self._done(directives)
 
     def _done(self, directives: Directives) -> int:
@@ -117,6 +133,8 @@ class SearcherContext:
 
     def _next(self, directives: Directives) -> int | Outcome | None:
         length, done = directives.length, self._done(directives)
+        if done == ENDLESS:
+            return Outcome.COMPLETED
         open_length = length if length is not None and length > done else None
         if open_length is None and directives.closed:
             return Outcome.COMPLETED

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from detcloud import DetcloudError
 from detcloud.launch import ending
 from detcloud.launch.entrypoint import command, load_trial_class, names_trial_class
-from detcloud.trial_directory import ENVIRONMENT_VARIABLE, TrialDirectory, TrialSpec
+from detcloud.trial_directory import ENDLESS, ENVIRONMENT_VARIABLE, TrialDirectory, TrialSpec
 
 if TYPE_CHECKING:
     from detcloud.pytorch import PyTorchTrial
@@ -100,6 +100,8 @@ def _run_command(arguments: list[str]) -> int:
 def _quiet_end(directory: TrialDirectory) -> tuple[str, str]:
     """The reason for a command that ended well and said nothing."""
     directives = directory.directives.read()
+    if directives.length == ENDLESS:
+        return ("preempted" if directives.preempt else "completed"), ""
     done = directives.closed and (directives.length or 0) <= directives.answered
     return ("completed" if done else "stop_requested"), ""
 

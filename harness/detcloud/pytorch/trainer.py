@@ -16,6 +16,7 @@ from detcloud.pytorch.periods import Period, batches
 from detcloud.pytorch.training import Loaders, Plan, Training
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import ERAS, Schedule
+from detcloud.trial_directory import ENDLESS
 
 CheckpointPolicy = Literal["best", "all", "none"]
 
@@ -45,10 +46,11 @@ class Trainer:
     ) -> None:
         """Trains, validates and checkpoints.
 
-        On a cluster the searcher says how long, so `max_length` does not count there, and what is
-        not given comes from the experiment's configuration. Elsewhere `max_length` is required
-        (one batch in test mode), training metrics are reported every 100 batches and the policy
-        is `best`, which without a `searcher.metric` in the configuration is `all`.
+        On a cluster the searcher says how long, so `max_length` counts there only where it measures
+        training by `time_metric`, and what is not given comes from the experiment's configuration.
+        Elsewhere `max_length` is required (one batch in test mode), training metrics are reported
+        every 100 batches and the policy is `best`, which without a `searcher.metric` in the
+        configuration is `all`.
         """
         callbacks = self._callbacks()
         checkpoint = self._checkpoint(latest_checkpoint)
@@ -152,8 +154,10 @@ class Trainer:
         return bool((core.info.config.get("searcher") or {}).get("smaller_is_better", True))
 
     def _max_length(self, max_length: Period | None, epoch_length: int, testing: bool) -> int:
-        if testing or self._context.core.on_cluster:
+        if testing:
             return 1
+        if max_length is None and self._context.core.on_cluster:
+            return ENDLESS
         if max_length is None:
             raise DetcloudError(
                 "fit needs max_length without a cluster: for example max_length=Epoch(10)"

@@ -35,6 +35,8 @@ from detcloud.pytorch.workloads import (
     policy_wants_checkpoint,
 )
 
+# A time metric that is known without the trial's reporting it.
+EPOCHS = "epochs"
 STATE_PARTS = (
     "models",
     "optimizers",
@@ -49,7 +51,7 @@ STATE_PARTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What `fit` resolved: `max_length` in batches counts without a cluster only.
+    """What `fit` resolved: `max_length` in batches counts where no searcher says how long.
 
     `metric` names the searcher's metric, None for a run without a searcher. A `warm_start` takes
     the weights of `checkpoint` and nothing else.
@@ -128,9 +130,16 @@ class Training:
         What is due is looked at before a workload rather than after one, so that a trial stopped
         between its training and its validation validates at the same batch when it resumes.
         """
-        length = 1 if self._plan.test_mode else operation.length
+        schedule, length = self._plan.schedule, operation.length
+        if operation.is_endless:
+            # Without a period the searcher would hear nothing.
+            period = schedule.validation_period or schedule.scheduling_unit
+            schedule = replace(schedule, validation_period=period)
+            length = self._plan.max_length
+        if self._plan.test_mode:
+            length = 1
         while True:
-            match next_workload(self._plan.schedule, self.position, length):
+            match next_workload(schedule, self.position, length):
                 case Train(end):
                     self._train(end, operation)
                 case Validate():
@@ -191,6 +200,8 @@ class Training:
         steps, known = self.position.steps, self._core.info.validated_steps
         experiment_best = self._core.train.get_experiment_best_validation()
         metric = self._searcher_metric(metrics)
+        if self._core.info.config.get("searcher", {}).get("time_metric") == EPOCHS:
+            metrics = {EPOCHS: steps / len(self._loaders.training), **metrics}
         self._core.train.report_validation_metrics(steps, metrics)
         wanted = policy_wants_checkpoint(
             self._plan.schedule,

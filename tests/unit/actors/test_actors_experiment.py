@@ -1,5 +1,7 @@
 """The experiment's statuses: what each command does in each of them, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from control_plane.actors.experiment_messages import (
@@ -20,6 +22,7 @@ from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import SearchPlan
+from control_plane.searchers.synchronous import SyncHalvingPlan
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, random_plan, single_plan, submitted
 
@@ -267,6 +270,25 @@ def test_a_search_without_its_metric_ends_in_error() -> None:
     assert desk.state.status == Status.STOPPING_ERROR
     assert desk.state.message == "trial 1: batch 8 lacks 'loss'"
     assert word_to_trials(desk) == [ExperimentStatusChanged(Status.STOPPING_ERROR)]
+
+
+def test_what_ended_a_search_is_not_hidden_by_what_its_trials_say_then() -> None:
+    desk = experiment(random_plan(2))
+    desk.tell(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
+    desk.tell(TrialEnded(1, Status.ERROR, ExitReason.ERRORED, "OSError: while it stopped"))
+    desk.tell(TrialEnded(0, Status.ERROR, ExitReason.ERRORED, "DetcloudError: batch 8"))
+    assert desk.state.status == Status.ERROR
+    assert desk.state.message == "trial 1: batch 8 lacks 'loss'"
+
+
+def test_a_search_that_makes_no_trial_ends_in_error_and_says_so() -> None:
+    none = SyncHalvingPlan((1, 4), (0, 1), smaller_is_better=True, rules=LENGTH_ERA)
+    desk = Desk("experiment#1")
+    desk.tell(submitted(replace(random_plan(1), method=none), searcher="sync_halving"))
+    assert desk.state.status == Status.ERROR
+    assert desk.state.message == (
+        "the sync_halving search made no trial: its configuration leaves none to make"
+    )
 
 
 def test_a_search_that_is_ended_already_does_not_miss_its_metric() -> None:

@@ -1,8 +1,9 @@
 """The experiment's books: trials and their ids, summaries, the best metric, progress."""
 
+from dataclasses import replace
+
 import pytest
 
-from control_plane.actors.experiment import CREATE_MAX
 from control_plane.actors.experiment_messages import (
     CancelRequested,
     SearchContinued,
@@ -10,22 +11,24 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
+from control_plane.actors.experiment_search import CREATE_MAX
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
 from control_plane.actors.records import Status
 from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers import search
-from control_plane.searchers.method import Close, Event, ExitReason, Shutdown, TrainTo
+from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.method import Close, CreateTrial, Event, ExitReason, Shutdown, TrainTo
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import STEP_ERA
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
-    CreateTrial,
     SearchPlan,
     SearchState,
     SearchStep,
     TrialOperation,
 )
+from control_plane.searchers.space import Double, Group
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, random_plan, submitted
 
@@ -74,6 +77,22 @@ def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
     assert CREATE_MAX == 48
     assert counts == [48, 96, 100]
     assert desk.state.trials == desk.state.trials_open == 100
+
+
+def test_a_search_that_goes_on_says_what_it_does() -> None:
+    desk = experiment(random_plan(100))
+    desk.tell(SearchContinued())
+    assert desk.reasons == ["trials created: 48"]
+    # Of 100 results at length 1 one goes on, and the other 99 are closed: 48 + 48 + 3.
+    rungs = HalvingPlan(2, 2, 100.0, 100, 100, smaller_is_better=True, rules=LENGTH_ERA)
+    desk = drained(experiment(replace(random_plan(1), method=rungs)))
+    for number in range(100):
+        desk.tell(TrialLengthReached(number, 1, float(number), closed=False))
+    said = []
+    while SearchContinued() in desk.sent_to(desk.address):
+        desk.tell(SearchContinued())
+        said += desk.reasons
+    assert said == ["trials closed: 48", "trials closed: 3"]
 
 
 def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
@@ -330,3 +349,36 @@ def test_a_search_may_shut_down_while_trials_are_open(
     desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
     assert desk.state.status is stopping
     assert [send.to for send in desk.sent] == ["trial#1", "trial#2"]
+
+
+# Rungs at times 1 and 2, for two trials at once.
+TIMED = SearchPlan(
+    HalvingPlan(2, 2, 2.0, 3, 2, True, LENGTH_ERA, stops=True, by_time=True),
+    Group({"lr": Double(0.1, 1.0)}),
+    seed=7,
+)
+
+
+def test_a_trial_is_stopped_by_the_validation_that_shows_it() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(0, 10.0, 0.5, time=1.0))
+    assert desk.sent == []
+    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
+    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+    assert [one.trial_id for one in desk.ever_sent(TrialCreated)] == [1, 2, 3]
+    # The same report, after a failure.
+    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
+    assert desk.sent == []
+
+
+def test_a_metric_that_is_no_number_is_the_worst_of_its_rung() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(0, 10.0, 5.0, time=1.0), TrialValidated(1, 10.0, None, time=1.0))
+    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+
+
+def test_a_validation_that_lacks_what_the_search_needs_ends_it() -> None:
+    desk = experiment(TIMED)
+    desk.tell(TrialValidated(1, 10.0, None, lack="the validation at batch 10 lacks it"))
+    assert desk.state.status is Status.STOPPING_ERROR
+    assert desk.state.message == "trial 2: the validation at batch 10 lacks it"

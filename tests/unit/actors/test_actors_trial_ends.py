@@ -8,8 +8,9 @@ from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReac
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status, TrialSettings
-from control_plane.actors.trial import STALLS_MAX, wants_slots
+from control_plane.actors.trial import STALLS_MAX
 from control_plane.actors.trial_checkpoints import CheckpointRecord
+from control_plane.actors.trial_course import wants_slots
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,

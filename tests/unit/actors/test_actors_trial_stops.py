@@ -25,9 +25,10 @@ from control_plane.actors.trial_messages import (
     TrialContinued,
     TrialKillRequested,
     ValidationReported,
+    WorkAssigned,
 )
 from control_plane.actors.trial_state import Wish
-from control_plane.searchers.method import ExitReason
+from control_plane.searchers.method import ENDLESS, ExitReason
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, SUBMITTED_MS, checkpoint_reported, created, settings
 
@@ -362,3 +363,52 @@ def test_processes_that_vanish_after_some_work_are_always_replaced() -> None:
         exited(desk, "lost")
         placed(desk)
     assert desk.state.status is Status.ACTIVE
+
+
+def test_what_the_search_stops_saves_its_work_and_ends_well() -> None:
+    desk = trial()
+    desk.tell(WorkAssigned(None, closed=True, stopped=True))
+    assert wish(desk) is Wish.PREEMPT
+    assert desk.state.allocation.wish_reason == "the search stopped it"
+    exited(desk, "preempted")
+    assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+
+
+@pytest.mark.parametrize("reason", ["errored", "lost", "killed", "completed"])
+def test_what_the_search_stopped_ends_well_however_its_processes_do(reason: str) -> None:
+    desk = trial()
+    desk.tell(WorkAssigned(None, closed=True, stopped=True))
+    exited(desk, reason)
+    assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+
+
+def test_what_the_search_stops_while_it_waits_for_slots_or_is_paused_ends_at_once() -> None:
+    for before in ([], [PAUSED]):
+        desk = Desk("trial#1")
+        desk.tell(created(length=ENDLESS, closed=False), *before)
+        desk.tell(WorkAssigned(None, closed=True, stopped=True))
+        assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+        assert desk.state.allocation is None
+
+
+def test_endless_training_that_ends_by_itself_is_complete() -> None:
+    desk = placed_endless()
+    # It may say that it is done with the length that it never had.
+    desk.tell(LengthReported(1, ENDLESS, 0.5))
+    assert desk.sent_to(EXPERIMENT) == []
+    exited(desk, "completed")
+    assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+
+
+def test_endless_training_goes_on_after_a_pause() -> None:
+    desk = placed_endless()
+    desk.tell(PAUSED)
+    exited(desk, "preempted")
+    desk.tell(ACTIVE)
+    assert desk.ever_sent(SlotsRequested)[-1].epoch == 2
+
+
+def placed_endless() -> Desk:
+    desk = Desk("trial#1")
+    desk.tell(created(length=ENDLESS, closed=False))
+    return placed(desk)

@@ -16,7 +16,7 @@ from control_plane.actors.trial_messages import (
     LengthReported,
     ValidationReported,
 )
-from control_plane.agents.reports import Report, message_of
+from control_plane.agents.reports import Measures, Report, message_of
 from control_plane.dispatch.kinds import encode_for
 
 UUID = "0123abcd-0000-4000-8000-00000000000a"
@@ -56,14 +56,14 @@ OF_TRIAL = [VALIDATION, COMPLETED, CHECKPOINT, EARLY_EXIT]
 
 def read(line: dict[str, Any], writer: str = "0") -> object:
     """What trial 4 hears of a line of its second allocation."""
-    return message_of(Report(4, 2, writer, 100, line), "loss")
+    return message_of(Report(4, 2, writer, 100, line), Measures("loss"))
 
 
 def test_a_validation_carries_the_searchers_metric() -> None:
     assert read(VALIDATION) == ValidationReported(2, 60, 0.5)
-    assert message_of(Report(4, 2, "0", 100, VALIDATION), "accuracy") == ValidationReported(
-        2, 60, 0.9
-    )
+    assert message_of(
+        Report(4, 2, "0", 100, VALIDATION), Measures("accuracy")
+    ) == ValidationReported(2, 60, 0.9)
 
 
 @pytest.mark.parametrize("group", ["training", "Validation", None, ["validation"]])
@@ -277,3 +277,44 @@ def test_any_line_is_a_message_that_can_be_stored_or_none(
     message = read(line | {field: data.draw(JSON)}, writer)
     if message is not None:
         encode_for("trial#4", message)
+
+
+def timed(metrics: dict[str, Any], time_metric: str = "hours") -> object:
+    """What trial 4 hears of a validation at 60 batches, in a search measured by time."""
+    line = VALIDATION | {"metrics": metrics}
+    return message_of(Report(4, 2, "0", 100, line), Measures("loss", time_metric))
+
+
+def test_a_search_measured_by_time_hears_both_metrics() -> None:
+    assert timed({"loss": 0.5, "hours": 2}) == ValidationReported(2, 60, 0.5, 2.0)
+    assert timed({"loss": "NaN", "hours": 2.5}) == ValidationReported(2, 60, None, 2.5)
+
+
+def test_batches_are_a_time_metric_that_need_not_be_reported() -> None:
+    assert timed({"loss": 0.5}, "batches") == ValidationReported(2, 60, 0.5, 60.0)
+    assert timed({"loss": 0.5, "batches": 7}, "batches") == ValidationReported(2, 60, 0.5, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "lack"),
+    [
+        ({"hours": 2}, "lacks searcher.metric 'loss'; it has: hours"),
+        ({"loss": 0.5}, "lacks searcher.time_metric 'hours'; it has: loss"),
+        ({}, "lacks searcher.metric 'loss'; it has: none"),
+        ({"loss": [1], "hours": 2}, "reports [1] as searcher.metric 'loss': it must be one number"),
+        (
+            {"loss": 0.5, "hours": "NaN"},
+            "reports 'NaN' as searcher.time_metric 'hours': it must be one number",
+        ),
+        (
+            {"loss": 0.5, "hours": "soon"},
+            "reports 'soon' as searcher.time_metric 'hours': it must be one number",
+        ),
+    ],
+)
+def test_a_search_measured_by_time_hears_what_a_validation_lacks(
+    metrics: dict[str, Any], lack: str
+) -> None:
+    heard = timed(metrics)
+    assert isinstance(heard, ValidationReported)
+    assert heard.lack == f"the validation at batch 60 {lack}"

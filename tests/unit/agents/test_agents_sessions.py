@@ -13,7 +13,7 @@ from control_plane.actors.trial_messages import (
     TrialMessage,
     ValidationReported,
 )
-from control_plane.agents.reports import Report
+from control_plane.agents.reports import Measures, Report
 from control_plane.agents.segments import Segment, Stream, segment_of
 from control_plane.agents.sessions import (
     ROWS_AT_EXIT,
@@ -39,7 +39,7 @@ from control_plane.state.table import (
 )
 
 NOW_MS = 1_000
-METRICS = {4: "loss", 5: "loss"}
+MEASURES = {4: Measures("loss"), 5: Measures("loss")}
 
 
 def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Report:
@@ -55,7 +55,7 @@ def by_agent(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
 def taken(
     *reports: Report, session: Session | None = None
 ) -> tuple[Session, list[Put], tuple[str, ...]]:
-    found = take_reports("a", session or Session(), reports, METRICS, NOW_MS)
+    found = take_reports("a", session or Session(), reports, MEASURES, NOW_MS)
     return found.session, [put for put in found.writes if isinstance(put, Put)], found.mailed
 
 
@@ -259,17 +259,17 @@ def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
 def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
     session = Session()
     for n in range(1, ROWS_MAX):
-        found = take_reports("a", session, [training(n, n)], METRICS, NOW_MS)
+        found = take_reports("a", session, [training(n, n)], MEASURES, NOW_MS)
         assert (found.session.rows, found.crowded) == ({"4.1": n}, ())
         session = found.session
-    found = take_reports("a", session, [training(ROWS_MAX, 1)], METRICS, NOW_MS)
+    found = take_reports("a", session, [training(ROWS_MAX, 1)], MEASURES, NOW_MS)
     assert (found.session.rows, found.crowded) == ({}, ("4.1",))
 
 
 @pytest.mark.parametrize(("rows", "crowded"), [(ROWS_AT_EXIT - 1, ()), (ROWS_AT_EXIT, ("4.1",))])
 def test_an_exit_merges_what_is_not_few(rows: int, crowded: tuple[str, ...]) -> None:
     exited = by_agent(9, {"kind": "exited", "reason": "completed"})
-    found = take_reports("a", Session(rows={"4.1": rows}), [exited], METRICS, NOW_MS)
+    found = take_reports("a", Session(rows={"4.1": rows}), [exited], MEASURES, NOW_MS)
     assert found.crowded == crowded
 
 

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from control_plane.api.auth import Role
+from control_plane.suggestions import installed
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -47,6 +48,7 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "save_trial_best": 1,
         "save_trial_latest": 1,
         "code_sha256": served.store_code(),
+        "search_method": None,
     }
     assert created == expected
     described = served.get("/experiments/1").json
@@ -55,6 +57,16 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
     assert config["max_restarts"] == 5
     assert config["reproducibility"] == {"experiment_seed": 7}
     assert served.get("/experiments").json == {"items": [expected], "next_cursor": None}
+
+
+def test_a_search_that_needs_optuna_is_refused_without_it(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CONFIG.replace("name: random", "name: bayesian")
+    assert config != CONFIG
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    found = details(served.create(config))
+    assert found["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
 
 
 def test_ids_count_up_without_a_gap(served: Cluster) -> None:
@@ -74,7 +86,6 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
 @pytest.mark.parametrize(
     ("change", "path", "word"),
     [
-        ("searcher.name=custom", "searcher.name", "not available yet"),
         ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
         ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
@@ -85,6 +96,21 @@ def test_what_this_cluster_cannot_run_is_refused(
 ) -> None:
     Agent(served, slots=2)
     assert word in details(served.create(CONFIG, overrides=[change]))[path]
+
+
+def test_a_grid_of_a_billion_points_is_refused_and_none_is_made(served: Cluster) -> None:
+    axis = "{type: double, minval: 0, maxval: 1, count: 1000}"
+    grid = ["searcher={name: grid, metric: loss, max_length: 1}"]
+    grid += [f"hyperparameters.x{n}={axis}" for n in range(3)]
+    # x of CONFIG itself has no count.
+    assert details(served.create(CONFIG, overrides=grid)) == {
+        "hyperparameters.x.count": "is required by the grid searcher"
+    }
+    found = details(served.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
+    assert found == {
+        "hyperparameters": "make a grid of 1000000000 points, at most 100000 are allowed"
+    }
+    assert served.get("/experiments").json["items"] == []
 
 
 def test_slots_are_not_judged_before_an_agent_is_there(served: Cluster) -> None:

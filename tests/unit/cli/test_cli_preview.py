@@ -120,10 +120,10 @@ def test_a_file_is_refused_as_by_the_check(previewed: Detcloud, detcloud: Detclo
     assert detcloud("preview-search", "none.yaml").code == 2
 
 
-def test_a_searcher_that_cannot_run_yet_says_so(previewed: Detcloud) -> None:
-    done = previewed(f"{HALVING}, max_time: 9, time_metric: seconds}}")
+def test_a_search_method_of_ones_own_cannot_be_previewed(previewed: Detcloud) -> None:
+    done = previewed("{name: custom, metric: m}")
     assert (done.code, done.out) == (2, "")
-    assert "searcher async_halving by max_time is not available yet" in done.err
+    assert "what that will ask for cannot be previewed" in done.err
 
 
 def test_what_the_checker_tells_on_the_way_is_no_error(tmp_path: Path) -> None:

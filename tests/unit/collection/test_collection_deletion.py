@@ -4,6 +4,7 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.step import Refused
+from control_plane.state.table import Expect, Key, Put
 from tests.unit.collection.yard import EXPERIMENT, Yard, uuid_of
 
 
@@ -115,3 +116,12 @@ def test_nothing_starts_from_a_checkpoint_that_is_going(yard: Yard) -> None:
     yard.work_off()
     with pytest.raises(Refused, match="was deleted"):
         yard.warm_start(2, uuid_of(1, 20))
+
+
+def test_what_the_search_kept_goes_too(yard: Yard) -> None:
+    kept = Key(EXPERIMENT, "P#search/tried/0")
+    yard.table.commit([Put(kept, 1, b"[]", Expect.ABSENT)])
+    yard.delete()
+    yard.work_off()
+    assert yard.experiment.status == "DELETED"
+    assert kept.sort not in yard.rows(EXPERIMENT)

@@ -25,6 +25,7 @@ def step_space(parameter: Any) -> dict[str, Any]:
         (None, space.Const(None)),
         ([1, 2], space.Const([1, 2])),
         ({"type": "const", "val": {"type": "log"}}, space.Const({"type": "log"})),
+        ({"type": "const", "val": None}, space.Const(None)),
         (
             {"type": "categorical", "vals": ["SGD", None, [1]]},
             space.Categorical(("SGD", None, [1])),
@@ -57,6 +58,11 @@ def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected:
         ({"type": "log", "minval": 1, "maxval": 1, "base": 10}, "maxval", "greater than minval"),
         ({"type": "categorical", "vals": []}, "vals", "must not be empty"),
         ({"type": "categorical"}, "vals", "is required"),
+        ({"type": "categorical", "vals": None}, "vals", "is required"),
+        ({"type": "categorical", "vals": "abc"}, "vals", "must be a list"),
+        ({"type": "const"}, "val", "is required"),
+        ({"type": "const", "value": 3}, "value", "is not a known field"),
+        ({"type": None}, "type", "is required"),
         ({"type": "double", "minval": -1.7e308, "maxval": 1}, "minval", "at least -1e+300, not"),
         ({"type": "double", "minval": 1, "maxval": 1.7e308}, "maxval", "at most 1e+300, not"),
         ({"type": "log", "minval": 0, "maxval": 1.7e308, "base": 1}, "maxval", "at most 1e+300"),
@@ -165,6 +171,21 @@ def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
     assert refusals(LENGTH, changes) == {
         "hyperparameters": "make a grid of 200000 points, at most 100000 are allowed"
     }
+
+
+@pytest.mark.parametrize("base", [STEP, LENGTH])
+def test_a_grid_beyond_every_number_is_refused_all_the_same(base: dict[str, Any]) -> None:
+    # (2**53 - 1)**300 points are about 10**4786: no float holds that.
+    axis = {"type": "double", "minval": 0, "maxval": 1, "count": (1 << 53) - 1}
+    axes = {f"x{n}": axis for n in range(300)} | {"global_batch_size": 1}
+    searcher = GRID if base is STEP else LENGTH_GRID
+    found = refusals(base, {"searcher": searcher, "hyperparameters": axes})
+    assert "make a grid of more than 10**18 points" in found["hyperparameters"]
+
+
+@pytest.mark.parametrize("given", [[1], "lr"])
+def test_hyperparameters_are_a_map(given: object) -> None:
+    assert refusals(LENGTH, {"hyperparameters": given})["hyperparameters"] == "must be a map"
 
 
 def test_a_grid_without_any_hyperparameter_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from control_plane.config.__main__ import main
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.plan import SearcherNotAvailable
+from control_plane.config.plan import NotForeseeable
 from control_plane.config.preview import Bracket, Rung, preview
 
 BASE = """
@@ -154,10 +154,23 @@ def test_more_trials_than_begin_at_once_are_all_counted() -> None:
     assert 0 < told[0] < told[-1] <= 3000
 
 
-def test_a_searcher_that_cannot_run_yet_is_named() -> None:
-    timed = "name: async_halving, metric: m, num_rungs: 2, max_trials: 2, max_time: 9"
-    with pytest.raises(SearcherNotAvailable, match="by max_time is not available yet"):
-        preview(searching(f"{timed}, time_metric: t"))
+def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
+    timed = f"{HALVING}, num_rungs: 3, max_trials: 4, max_time: 9, time_metric: epochs"
+    found = preview(searching(timed))
+    # Trial 0 is the first everywhere: it comes to 9. Of 2, 3 and 4 results in the first rung
+    # max(trunc(n / 3), 1) = 1 goes on, which is none of the later ones.
+    assert found.brackets == (Bracket((Rung(1, 4, 3, 3), Rung(3, 1, 0, 0), Rung(9, 1, 1, 1))),)
+    assert found.batches is None
+
+
+def test_a_population_replaces_its_worst_after_each_round() -> None:
+    population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
+    rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.25}"
+    explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
+    found = preview(searching(f"{population}, {rounds}, {explore}"))
+    # Trial 3 is the worst: it and the copy of trial 0 train one round, the others both.
+    assert found.brackets == (Bracket((Rung(9, 5, 2, None), Rung(18, 3, 3, None))),)
+    assert found.is_example
 
 
 def test_the_command_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,3 +203,11 @@ def test_the_command_tells_how_far_it_is(
     # Each trial is answered for its result and then for its end: 1,000 answers are 500 trials.
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "previewed 500 of 600"
+
+
+def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
+    with pytest.raises(NotForeseeable) as refused:
+        preview(searching("name: custom, metric: m"))
+    assert str(refused.value) == (
+        "custom is driven by a search method of yours: what that will ask for cannot be previewed"
+    )

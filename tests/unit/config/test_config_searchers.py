@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import SearcherNotAvailable
+from control_plane.actors.lengths import Unit
+from control_plane.searchers.custom import CustomPlan
+from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.population import PopulationPlan
 from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import MethodPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.synchronous import SyncHalvingPlan
@@ -27,6 +31,7 @@ STEP_SEARCHERS: list[dict[str, Any]] = [
     {"name": "single", "max_steps": 5, "source_trial_id": 3, "source_checkpoint_uuid": "abc"},
     {"name": "random", "max_steps": 10, "max_trials": 5, "smaller_is_better": False},
     {"name": "grid", "max_steps": 5},
+    {"name": "bayesian", "max_steps": 5, "max_trials": 9, "max_concurrent_trials": 1},
     {"name": "sync_halving", "num_rungs": 3, "target_trial_steps": 9, "step_budget": 100},
     {"name": "async_halving", "num_rungs": 3, "target_trial_steps": 9, "max_trials": 10},
     {"name": "adaptive", "target_trial_steps": 10, "step_budget": 50000, "mode": "aggressive"},
@@ -41,6 +46,7 @@ LENGTH_SEARCHERS: list[dict[str, Any]] = [
     {"name": "single", "max_length": 100},
     {"name": "random", "max_length": {"records": 5}, "max_trials": 5, "max_concurrent_trials": 0},
     {"name": "grid", "max_length": {"epochs": 5}, "max_concurrent_trials": 2},
+    {"name": "bayesian", "max_length": TEN, "max_trials": 9, "startup_trials": 1},
     {"name": "sync_halving", "num_rungs": 3, "max_length": TEN, "budget": {"batches": 100}},
     {"name": "async_halving", "num_rungs": 3, "max_length": TEN, "max_trials": 9},
     {"name": "adaptive", "max_length": TEN, "budget": {"batches": 11}},
@@ -50,6 +56,7 @@ LENGTH_SEARCHERS: list[dict[str, Any]] = [
     {**PBT, "length_per_round": TEN},
     {"name": "custom", "unit": "epochs", "anything": {"else": 1}},
 ]
+BRACKETED = {"name": "adaptive_asha", "max_length": 10, "max_trials": 9}
 NAMES = ", ".join(sorted({searcher["name"] for searcher in STEP_SEARCHERS}))
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -124,6 +131,17 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "must be at least 0",
     ),
     (
+        {"name": "async_halving", "target_trial_steps": 2, "max_trials": 9, "num_rungs": 3},
+        "searcher.num_rungs",
+        "must be at most target_trial_steps (2 steps), not 3",
+    ),
+    (
+        # All rungs would be at 1 step.
+        {"name": "sync_halving", "target_trial_steps": 1, "step_budget": 9, "num_rungs": 2},
+        "searcher.num_rungs",
+        "must be at most target_trial_steps (1 steps), not 2",
+    ),
+    (
         {**PBT, "steps_per_round": 1, "replace_function": {"truncate_fraction": 0.6}},
         "searcher.replace_function.truncate_fraction",
         "must be at most 0.5, not 0.6",
@@ -173,6 +191,30 @@ def test_every_rule_of_a_searcher_names_its_field(
             "exactly one of",
         ),
         ({"name": "single", "max_length": "100"}, "searcher.max_length", "must be a length like"),
+        ({"name": "single", "max_length": 0}, "searcher.max_length", "must be at least 1, not 0"),
+        (
+            {"name": "single", "max_length": {"batches": 1 << 53}},
+            "searcher.max_length.batches",
+            "must be an integer of at most 9007199254740991, not 9007199254740992",
+        ),
+        ({**BRACKETED, "bracket_rungs": [2, 0]}, "searcher.bracket_rungs[1]", "at least 1, not 0"),
+        ({**BRACKETED, "bracket_rungs": [None]}, "searcher.bracket_rungs[0]", "not null"),
+        ({**BRACKETED, "bracket_rungs": 3}, "searcher.bracket_rungs", "must be a list, not 3"),
+        (
+            {**BRACKETED, "bracket_rungs": [1] * 101},
+            "searcher.bracket_rungs",
+            "must have at most 100 entries",
+        ),
+        (
+            {**BRACKETED, "bracket_rungs": [2, 11]},
+            "searcher.bracket_rungs[1]",
+            "must be at most max_length (10 batches), not 11",
+        ),
+        (
+            {**BRACKETED, "name": "adaptive", "budget": 99, "max_trials": None, "max_steps": 10},
+            "searcher.max_length",
+            "mixes the eras: searcher.max_steps counts steps",
+        ),
         ({"name": "adaptive_asha", "max_trials": 5}, "searcher.max_length", "is required"),
         (
             {"name": "adaptive_asha", "max_trials": 5, "max_time": 5},
@@ -195,6 +237,31 @@ def test_every_rule_of_a_length_names_its_field(
     searcher: dict[str, Any], path: str, message: str
 ) -> None:
     assert message in refusals(LENGTH, with_searcher(searcher))[path]
+
+
+@pytest.mark.parametrize("divisor", [1, 0, -2, float("nan"), float("inf"), "4"])
+@pytest.mark.parametrize("name", ["async_halving", "sync_halving", "adaptive", "adaptive_asha"])
+def test_a_divisor_is_a_number_above_1(name: str, divisor: object) -> None:
+    given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
+    assert (
+        "must be"
+        in refusals(LENGTH, with_searcher({**given, "divisor": divisor}))["searcher.divisor"]
+    )
+
+
+@pytest.mark.parametrize("divisor", [1 + 1e-9, 1e300])
+@pytest.mark.parametrize("name", ["async_halving", "sync_halving", "adaptive_asha"])
+def test_any_other_divisor_has_a_plan(name: str, divisor: float) -> None:
+    given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
+    checked(LENGTH, with_searcher({**given, "divisor": divisor})).search_plan()
+
+
+def test_the_number_of_rungs_that_a_mode_may_use_is_only_a_limit() -> None:
+    # By default at most 5 rungs; of one step there can be but one length.
+    short = {"name": "adaptive_asha", "target_trial_steps": 1, "max_trials": 9}
+    plan = checked(STEP, with_searcher(short)).search_plan()
+    assert isinstance(plan.method, TournamentPlan)
+    assert [len(one.lengths) for one in plan.method.brackets] == [1]
 
 
 def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
@@ -319,25 +386,90 @@ def test_synchronous_searches_plan_their_rungs(
 
 
 @pytest.mark.parametrize(
-    ("base", "searcher", "name"),
+    ("base", "length", "rules"),
     [
-        (STEP, {**PBT, "steps_per_round": 5}, "pbt"),
-        (LENGTH, {**PBT, "length_per_round": TEN}, "pbt"),
-        (LENGTH, {"name": "custom"}, "custom"),
-        (
-            LENGTH,
-            {"name": "adaptive_asha", "max_time": 10, "time_metric": "s", "max_trials": 9},
-            "adaptive_asha by max_time",
-        ),
+        (STEP, {"steps_per_round": 10}, STEP_ERA),
+        (LENGTH, {"length_per_round": TEN}, LENGTH_ERA),
     ],
 )
-def test_a_later_searcher_checks_but_does_not_plan(
-    base: dict[str, Any], searcher: dict[str, Any], name: str
+def test_a_population_is_planned_in_the_unit_of_its_rounds(
+    base: dict[str, Any], length: dict[str, Any], rules: Rules
 ) -> None:
-    config = checked(base, with_searcher(searcher))
-    with pytest.raises(SearcherNotAvailable) as caught:
-        config.search_plan()
-    assert str(caught.value) == (
-        f"searcher {name} is not available yet; available: single, random, grid, sync_halving, "
-        "async_halving, adaptive, adaptive_simple, adaptive_asha"
-    )
+    config = checked(base, with_searcher({**PBT, **length}))
+    exploration = Exploration(resample_probability=0.2, perturb_factor=0.2)
+    method = PopulationPlan(10, 10, 3, 0.2, exploration, smaller_is_better=True, rules=rules)
+    assert config.search_plan().method == method
+    # 10 at first, and trunc(0.2 * 10) = 2 after each of two rounds.
+    assert config.trials == 14
+
+
+def test_a_population_of_too_many_copies_is_refused() -> None:
+    searcher = {**PBT, "num_rounds": 1_000_000, "length_per_round": TEN}
+    # 10 + 2 * 999,999 = 2,000,008.
+    assert refusals(LENGTH, with_searcher(searcher)) == {
+        "searcher.num_rounds": "makes 2000008 trials in all, at most 1000000 are allowed"
+    }
+
+
+def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None:
+    searcher = {"name": "async_halving", "max_time": 10, "time_metric": "s", "max_trials": 9}
+    config = checked(LENGTH, with_searcher({**searcher, "num_rungs": 2}))
+    method = config.search_plan().method
+    # 10 / 4 and 10.
+    assert method == HalvingPlan(10, 2, 4.0, 9, 16, True, LENGTH_ERA, by_time=True)
+    assert isinstance(method, HalvingPlan)
+    assert method.lengths == (2, 10)
+    assert config.time_metric == "s"
+
+
+@pytest.mark.parametrize(
+    ("searcher", "trials"),
+    [
+        # As above: 50/21 * 9 = 21.4.
+        ({"name": "sync_halving", "max_length": 9, "budget": 50, "num_rungs": 3}, 21),
+        # 11 and 5.
+        ({"name": "adaptive", "max_length": 9, "budget": 53, "max_rungs": 3}, 16),
+        ({"name": "adaptive_simple", "max_length": 9, "max_trials": 7, "max_rungs": 3}, 7),
+        # Three brackets, each with one trial at least.
+        (
+            {
+                "name": "adaptive_simple",
+                "max_length": 9,
+                "max_trials": 1,
+                "max_rungs": 3,
+                "mode": "conservative",
+            },
+            3,
+        ),
+        ({"name": "adaptive_asha", "max_length": 9, "max_trials": 20}, 20),
+        (
+            {
+                "name": "adaptive_asha",
+                "max_length": 9,
+                "max_trials": 2,
+                "bracket_rungs": [3, 2, 2, 1],
+            },
+            4,
+        ),
+        ({"name": "adaptive_asha", "max_time": 9, "time_metric": "s", "max_trials": 20}, 20),
+    ],
+)
+def test_the_number_of_trials_is_known_before_they_are_made(
+    searcher: dict[str, Any], trials: int
+) -> None:
+    assert checked(LENGTH, with_searcher({**searcher, "divisor": 3})).trials == trials
+
+
+@pytest.mark.parametrize("unit", ["batches", "records", "epochs", None])
+def test_a_custom_search_plans_its_unit_and_nothing_else(unit: Unit | None) -> None:
+    custom = with_searcher({"name": "custom", "unit": unit, "population": {"size": 9}})
+    config = checked(LENGTH, {**custom, "records_per_epoch": 80})
+    assert config.search_plan().method == CustomPlan(unit or "batches", LENGTH_ERA)
+    assert config.trials is None
+
+
+def test_a_custom_search_in_epochs_needs_to_know_what_an_epoch_is() -> None:
+    custom = with_searcher({"name": "custom", "unit": "epochs"})
+    assert refusals(LENGTH, {**custom, "records_per_epoch": 0}) == {
+        "records_per_epoch": "is required, since searcher.unit counts epochs"
+    }

@@ -9,8 +9,9 @@ import torch
 
 from detcloud import DetcloudError
 from detcloud.core import PreemptContext, SearcherContext
+from detcloud.core.preempt import LOOK_SECONDS_MIN
 from detcloud.core.searcher import Outcome
-from detcloud.trial_directory import Directives, Preempt
+from detcloud.trial_directory import ENDLESS, Directives, Preempt
 
 
 class Cluster:
@@ -165,3 +166,31 @@ def test_without_a_cluster_there_is_one_operation() -> None:
             lengths.append(operation.length)
             operation.complete(1)
     assert lengths == [7, 7, 3]
+
+
+def test_an_endless_operation_is_completed_by_the_code_that_ends() -> None:
+    cluster = Cluster(length=ENDLESS)
+    assert not cluster.searcher.outcome
+    assert cluster.run() == [ENDLESS]
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+    # How long it trained is its own business.
+    assert cluster.reports == []
+
+
+def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
+    cluster = Cluster(length=ENDLESS)
+    operation = next(cluster.searcher.operations())
+    assert operation.is_endless
+    operation.report_progress(10)
+    assert cluster.reports == []
+    assert cluster.searcher.is_finished()
+    cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preempt())
+    assert not cluster.searcher.is_finished()
+
+
+def test_a_stopped_search_ends_an_endless_operation_by_preemption() -> None:
+    cluster = Cluster(length=ENDLESS)
+    for _ in cluster.searcher.operations():
+        cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preempt())
+        time.sleep(LOOK_SECONDS_MIN)
+    assert cluster.searcher.outcome is Outcome.PREEMPTED

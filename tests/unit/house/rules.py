@@ -58,6 +58,7 @@ SDK_HOMES = {
     "sqlite3": ("control_plane/state/sqlite.py",),
     "boto3": ("dynamodb.py", "s3.py", "aws.py"),
     "botocore": ("dynamodb.py", "s3.py", "aws.py"),
+    "optuna": ("control_plane/suggestions/model.py",),
     "google": ("firestore.py", "gcs.py", "gcp.py"),
 }
 SERVER_PACKAGES = ("control_plane", "provisioner", "lambdas", "infra")

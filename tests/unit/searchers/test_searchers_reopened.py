@@ -4,6 +4,7 @@ import pytest
 
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.method import (
+    CreateTrial,
     ExitReason,
     Shutdown,
     TrialClosed,
@@ -14,7 +15,6 @@ from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
-    CreateTrial,
     MethodPlan,
     Reopened,
     SearchPlan,

@@ -36,12 +36,13 @@ def test_a_trial_that_was_enlisted_is_in_that_bracket(trial: int, bracket: int) 
 
 @pytest.mark.parametrize("exited", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("reported", [False, True])
 @pytest.mark.parametrize("rung", [0, 1, 99])
 def test_a_standing_is_kept_beside_the_bracket_and_the_neighbours(
-    rung: int, closed: bool, exited: bool
+    rung: int, reported: bool, closed: bool, exited: bool
 ) -> None:
     parts = Kept()
-    standing = Standing(rung, exited, closed)
+    standing = Standing(rung, exited, closed, reported)
     Roster(parts, (1, 1)).enlist(7, 5)
     Roster(parts, (1, 1)).stand(7, standing)
     roster = Roster(parts, (1, 1))
@@ -49,6 +50,24 @@ def test_a_standing_is_kept_beside_the_bracket_and_the_neighbours(
     assert {roster.standing(trial) for trial in (6, 8)} == {Standing()}
     roster.stand(7, Standing())
     assert (roster.standing(7), roster.bracket(7)) == (Standing(), 5)
+
+
+def test_a_roster_of_before_results_were_noted_reads_as_it_did() -> None:
+    parts = Kept()
+    # Bracket 1 + 1, rung 3, and of the flags 1: exited, 2: closed.
+    parts.write("0", bytes((2, 3, 0, 0, 1, 3)))
+    roster = Roster(parts, ())
+    assert (roster.bracket(0), roster.standing(0)) == (1, Standing(3))
+    assert roster.standing(1) == Standing(1, exited=True, closed=True)
+
+
+def test_reading_writes_nothing_and_makes_no_part_longer() -> None:
+    parts = Kept()
+    roster = Roster(parts, ())
+    roster.standing(9)
+    assert parts.written == []
+    roster.stand(0, Standing(1))
+    assert parts.pieces == {"0": bytes((0, 1, 0))}
 
 
 def test_parts_stay_below_a_kilobyte_and_a_change_writes_one() -> None:

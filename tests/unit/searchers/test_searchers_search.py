@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from control_plane.searchers.grid import GridPlan
 from control_plane.searchers.method import (
     Create,
+    CreateTrial,
     Event,
     ExitReason,
     Shutdown,
@@ -23,7 +24,6 @@ from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import (
-    CreateTrial,
     MethodPlan,
     SearchPlan,
     SearchState,

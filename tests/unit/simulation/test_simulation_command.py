@@ -1,6 +1,7 @@
 """`python -m control_plane.simulation`: every searcher, and what it says of what it cannot do."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,19 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "single": {"max_length": {"batches": 4}},
     "random": {"max_length": {"records": 256}, "max_trials": 5, "max_concurrent_trials": 2},
     "grid": {"max_length": {"epochs": 2}},
+    "bayesian": {
+        "max_length": {"batches": 4},
+        "max_trials": 6,
+        "startup_trials": 2,
+        "max_concurrent_trials": 1,
+    },
+    "pbt": {
+        "population_size": 4,
+        "num_rounds": 3,
+        "length_per_round": {"batches": 5},
+        "replace_function": {"truncate_fraction": 0.25},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+    },
     "async_halving": {"num_rungs": 2, "max_length": {"epochs": 8}, "max_trials": 5},
     "adaptive_asha": {"max_rungs": 2, "max_length": {"batches": 8}, "max_trials": 5},
 }
@@ -147,6 +161,24 @@ def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     place, message = problem(report)
     assert place == "searcher.name"
     assert "cannot be simulated" in message
+
+
+def test_a_search_by_time_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {"max_time": 9, "time_metric": "seconds", "num_rungs": 2, "max_trials": 4}
+    path = config(tmp_path, {"name": "async_halving", **fields})
+    place, message = problem(run(capsys, path, "--slots", "4")[1])
+    assert place == "searcher.max_time"
+    assert "time_metric" in message
+
+
+def test_without_optuna_a_bayesian_search_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    path = config(tmp_path, {"name": "bayesian", **LENGTHS["bayesian"]})
+    place, message = problem(run(capsys, path, "--slots", "1")[1])
+    assert place == "searcher.name"
+    assert "Optuna cannot be used here" in message
 
 
 @pytest.mark.parametrize(

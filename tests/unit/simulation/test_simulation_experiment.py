@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import Status
 from control_plane.actors.trial_state import TrialState
+from control_plane.searchers.exploration import Exploration
+from control_plane.searchers.population import PopulationPlan
+from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.simulation.experiment import SimulationStuck, simulate
 from control_plane.simulation.machines import machine_slots
 from tests.unit.simulation.virtual import ByNumber, Straight, halving, random_search, submitted
@@ -112,6 +115,25 @@ def test_times_below_a_millisecond_add_up() -> None:
     # 100 validations, a batch of 0.3 ms before each: 30 ms.
     found = simulate(submitted(random_search(100, 1)), 1, ByNumber((0.3,)), period=lambda trial: 1)
     assert found.makespan_ms == 30
+
+
+def test_a_copy_goes_on_where_its_original_was() -> None:
+    measured: list[int] = []
+
+    class Watched(Straight):
+        def metric(self, batches: int) -> float | None:
+            measured.append(batches)
+            return self.value
+
+    class Watching(ByNumber):
+        def course(self, trial: TrialState) -> Straight:
+            return Watched(float(trial.number), 1000.0)
+
+    plan = PopulationPlan(5, 4, 3, 0.25, Exploration(0.0, 0.0), True, LENGTH_ERA)
+    found = simulate(submitted(plan), 4, Watching())
+    # 4 trials of 3 rounds of 5 batches, whoever is replaced by a copy after a round.
+    assert found.account.batches == 60
+    assert sorted(measured) == [5] * 4 + [10] * 4 + [15] * 4
 
 
 def test_units_are_those_of_the_configuration() -> None:

@@ -1,0 +1,64 @@
+"""One event handed to a search method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from detcloud import DetcloudError
+from detcloud.searcher.method import ExitedReason, SearcherState, SearchMethod
+from detcloud.searcher.operations import Operation
+
+
+def answers(
+    method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
+) -> list[Operation]:
+    """What the method asks for, after `state` has taken note of the event.
+
+    Raises:
+        DetcloudError: the method answered with something else than operations.
+        And whatever the method raises.
+    """
+    state.last_event_id = event["id"]
+    answered = _answered(method, state, event)
+    for operation in answered or ():
+        if not isinstance(operation, Operation):
+            raise DetcloudError(
+                f"{type(method).__name__} answered {event['type']} with {operation!r}; expected a "
+                "list of operations of detcloud.searcher"
+            )
+    return list(answered or ())
+
+
+def _answered(
+    method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
+) -> list[Operation]:
+    if event["type"] == "initial_operations":
+        return method.initial_operations(state)
+    trial = UUID(event["request_id"])
+    match event["type"]:
+        case "trial_created":
+            state.trials_created.add(trial)
+            state.trial_progress[trial] = 0.0
+            return method.on_trial_created(state, trial)
+        case "trial_progress":
+            state.trial_progress[trial] = event["units"]
+            return []
+        case "validation_completed":
+            length = event["length"]
+            state.trial_progress[trial] = max(state.trial_progress.get(trial, 0.0), float(length))
+            return method.on_validation_completed(state, trial, event["metric"], length)
+        case "trial_exited_early":
+            reason = ExitedReason.of(event["reason"])
+            if reason is ExitedReason.INVALID_HP:
+                state.trial_progress.pop(trial, None)
+            elif reason is ExitedReason.ERRORED:
+                state.failures.add(trial)
+            return method.on_trial_exited_early(state, trial, reason)
+        case "trial_closed":
+            state.trials_closed.add(trial)
+            return method.on_trial_closed(state, trial)
+        case _:
+            # Of a newer cluster, which tells more.
+            return []

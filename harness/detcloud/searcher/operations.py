@@ -1,0 +1,132 @@
+"""What a search method may ask for. Trials are named by UUIDs of the method's choice."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from detcloud import DetcloudError
+
+Fields = dict[str, Any]
+
+
+class Operation(ABC):
+    """One thing to be done."""
+
+    @abstractmethod
+    def fields(self) -> Fields:
+        """The operation as the API takes it; DetcloudError for values that make no sense."""
+
+    def __repr__(self) -> str:
+        given = (
+            str(value)[:8] if isinstance(value, UUID) else f"{name}={value!r}"
+            for name, value in vars(self).items()
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+class Create(Operation):
+    """Make a trial; the same request id makes one trial, however often it is asked for.
+
+    Args:
+        request_id: a UUID such as `uuid.uuid4()`.
+        hparams: names to values that JSON can hold, or scalars of numpy. Nothing is added from
+            the configuration; `global_batch_size` is needed where the unit is records or epochs.
+        checkpoint: None; trials start from the checkpoint that the configuration names, or none.
+    """
+
+    def __init__(
+        self, request_id: UUID, hparams: Mapping[str, Any], checkpoint: None = None
+    ) -> None:
+        if checkpoint is not None:
+            raise DetcloudError(
+                "Create takes no checkpoint here; give the configuration's searcher a "
+                "source_checkpoint_uuid or a source_trial_id, from which every trial starts"
+            )
+        self.request_id = request_id
+        self.hparams = hparams
+
+    def fields(self) -> Fields:
+        """See Operation."""
+        try:
+            text = json.dumps(self.hparams, allow_nan=False, default=_scalar)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DetcloudError(
+                f"the hparams of {self.request_id} cannot be sent: {error}"
+            ) from None
+        return {"type": "create", **_named(self.request_id), "hparams": json.loads(text)}
+
+
+class ValidateAfter(Operation):
+    """Let the trial train to `length`, counted from its start in the unit of the search, and
+    validate there. Several for one trial are done one after the other.
+    """
+
+    def __init__(self, request_id: UUID, length: int) -> None:
+        self.request_id = request_id
+        self.length = length
+
+    def fields(self) -> Fields:
+        """See Operation."""
+        length = _scalar(self.length) if hasattr(self.length, "item") else self.length
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise DetcloudError(
+                f"ValidateAfter got the length {self.length!r}; expected an integer of at least 1"
+            )
+        return {"type": "validate_after", **_named(self.request_id), "length": length}
+
+
+class Close(Operation):
+    """Let the trial end once it has trained what it was asked for."""
+
+    def __init__(self, request_id: UUID) -> None:
+        self.request_id = request_id
+
+    def fields(self) -> Fields:
+        """See Operation."""
+        return {"type": "close", **_named(self.request_id)}
+
+
+class Progress(Operation):
+    """How much of the search is done, in [0, 1]; what lies outside is cut off."""
+
+    def __init__(self, progress: float) -> None:
+        self.progress = progress
+
+    def fields(self) -> Fields:
+        """See Operation."""
+        share = float(self.progress)
+        share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+        return {"type": "set_searcher_progress", "progress": share}
+
+
+class Shutdown(Operation):
+    """End the search: as completed, as canceled or as failed. Nothing may follow."""
+
+    def __init__(self, cancel: bool = False, failure: bool = False) -> None:
+        self.cancel = cancel
+        self.failure = failure
+
+    def fields(self) -> Fields:
+        """See Operation."""
+        return {"type": "shutdown", "cancel": bool(self.cancel), "failure": bool(self.failure)}
+
+
+def _named(request_id: object) -> Fields:
+    try:
+        return {"request_id": str(UUID(str(request_id)))}
+    except ValueError:
+        raise DetcloudError(
+            f"{request_id!r} is no request id; expected a UUID such as uuid.uuid4()"
+        ) from None
+
+
+def _scalar(value: Any) -> Any:
+    """A scalar of numpy or torch as plain Python."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON can hold")

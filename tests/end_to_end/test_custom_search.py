@@ -1,0 +1,127 @@
+"""A search method in a process of its own, killed with its server in the middle of a search."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.tiny_model import write_model
+from tests.unit.searcher.beside import expected
+
+pytestmark = pytest.mark.end_to_end
+
+CUSTOM = {"name": "custom", "metric": "loss", "unit": "batches"}
+FIRST, CHILDREN = 3, 1
+# The tiny model's loss is x squared.
+PROGRAM = f"""\
+import sys
+from detcloud import searcher
+from tests.unit.searcher.beside import Generations
+
+class Squared(Generations):
+    def on_validation_completed(self, state, request_id, metric, train_length):
+        assert metric == self.x[request_id] ** 2
+        told = self.x[request_id] / train_length
+        return super().on_validation_completed(state, request_id, told, train_length)
+
+runner = searcher.LocalSearchRunner(Squared({FIRST}, {CHILDREN}), "search")
+print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)
+"""
+
+
+class Runner:
+    """The processes of one search method, one after the other."""
+
+    def __init__(self, laptop: Laptop, folder: Path) -> None:
+        self._laptop = laptop
+        self._program = folder / "search.py"
+        self._program.write_text(PROGRAM)
+        self._files = write_model(folder, pause_seconds=0.1, searcher=CUSTOM)
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, self._program, *self._files]
+        self._process = subprocess.Popen(
+            [str(word) for word in command],
+            env=self._laptop.environment,
+            cwd=self._laptop.home.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def kill(self) -> None:
+        """As the machine's owner does who has had enough."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def output(self) -> str:
+        """What it printed by its own end."""
+        assert self._process is not None
+        return self._process.communicate(timeout=120)[0]
+
+
+@pytest.fixture
+def runner(laptop: Laptop, tmp_path: Path) -> Iterator[Runner]:
+    laptop.run("up", "--slots", 2)
+    one = Runner(laptop, tmp_path)
+    yield one
+    one.kill()
+
+
+def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
+    laptop: Laptop, runner: Runner
+) -> None:
+    runner.start()
+    eventually(lambda: _trials(laptop) >= FIRST)
+    runner.kill()
+    # The trials go on without it, as far as they were told.
+    eventually(lambda: _unanswered(laptop) > FIRST)
+    runner.start()
+    eventually(lambda: _trials(laptop) > FIRST)
+    server = laptop.record()["pid"]
+    laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
+    laptop.run("up", "--slots", 2)
+    runner.kill()
+    runner.start()
+    assert runner.output().splitlines()[-1] == "experiment 1"
+    assert laptop.json("describe", 1)["state"] == "COMPLETED"
+    assert _lengths(laptop) == expected(FIRST, CHILDREN)
+    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+
+
+def test_a_runner_ends_with_its_experiment(laptop: Laptop, runner: Runner) -> None:
+    runner.start()
+    eventually(lambda: _trials(laptop) >= FIRST)
+    laptop.run("kill", 1)
+    assert runner.output().splitlines()[-1] == "experiment 1"
+
+
+def _trials(laptop: Laptop) -> int:
+    with laptop.cluster() as cluster:
+        return sum(1 for one in cluster.experiments() for _ in one.trials())
+
+
+def _unanswered(laptop: Laptop) -> int:
+    with laptop.cluster() as cluster:
+        waiting: int = cluster.experiment(1).data["search_method"]["events_waiting"]
+        return waiting
+
+
+def _lengths(laptop: Laptop) -> dict[float, list[int]]:
+    """The batches after which each trial validated, by its x, which no two have in common."""
+    found: dict[float, list[int]] = {}
+    with laptop.cluster() as cluster:
+        for trial in cluster.experiment(1).trials():
+            x = trial.data["hparams"]["x"]
+            assert x not in found
+            reports = trial.metrics("validation")
+            found[x] = sorted({report["steps_completed"] for report in reports})
+    return found

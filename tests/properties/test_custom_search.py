@@ -1,0 +1,66 @@
+"""A search method comes to the same trials and lengths whatever ends its process, whatever answer
+is lost or request is doubled, and whenever the server restarts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detcloud.http import Unreachable
+from tests.unit.searcher.beside import Beside, Crash, Generations, Steps, crashing_disk, expected
+
+FIRST, CHILDREN = 2, 1
+# A run without faults takes some 110 steps and 40 requests.
+STEPS = st.frozensets(st.integers(1, 150), max_size=5)
+REQUESTS = st.frozensets(st.integers(1, 60), max_size=3)
+
+
+class Faults(NamedTuple):
+    """Which steps of the runner's processes are their last, and before which of all requests the
+    server restarts. Of those in `lost` the answer does not arrive; those in `doubled` arrive twice.
+    """
+
+    crashes: frozenset[int] = frozenset()
+    restarts: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
+    doubled: frozenset[int] = frozenset()
+
+
+FAULTS = st.builds(Faults, STEPS, REQUESTS, REQUESTS, REQUESTS)
+
+
+def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
+    """What the search came to, and how many steps that took."""
+    beside = Beside(root)
+    beside.steps = Steps(faults.crashes)
+    beside.lost, beside.doubled = faults.lost, faults.doubled
+
+    def restarted(method: str, path: str) -> None:
+        if beside.requests in faults.restarts:
+            beside.restart()
+        if "wait_seconds=20" in path:
+            beside.train()
+
+    with crashing_disk(beside.steps):
+        for _ in range(len(faults.crashes) + len(faults.lost) + 1):
+            try:
+                beside.run(Generations(FIRST, CHILDREN), before=restarted)
+                break
+            except (Crash, Unreachable):
+                continue
+    experiments = beside.get("/experiments")["items"]
+    assert [(one["id"], one["state"]) for one in experiments] == [(1, "COMPLETED")]
+    return beside.lengths(), beside.steps
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(FAULTS)
+def test_faults_change_nothing(faults: Faults) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        found, _ = outcome(Path(root), faults)
+    assert found == expected(FIRST, CHILDREN)

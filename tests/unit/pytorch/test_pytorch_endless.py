@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from detcloud.pytorch import Batch
+from detcloud.trial_directory import ENDLESS
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.line_trial import Cluster
+
+
+def test_endless_training_validates_at_every_workload_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, config={"searcher": {"time_metric": "epochs"}})
+    cluster.direct(revision=1, length=ENDLESS)
+
+    def stop(steps: int) -> None:
+        if steps == 12:
+            cluster.direct(revision=2, length=ENDLESS, closed=True, preempt={"deadline_ms": None})
+
+    cluster.run(lambda trial: setattr(trial, "after_batch", stop))
+    # The workload in which it was stopped ends, and its work is saved.
+    assert cluster.workloads == "T5 V5 T10 V10 T15 C15"
+    assert cluster.exit_reason == "preempted"
+    validations = [one for one in reports(cluster.trial, "metrics") if one["group"] == "validation"]
+    # An epoch is 12 points in batches of 3.
+    assert [one["metrics"]["epochs"] for one in validations] == [5 / 4, 10 / 4]
+
+
+def test_endless_training_ends_where_fit_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=ENDLESS)
+    cluster.run(max_length=Batch(7), validation_period=Batch(4))
+    assert cluster.workloads == "T4 V4 T7 C7 V7"
+    assert cluster.exit_reason == "completed"
