@@ -23,6 +23,19 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "single": {"max_length": {"batches": 4}},
     "random": {"max_length": {"records": 256}, "max_trials": 5, "max_concurrent_trials": 2},
     "grid": {"max_length": {"epochs": 2}},
+    "bayesian": {
+        "max_length": {"batches": 4},
+        "max_trials": 6,
+        "startup_trials": 2,
+        "max_concurrent_trials": 1,
+    },
+    "pbt": {
+        "population_size": 4,
+        "num_rounds": 3,
+        "length_per_round": {"batches": 5},
+        "replace_function": {"truncate_fraction": 0.25},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+    },
     "async_halving": {"num_rungs": 2, "max_length": {"epochs": 8}, "max_trials": 5},
     "adaptive_asha": {"max_rungs": 2, "max_length": {"batches": 8}, "max_trials": 5},
 }
