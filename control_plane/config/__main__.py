@@ -15,6 +15,7 @@ from control_plane.config.migration import migrate
 from control_plane.config.plan import TO_THE_END, NotForeseeable
 from control_plane.config.preview import preview
 from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.searcher import Population
 from control_plane.config.yaml_document import BYTES_MAX
 from control_plane.suggestions.installed import lacking
 
@@ -144,7 +145,11 @@ def _summary(config: ExperimentConfig) -> str:
     ]
     if trials is not None and len(lengths) == 1:
         most = "" if config.searcher.name in TO_THE_END else "at most "
-        rows.append(("total", f"{most}{trials * lengths[0].count} {config.unit}"))
+        trainings = trials
+        if isinstance(config.searcher, Population):
+            # Each member trains one length in each round, whoever that is.
+            trainings = config.searcher.population_size * config.searcher.num_rounds
+        rows.append(("total", f"{most}{trainings * lengths[0].count} {config.unit}"))
     width = max(len(label) for label, _ in rows) + 1
     return "\n".join(f"{label + ':':{width}} {value}" for label, value in rows)
 

@@ -33,6 +33,25 @@ def test_a_valid_file_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
 
 
+def test_a_population_trains_in_every_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    population = {
+        "name": "pbt",
+        "metric": "accuracy",
+        "steps_per_round": 10,
+        "population_size": 6,
+        "num_rounds": 4,
+        "replace_function": {"truncate_fraction": 0.34},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+    }
+    assert main([written(tmp_path, text_of(changed(STEP, {"searcher": population})))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # 6 trials, and trunc(0.34 * 6) = 2 copies after each of three rounds; 6 * 4 * 10 steps.
+    assert lines[3] == "trials:          12"
+    assert lines[5] == "total:           at most 240 steps"
+
+
 def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, text_of(LENGTH) + "max_restarts: -1\nlabel: [a]\n")
     assert main([file]) == 1
