@@ -229,7 +229,8 @@ def lists(served: Cluster) -> list[str]:
         if any(
             it["name"] in ("cursor", "after") for it in methods.get("get", {}).get("parameters", ())
         )
-        and not path.endswith("/logs")
+        # There it is a number, and nothing is hidden in it.
+        and not path.endswith(("/logs", "/searcher-events"))
     ]
 
 
