@@ -30,7 +30,7 @@ from control_plane.state.faults import (
     TableDecorator,
     TearingTable,
 )
-from control_plane.state.table import Expect, Key, Put, StateTable, Unavailable, Write
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable, Write
 from tests.simulation.cluster import POOL, Cluster, Host, end_state, submitted
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.scripted_agent import Calls
@@ -161,6 +161,9 @@ class CrowdedCluster(Cluster):
     def _tick_of(self, host: Host) -> None:
         mark_lost(host.engine.table, POOL, self.now_ms, host.engine.follow)
         due.drive(host.engine)
+        # Another host's answer was faster.
+        with suppress(Conflict):
+            host.suggester.suggest()
 
 
 @by_name
