@@ -5,6 +5,7 @@ prints what comes of it as JSON.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -168,4 +169,6 @@ def _tell_progress(ended: int, total: int | None) -> None:
 
 
 if __name__ == "__main__":
+    # Actors live until the end and form no cycles: to look for some takes a tenth of the time.
+    gc.disable()
     sys.exit(main())
