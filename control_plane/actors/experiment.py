@@ -5,7 +5,6 @@ stopping, the search counts what happens and asks for nothing. A trial that ends
 its summary says so. What an ended experiment can still be told lies in modules of its own.
 """
 
-from sys import float_info
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -52,7 +51,7 @@ from control_plane.actors.experiment_summaries import (
     open_summary,
     summarise,
 )
-from control_plane.actors.records import Status
+from control_plane.actors.records import Status, worst_metric
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_checkpoints import pinned
 from control_plane.actors.trial_messages import (
@@ -240,7 +239,7 @@ def _validated(state: ExperimentState, message: TrialValidated, turn: Turn) -> E
         state = searched(state, TrialProgressed(message.number, units - summary.units), turn)
     if message.time is None:
         return state
-    worst = float_info.max if state.smaller_is_better else -float_info.max
+    worst = worst_metric(state.smaller_is_better)
     measured = TrialMeasured(message.number, message.time, worst if seen is None else seen)
     return searched(state, measured, turn)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from sys import float_info
 
 from control_plane.actors.lengths import Lengths
 
@@ -61,6 +62,11 @@ class TrialSettings:
     max_slots: int | None = None
     terminate_ms: int | None = None
     preempt_ms: int | None = None
+
+
+def worst_metric(smaller_is_better: bool) -> float:
+    """What a metric counts as that is no finite number."""
+    return float_info.max if smaller_is_better else -float_info.max
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """What a trial's training reports: validations, lengths reached, checkpoints."""
 
 from collections.abc import Mapping
-from sys import float_info
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import TrialLengthReached, TrialValidated
-from control_plane.actors.records import TrialSettings
+from control_plane.actors.records import TrialSettings, worst_metric
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_checkpoints import checkpointed, measured
 from control_plane.actors.trial_messages import (
@@ -98,7 +97,7 @@ def _reached(state: TrialState, message: LengthReported, turn: Turn) -> TrialSta
 def _told_search(state: TrialState, metric: float | None, lack: str, turn: Turn) -> None:
     assert state.length_units is not None
     if metric is None:
-        metric = float_info.max if state.settings.smaller_is_better else -float_info.max
+        metric = worst_metric(state.settings.smaller_is_better)
     units, closed = state.length_units, state.closed
     reached = TrialLengthReached(state.number, units, metric, closed, lack)
     turn.send(addresses.experiment(state.experiment_id), reached)

@@ -11,8 +11,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.records import Retention, Status, TrialSettings
-from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
+from control_plane.actors.records import Retention, Status
 from control_plane.agents.spec import storage_of
 from control_plane.api.archives import SHA256, model_code_key
 from control_plane.api.auth import Principal
@@ -26,10 +25,10 @@ from control_plane.api.views.experiment import ExperimentWithConfig
 from control_plane.api.warm_start import warm_start_of
 from control_plane.config import (
     ConfigInvalid,
-    Era,
     ExperimentConfig,
     check,
 )
+from control_plane.config.trial_settings import lifecycle_of, trial_settings
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -74,14 +73,15 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
     """
     config = _checked(services, asked)
     plan = _plan(config)
+    pool = config.job.resource_pool or POOL_DEFAULT
+    settings = trial_settings(config, pool, services.now_ms())
     if asked.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
-    pool = config.job.resource_pool or POOL_DEFAULT
+        settings = replace(settings, lengths=Lengths("batches"))
     _check_place(services, config, pool)
     if services.objects.size(model_code_key(asked.model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
         raise invalid("model_code", text)
-    rules = STEP_ERA if config.era is Era.STEP else LENGTH_ERA
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
@@ -89,7 +89,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         config=config.to_json().decode(),
         code_sha256=asked.model_code,
         plan=plan,
-        settings=_settings(config, asked, pool, rules, services.now_ms()),
+        settings=settings,
         metric=config.searcher.metric,
         searcher=config.searcher.name,
         paused=asked.paused,
@@ -99,7 +99,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         test_mode=asked.test_mode,
         retention=retention_of(config),
         warm_start=warm_start_of(services, config),
-        rules=rules,
+        rules=lifecycle_of(config),
         time_metric="" if asked.test_mode else config.time_metric,
     )
     return Accepted(config, message)
@@ -179,29 +179,6 @@ def _both(counted: Put, beside: Beside) -> Beside:
     return lambda reply: (counted, *beside(reply))
 
 
-def _settings(
-    config: ExperimentConfig, asked: Create, pool: str, rules: LifecycleRules, now_ms: int
-) -> TrialSettings:
-    return TrialSettings(
-        pool=pool,
-        slots=config.job.slots_per_trial,
-        max_restarts=config.max_restarts,
-        smaller_is_better=config.searcher.smaller_is_better,
-        lengths=Lengths("batches") if asked.test_mode else _lengths(config),
-        submitted_ms=now_ms,
-        max_slots=config.job.max_slots,
-        terminate_ms=rules.terminate_ms,
-        preempt_ms=_preempt_ms(config, rules),
-    )
-
-
-def _preempt_ms(config: ExperimentConfig, rules: LifecycleRules) -> int | None:
-    if config.preemption_timeout is None:
-        return rules.preempt_ms
-    # No one waits for longer than a hundred years.
-    return min(config.preemption_timeout, 3_153_600_000) * 1_000
-
-
 def _checked(services: Services, asked: Create) -> ExperimentConfig:
     template = None
     if asked.template is not None:
@@ -220,15 +197,6 @@ def _plan(config: ExperimentConfig) -> SearchPlan:
     if why := lacking(config.searcher.name):
         raise invalid("searcher.name", why)
     return config.search_plan()
-
-
-def _lengths(config: ExperimentConfig) -> Lengths:
-    scale = config.scale
-    return Lengths(
-        config.unit,
-        batches_per_step=scale.batches_per_step,
-        records_per_epoch=scale.records_per_epoch,
-    )
 
 
 def _check_place(services: Services, config: ExperimentConfig, pool: str) -> None:

@@ -47,6 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if report["ok"] else 1
 
 
+def overrides_argument(parser: argparse.ArgumentParser) -> None:
+    """The fields that the command line sets."""
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="set a field, like searcher.max_trials=5 (may be repeated)",
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m control_plane.config", description="Check an experiment configuration."
@@ -67,13 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --json, report what a trial receives: its data and variables, secrets too",
     )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="set a field, like searcher.max_trials=5 (may be repeated)",
-    )
+    overrides_argument(parser)
     return parser
 
 

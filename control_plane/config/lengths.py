@@ -44,14 +44,15 @@ class Scale:
         if not length.count:
             return 0
         _check_batch_size(length.unit, hparams)
-        return self._lengths(length.unit).batches(length.count, hparams)
+        return self.lengths(length.unit).batches(length.count, hparams)
 
     def units(self, unit: Unit, batches: int, hparams: Mapping[str, object]) -> float:
         """How many of `unit` were done after `batches`; ValueError as above."""
         _check_batch_size(unit, hparams)
-        return self._lengths(unit).units(batches, hparams)
+        return self.lengths(unit).units(batches, hparams)
 
-    def _lengths(self, unit: Unit) -> Lengths:
+    def lengths(self, unit: Unit) -> Lengths:
+        """How `unit` is counted in batches."""
         return Lengths(unit, self.batches_per_step, self.records_per_epoch)
 
 

@@ -15,6 +15,7 @@ from control_plane.searchers.method import (
 from control_plane.searchers.parts import Parts
 from control_plane.searchers.ranking import Ranking, Result
 from control_plane.searchers.roster import Roster, Standing
+from control_plane.searchers.rungs import signed
 
 
 class Rungs(Protocol):
@@ -85,8 +86,10 @@ class Bracket(SearchMethod[State], Generic[Plan, State]):
         is_over = standing.closed or standing.reported
         if is_over or self._lengths[standing.rung] != event.length:
             return None
-        signed = event.metric if self._plan.smaller_is_better else -event.metric
-        return standing.rung, Result(signed, event.trial)
+        return standing.rung, self._result(event.trial, event.metric)
+
+    def _result(self, trial: int, metric: float) -> Result:
+        return Result(signed(metric, self._plan.smaller_is_better), trial)
 
     def _stays(self, trial: int, *, closed: bool) -> bool:
         """Note that a trial's result is there and leads to nothing yet or, `closed`, to nothing any

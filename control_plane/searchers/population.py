@@ -34,7 +34,7 @@ from control_plane.searchers.method import (
 )
 from control_plane.searchers.parts import Parts
 from control_plane.searchers.rules import Rules
-from control_plane.searchers.rungs import WORST
+from control_plane.searchers.rungs import WORST, signed
 
 # Born, round of the result, result, whether it has left; the request id.
 _MEMBER = struct.Struct("<iid?16s")
@@ -132,8 +132,8 @@ class Population(SearchMethod[PopulationState]):
                 length = (state.rounds - member.born + 1) * self._plan.length_per_round
                 if member.gone or member.measured == state.rounds or event.length != length:
                     return MethodStep(state)
-                signed = event.metric if self._plan.smaller_is_better else -event.metric
-                measured = member._replace(measured=state.rounds, result=signed)
+                result = signed(event.metric, self._plan.smaller_is_better)
+                measured = member._replace(measured=state.rounds, result=result)
                 return self._came_in(state, event.trial, measured)
             case TrialClosed() | TrialExited():
                 member = self._member(event.trial)

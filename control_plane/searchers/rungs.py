@@ -8,6 +8,11 @@ from sys import float_info
 WORST = float_info.max
 
 
+def signed(metric: float, smaller_is_better: bool) -> float:
+    """A result by which less is better; the worst stays the worst either way."""
+    return metric if smaller_is_better else -metric
+
+
 def power(divisor: float, exponent: int) -> float:
     """divisor^exponent; infinite beyond what a float holds, as in the original."""
     try:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from control_plane.config.__main__ import described, read_config
+from control_plane.config.__main__ import described, overrides_argument, read_config
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid, Problem
@@ -47,13 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of made-up curves, and of the search")
     parser.add_argument("--curves", metavar="FILE", help="follow these curves, - for stdin")
     parser.add_argument("--seconds-per-unit", type=float, help="how long training takes")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="set a field, like searcher.max_trials=5 (may be repeated)",
-    )
+    overrides_argument(parser)
     return parser
 
 

@@ -2,10 +2,9 @@
 
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.records import TrialSettings
-from control_plane.actors.rules import LENGTH_ERA, STEP_ERA
 from control_plane.actors.trial_state import TrialState
-from control_plane.config import Era, ExperimentConfig
+from control_plane.config import ExperimentConfig
+from control_plane.config.trial_settings import lifecycle_of, trial_settings
 from control_plane.simulation.machines import Pace, Period
 
 POOL = "simulated"
@@ -13,21 +12,6 @@ POOL = "simulated"
 
 def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
     """The configuration's experiment, submitted to a pool of its own."""
-    rules = STEP_ERA if config.era is Era.STEP else LENGTH_ERA
-    patience_ms = rules.preempt_ms
-    if config.preemption_timeout is not None:
-        patience_ms = config.preemption_timeout * 1_000
-    settings = TrialSettings(
-        pool=POOL,
-        slots=config.job.slots_per_trial,
-        max_restarts=config.max_restarts,
-        smaller_is_better=config.searcher.smaller_is_better,
-        lengths=lengths_of(config),
-        submitted_ms=0,
-        max_slots=config.job.max_slots,
-        terminate_ms=rules.terminate_ms,
-        preempt_ms=patience_ms,
-    )
     return ExperimentSubmitted(
         experiment_id=1,
         owner="",
@@ -35,29 +19,22 @@ def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
         config="",
         code_sha256="",
         plan=config.search_plan(),
-        settings=settings,
+        settings=trial_settings(config, POOL, submitted_ms=0),
         metric=config.searcher.metric,
         searcher=config.searcher.name,
         paused=False,
-        rules=rules,
+        rules=lifecycle_of(config),
         time_metric=config.time_metric,
     )
-
-
-def lengths_of(config: ExperimentConfig) -> Lengths:
-    """How the configuration counts."""
-    scale = config.scale
-    return Lengths(config.unit, scale.batches_per_step, scale.records_per_epoch)
 
 
 def time_lengths_of(config: ExperimentConfig) -> Lengths:
     """How the configuration counts; where it measures training by a time metric, epochs if that is
     its name and an epoch is known, else batches.
     """
-    records = config.scale.records_per_epoch
-    if config.time_metric == "epochs" and records:
-        return Lengths("epochs", records_per_epoch=records)
-    return lengths_of(config)
+    if config.time_metric == "epochs" and config.scale.records_per_epoch:
+        return config.scale.lengths("epochs")
+    return config.scale.lengths(config.unit)
 
 
 def pace_of(config: ExperimentConfig) -> Pace:

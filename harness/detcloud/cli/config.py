@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -13,9 +14,12 @@ from typing import Any
 
 from detcloud import DetcloudError
 from detcloud.cli.failures import detail_line
+from detcloud.cli.progress import progress
 from detcloud.cli.server import server_environment
+from detcloud.cli.terminal import counted
 
 CHECKER = "control_plane.config"
+_PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
 
 Told = Callable[[str], bool]
 """Takes a line that the checker writes while it works; whether it was no error."""
@@ -84,6 +88,20 @@ def checked(
         lines = [detail_line(problem, str(file)) for problem in report["problems"]]
         raise FileRefused("\n".join([f"{file} was refused", *lines]))
     return report
+
+
+def checked_slowly(
+    doing: str, file: Path, overrides: list[str], *flags: str, module: str = CHECKER
+) -> dict[str, Any]:
+    """The same with progress, of which the module tells by lines like `previewed 3 of 12`."""
+    with progress(doing, lambda trials: counted(trials, "trial")) as shown:
+
+        def told(line: str) -> bool:
+            if match := _PROGRESS.fullmatch(line):
+                shown.update(int(match[1]), int(match[2]))
+            return match is not None
+
+        return checked(file, overrides, *flags, module=module, told=told)
 
 
 def _checker(

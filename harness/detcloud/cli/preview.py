@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from detcloud.cli.commands import USAGE
-from detcloud.cli.config import FileRefused, checked, overrides_argument
+from detcloud.cli.config import FileRefused, checked_slowly, overrides_argument
 from detcloud.cli.failures import report
 from detcloud.cli.output import add_output_options, print_items, print_value
-from detcloud.cli.progress import progress
 from detcloud.cli.table import Column, Item, field
 from detcloud.cli.terminal import counted
 
 BAR_CELLS = 24
-_PROGRESS = re.compile(r"previewed (\d+) of (\d+)\n")
 
 
 def preview_arguments(parser: ArgumentParser) -> None:
@@ -43,16 +40,8 @@ def preview(arguments: Namespace) -> int:
 
 
 def _previewed(arguments: Namespace) -> dict[str, Any]:
-    with progress("previewing", lambda trials: counted(trials, "trial")) as shown:
-
-        def told(line: str) -> bool:
-            if match := _PROGRESS.fullmatch(line):
-                shown.update(int(match[1]), int(match[2]))
-            return match is not None
-
-        found: dict[str, Any] = checked(
-            arguments.file, arguments.overrides, "--preview", told=told
-        )["preview"]
+    report = checked_slowly("previewing", arguments.file, arguments.overrides, "--preview")
+    found: dict[str, Any] = report["preview"]
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -14,19 +13,17 @@ from typing import Any
 
 from detcloud.cli.chart import Curve, Point, chart
 from detcloud.cli.commands import USAGE
-from detcloud.cli.config import FileRefused, checked, overrides_argument
+from detcloud.cli.config import FileRefused, checked_slowly, overrides_argument
 from detcloud.cli.experiment import read_curves
 from detcloud.cli.failures import report
 from detcloud.cli.metrics import terminal_style
 from detcloud.cli.options import count, identifier, seconds
 from detcloud.cli.output import add_output_options, print_record, print_value
-from detcloud.cli.progress import progress
 from detcloud.cli.session import client_of
 from detcloud.cli.table import Column, Item, cell_text
 from detcloud.cli.terminal import counted
 
 MODULE = "control_plane.simulation"
-_PROGRESS = re.compile(r"simulated (\d+) of (\d+)\n")
 
 
 def simulate_arguments(parser: ArgumentParser) -> None:
@@ -107,16 +104,8 @@ def _simulated(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
         flags.append(f"--curves={curves}")
     if arguments.seconds_per_unit is not None:
         flags.append(f"--seconds-per-unit={arguments.seconds_per_unit}")
-    with progress("simulating", lambda trials: counted(trials, "trial")) as shown:
-
-        def told(line: str) -> bool:
-            if match := _PROGRESS.fullmatch(line):
-                shown.update(int(match[1]), int(match[2]))
-            return match is not None
-
-        found: dict[str, Any] = checked(
-            arguments.file, arguments.overrides, *flags, module=MODULE, told=told
-        )["simulation"]
+    asked = (arguments.file, arguments.overrides, *flags)
+    found: dict[str, Any] = checked_slowly("simulating", *asked, module=MODULE)["simulation"]
     return found
 
 

@@ -1,0 +1,35 @@
+"""What the trials of a configuration's experiment need to know of it."""
+
+from __future__ import annotations
+
+from control_plane.actors.records import TrialSettings
+from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
+from control_plane.config.eras import Era
+from control_plane.config.experiment import ExperimentConfig
+
+# No one waits for longer than a hundred years.
+PREEMPTION_SECONDS_MAX = 3_153_600_000
+
+
+def lifecycle_of(config: ExperimentConfig) -> LifecycleRules:
+    """The rules by which its experiment lives."""
+    return STEP_ERA if config.era is Era.STEP else LENGTH_ERA
+
+
+def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> TrialSettings:
+    """Of trials in a pool, whose experiment was submitted then."""
+    rules = lifecycle_of(config)
+    preempt_ms = rules.preempt_ms
+    if config.preemption_timeout is not None:
+        preempt_ms = min(config.preemption_timeout, PREEMPTION_SECONDS_MAX) * 1_000
+    return TrialSettings(
+        pool=pool,
+        slots=config.job.slots_per_trial,
+        max_restarts=config.max_restarts,
+        smaller_is_better=config.searcher.smaller_is_better,
+        lengths=config.scale.lengths(config.unit),
+        submitted_ms=submitted_ms,
+        max_slots=config.job.max_slots,
+        terminate_ms=rules.terminate_ms,
+        preempt_ms=preempt_ms,
+    )
