@@ -1,6 +1,6 @@
 """An agent without processes: whatever it is told to run is over at once, reported as usual."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from control_plane.agents.reports import Report
@@ -19,10 +19,12 @@ class InstantAgent:
         self._known: dict[str, None] = {}
         self._reports: list[Report] = []
 
-    def work(self) -> None:
-        """Syncs until nothing is left to run."""
+    def work(self, tick: Callable[[], object]) -> None:
+        """Syncs until nothing is left to run; a tick passes where nothing is to be said."""
         self._sync()
         while self._known:
+            if not self._reports:
+                tick()
             self._sync()
 
     def _sync(self) -> None:

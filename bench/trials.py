@@ -21,6 +21,7 @@ from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
+from control_plane.dispatch import due
 from control_plane.dispatch.engine import Engine
 from control_plane.searchers.brackets import adaptive_asha
 from control_plane.searchers.halving import HalvingPlan
@@ -107,7 +108,7 @@ def _run(engine: Engine, load: Load) -> float:
     agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
     started = time.perf_counter()
     engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
-    agent.work()
+    agent.work(lambda: due.drive(engine))
     seconds = time.perf_counter() - started
     state = engine.state(addresses.experiment(EXPERIMENT_ID))
     if state.status is not Status.COMPLETED or state.trials_completed != load.trials:
