@@ -19,10 +19,10 @@ class InstantAgent:
         self._known: dict[str, None] = {}
         self._reports: list[Report] = []
 
-    def work(self, tick: Callable[[], object]) -> None:
-        """Syncs until nothing is left to run; a tick passes where nothing is to be said."""
+    def work(self, over: Callable[[], bool], tick: Callable[[], object]) -> None:
+        """Syncs until it is over; a tick passes where nothing is to be said."""
         self._sync()
-        while self._known:
+        while self._known or not over():
             if not self._reports:
                 tick()
             self._sync()

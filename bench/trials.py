@@ -108,15 +108,21 @@ def _run(engine: Engine, load: Load) -> float:
     agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
     started = time.perf_counter()
     engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
-    agent.work(lambda: due.drive(engine))
+    agent.work(lambda: _experiment(engine).status.final, lambda: due.drive(engine))
     seconds = time.perf_counter() - started
-    state = engine.state(addresses.experiment(EXPERIMENT_ID))
+    state = _experiment(engine)
     if state.status is not Status.COMPLETED or state.trials_completed != load.trials:
         raise RuntimeError(
             f"the experiment is {state.status} with {state.trials_completed} of {load.trials}"
             " trials completed"
         )
     return seconds
+
+
+def _experiment(engine: Engine) -> ExperimentState:
+    found = engine.state(addresses.experiment(EXPERIMENT_ID))
+    assert isinstance(found, ExperimentState)
+    return found
 
 
 def _submission(load: Load) -> ExperimentSubmitted:
