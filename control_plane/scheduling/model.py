@@ -33,8 +33,8 @@ class Request:
     """A queued allocation.
 
     `ticket` is "submitted_ms.requested_ms.trial_id", zero-padded: tickets sort as requests are
-    served. `group`: the job it counts for. `label`: that of its job. `single_agent`: it is never
-    spread over several agents.
+    served. `group`: the job it counts for. `label` and `single_agent` (it is never spread over
+    several agents) are those of its job.
     """
 
     allocation: str
@@ -43,6 +43,7 @@ class Request:
     group: int = 0
     label: str = ""
     single_agent: bool = False
+    preemptible: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ class Job:
     over them are given, so that nobody walks ten thousand trials to know what their job wants:
     `pending_slots` counts the pending requests of each size; `held_slots` is held by all holdings,
     `fixed_slots` by those that cannot be preempted, `leaving_slots` by those that were asked to go.
-    A `position` of 0 is none. `label`: of the agents that it may run on.
+    A `position` of 0 is none. `label`: of the agents that it may run on, and that of all its
+    requests, as `single_agent` is.
     """
 
     group: int
@@ -99,6 +101,7 @@ class Job:
     position: Decimal = Decimal(0)
     max_slots: int | None = None
     label: str = ""
+    single_agent: bool = False
     pending: Iterable[Request] = ()
     holdings: Iterable[Holding] = ()
     pending_slots: Mapping[int, int] = field(default_factory=dict)
