@@ -28,7 +28,7 @@ class Wish(StrEnum):
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the pool's queue; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued.
     """
 
     ticket: str
@@ -37,6 +37,7 @@ class Allocation:
     wish: Wish = Wish.RUN
     wish_reason: str = ""
     from_steps: int = 0
+    pool: str = ""
 
     @property
     def agents(self) -> tuple[str, ...]:
