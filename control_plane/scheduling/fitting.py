@@ -96,6 +96,12 @@ class Fleet:
             return any(agent.aux_total > 0 for agent in self._agents)
         return can_hold(slots, self.sizes, single_agent, self.heterogeneous)
 
+    def fits_no_more(self, slots: int, single_agent: bool) -> bool:
+        """Whether a size that does not fit cannot fit after more was taken either. A gang of
+        several sizes may come out even once a big agent is gone.
+        """
+        return not self.heterogeneous or single_agent or slots <= max(self.sizes, default=0)
+
     def fitted(self, slots: int, single_agent: bool) -> bool:
         """Whether a request would have fitted before anything was taken."""
         key = (slots, single_agent)

@@ -28,7 +28,8 @@ class Placing:
             return False
         places = self.fleet.place(request)
         if not places:
-            self._too_large.add(size)
+            if self.fleet.fits_no_more(*size):
+                self._too_large.add(size)
             return False
         self.starts.append(Start(request, places))
         return True

@@ -154,7 +154,8 @@ class _Pass:
             self._part()
         places = self._local.place(request)
         if not places:
-            self._too_large.add(size)
+            if self._local.fits_no_more(*size):
+                self._too_large.add(size)
             return False
         if starts:
             self.starts.append(Start(request, places))

@@ -46,8 +46,7 @@ class Victims:
                     return removed
         for holding in removed:
             fleet.take(holding.places)
-        # More agents may be worse for a gang of several sizes.
-        if not fleet.heterogeneous or request.slots <= max(fleet.sizes, default=0):
+        if fleet.fits_no_more(*size):
             self._hopeless.add(size)
         return []
 
