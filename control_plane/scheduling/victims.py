@@ -65,18 +65,18 @@ class Victims:
             at += 1
 
     def _in_turn(self) -> Iterator[tuple[_Place, Holding]]:
-        for job in self._order if self._with_slots else ():
-            for holding in job.holdings if job.leaving_slots else ():
-                if holding.leaving and holding.slots > 0:
+        for job in self._order:
+            for holding in job.holdings if job.leaving_slots or not self._with_slots else ():
+                if holding.leaving and self._is_of_pass(holding):
                     yield _FIRST, holding
         for job in reversed(self._order):
             if job.held_slots or not self._with_slots:
                 for holding in sorted(job.holdings, key=_start, reverse=True):
-                    if holding.preemptible and self._is_of_pass(holding):
+                    if holding.preemptible and not holding.leaving and self._is_of_pass(holding):
                         yield (job.priority, job.position), holding
 
     def _is_of_pass(self, holding: Holding) -> bool:
-        return holding.slots > 0 and not holding.leaving if self._with_slots else not holding.slots
+        return (holding.slots > 0) == self._with_slots
 
 
 def _start(holding: Holding) -> int:
