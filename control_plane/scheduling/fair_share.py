@@ -61,23 +61,19 @@ def _claims(jobs: Sequence[Job], fleet: Fleet) -> Iterator[Claim]:
     """What each job that has or wants slots may ask for."""
     possible: dict[tuple[int, bool], bool] = {(0, False): False, (0, True): False}
     for job in jobs:
-        demand, smallest = job.held_slots, None
+        demand, smallest, single_agent = job.held_slots, None, job.single_agent
         for slots, count in job.pending_slots.items():
-            size = (slots, job.single_agent)
-            if size not in possible:
-                possible[size] = fleet.is_possible(*size)
-            if count and possible[size]:
+            if (slots, single_agent) not in possible:
+                possible[slots, single_agent] = fleet.is_possible(slots, single_agent)
+            if possible[slots, single_agent]:
                 demand += slots * count
-                smallest = slots if smallest is None else min(smallest, slots)
+                if smallest is None or slots < smallest:
+                    smallest = slots
         if demand:
-            yield Claim(
-                job.group,
-                (job.submitted_ms, job.group),
-                demand if job.max_slots is None else min(demand, job.max_slots),
-                job.weight,
-                job.fixed_slots,
-                smallest,
-            )
+            registered = (job.submitted_ms, job.group)
+            if job.max_slots is not None:
+                demand = min(demand, job.max_slots)
+            yield Claim(job.group, registered, demand, job.weight, job.fixed_slots, smallest)
 
 
 def _released(job: Job, excess: int, reason: str) -> Iterator[Victim]:
@@ -99,7 +95,7 @@ def _start(job: Job, budget: int, placing: Placing) -> None:
         if 0 < request.slots <= budget and fits:
             budget -= request.slots
             placing.place(request)
-            if placing.is_full or not placing.may_start(job, budget):
+            if not budget or placing.is_full or not placing.may_start(job, budget):
                 return
 
 
