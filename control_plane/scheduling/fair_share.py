@@ -12,6 +12,7 @@ from control_plane.scheduling.model import Job, Request, Victim
 from control_plane.scheduling.outcome import Outcome
 from control_plane.scheduling.placing import Placing
 from control_plane.scheduling.shares import Claim, offer
+from control_plane.scheduling.sizes import counted
 
 
 def plan(jobs: Sequence[Job], fleet: Fleet, starts_max: int) -> Outcome:
@@ -34,10 +35,10 @@ def plan(jobs: Sequence[Job], fleet: Fleet, starts_max: int) -> Outcome:
         elif job.held_slots < claim.offered and not placing.is_full:
             _start(job, claim.offered - job.held_slots, placing)
 
-    def why(job: Job, request: Request) -> str:
+    def why(job: Job, request: Request, started_slots: int) -> str:
         share = offered.get(job.group, 0)
-        exceeds = request.slots and share - job.held_slots < request.slots
-        return _share(share, fleet) if exceeds else ""
+        exceeds = share < job.held_slots + started_slots + request.slots
+        return _share(share, fleet) if exceeds and request.slots else ""
 
     order = [by_group[claim.group] for claim in claims]
     rest = (job for job in jobs if job.pending_slots and job.group not in offered)
@@ -100,4 +101,4 @@ def _start(job: Job, budget: int, placing: Placing) -> None:
 
 
 def _share(share: int, fleet: Fleet) -> str:
-    return f"its share is {share} of {fleet.capacity} slots"
+    return f"its share is {share} of {counted(fleet.capacity)}"

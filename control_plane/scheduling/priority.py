@@ -31,7 +31,7 @@ def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -
         [*beside.victims, *slots.victims],
         order,
         slots.live,
-        lambda job, request: (slots if request.slots else beside).why(job),
+        lambda job, request, _: (slots if request.slots else beside).why(job),
     )
 
 
