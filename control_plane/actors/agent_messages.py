@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass
 
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
     """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
-    of each.
+    of each. `address`: where other agents' trials reach those on this one.
     """
 
     agent: str
     pool: str
     slots: tuple[tuple[int, str, str, str], ...]
     version: str = ""
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
