@@ -8,13 +8,15 @@ LOOPBACK = "127.0.0.1"
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
     """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
-    of each. `address`: where other agents' trials reach those on this one.
+    of each. Only jobs of its `label` run on it. `address`: where other agents' trials reach those
+    on this one.
     """
 
     agent: str
     pool: str
     slots: tuple[tuple[int, str, str, str], ...]
     version: str = ""
+    label: str = ""
     address: str = LOOPBACK
 
 

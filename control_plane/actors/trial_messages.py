@@ -58,10 +58,10 @@ class TrialKillRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotsLimited:
-    """The experiment's new max_slots."""
+class TrialMoved:
+    """The experiment runs in another resource pool now."""
 
-    max_slots: int | None
+    pool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ TrialMessage = (
     | CheckpointHandedOver
     | TrialContinued
     | TrialKillRequested
-    | SlotsLimited
+    | TrialMoved
     | RestartDue
     | CheckpointsUnwanted
     | CheckpointFilesDeleted

@@ -45,7 +45,7 @@ class Verdict:
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the pool's queue; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued.
 
     The rest is of gangs alone: their `members` by rank, the `verdict` on them so far, and the steps
     of the latest validation that counted.
@@ -60,6 +60,7 @@ class Allocation:
     members: tuple[Member, ...] = ()
     verdict: Verdict | None = None
     validated: int = -1
+    pool: str = ""
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -86,10 +86,11 @@ class AgentService:
         pool: str,
         slots: tuple[tuple[int, str, str, str], ...],
         version: str,
+        label: str = "",
         address: str = LOOPBACK,
     ) -> int:
         """Begins a new session of the agent and returns its epoch."""
-        message = AgentEnrolled(agent, pool, slots, version, address)
+        message = AgentEnrolled(agent, pool, slots, version, label, address)
         epoch = self._engine.command(addresses.agent(agent), message)
         assert isinstance(epoch, int)
         return epoch

@@ -55,6 +55,7 @@ class Enrolment(Message):
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
     slots: Annotated[list[Slot], Field(min_length=1, max_length=SLOTS_MAX)]
     version: ShortText = ""
+    label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
 
 
