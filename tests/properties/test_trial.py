@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.trial_course import wants_slots
 from control_plane.actors.trial_messages import (
     AllocationExited,
@@ -16,10 +16,10 @@ from control_plane.actors.trial_messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    SlotsLimited,
     TerminationOverdue,
     TrialContinued,
     TrialKillRequested,
+    TrialMoved,
     ValidationReported,
     WorkAssigned,
 )
@@ -34,14 +34,15 @@ EXITS = ["completed", "preempted", "idle", "lost", "killed", "errored", "stop_re
 # Half of the epochs are right at first; later they are older or from nowhere.
 EPOCHS = st.integers(1, 4)
 STEPS = st.sampled_from([0, 50, 100, 200, 400])
+PLACES = st.sampled_from([(Place("a", (0, 1)),), (Place("b", (0, 1)),)])
 METRICS = st.none() | st.sampled_from([0.1, 0.5, -2.0])
 
 MESSAGES = st.one_of(
     st.builds(WorkAssigned, st.sampled_from([None, 100, 200, 400]), st.booleans()),
     st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING]), st.just(False)),
     st.builds(TerminationOverdue, EPOCHS),
-    st.builds(SlotsLimited, st.sampled_from([None, 4])),
-    st.builds(SlotsAssigned, EPOCHS, st.sampled_from("ab"), st.just((0, 1))),
+    st.builds(TrialMoved, st.sampled_from(["default", "spot"])),
+    st.builds(SlotsAssigned, EPOCHS, PLACES),
     st.builds(PreemptionRequested, EPOCHS, st.just("slots are wanted")),
     st.builds(AllocationLost, EPOCHS, st.just("silence")),
     st.builds(ContainerStateReported, EPOCHS, st.sampled_from(["PULLING", "RUNNING", "?"])),
@@ -231,7 +232,7 @@ def test_a_doubled_word_changes_nothing_the_second_time(
         desk.tell(message)
         before = desk.state
         if isinstance(
-            message, TrialKillRequested | TrialContinued | SlotsLimited | TerminationOverdue
+            message, TrialKillRequested | TrialContinued | TrialMoved | TerminationOverdue
         ):
             desk.tell(message)
             assert desk.state == before
