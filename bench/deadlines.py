@@ -1,4 +1,4 @@
-"""Deadlines on spot machines: what policies cost on generated traces, next to the offline optimum."""
+"""Deadlines on spot machines: what policies cost on generated traces, next to the optimum."""
 
 from collections.abc import Iterator
 from statistics import mean

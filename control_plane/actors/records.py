@@ -50,7 +50,8 @@ class TrialSettings:
 
     `max_slots` bounds the slots of all of them together, None: nothing does. `terminate_ms`: a
     trial that was told to stop and has saved its work is killed after this long, None: never;
-    `preempt_ms`: so is one that was told to stop, whatever it has saved.
+    `preempt_ms`: so is one that was told to stop, whatever it has saved. The experiment has to be
+    done by `deadline_ms`, a moment, and may cost `max_cost` at most.
     """
 
     pool: str
@@ -62,6 +63,8 @@ class TrialSettings:
     max_slots: int | None = None
     terminate_ms: int | None = None
     preempt_ms: int | None = None
+    deadline_ms: int | None = None
+    max_cost: float | None = None
 
 
 def worst_metric(smaller_is_better: bool) -> float:

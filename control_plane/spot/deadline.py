@@ -1,9 +1,9 @@
 """Whether work with a deadline runs on a spot machine, on an on-demand one, or waits.
 
-Source: Wu, Chiang, Mao, Yang, Friedman, Shenker and Stoica, "Can't Be Late: Optimizing Spot Instance
-Savings under Deadlines" (NSDI 2024). Its terms: C(t) is the computing left, R(t) the time left to the
-deadline, d the changeover (launch, set up, what is computed again), paid at the price of the new
-machine. Here the slack is R(t) - C(t). Its rules, sections 3.3 and 5.2:
+Source: Wu, Chiang, Mao, Yang, Friedman, Shenker and Stoica, "Can't Be Late: Optimizing Spot
+Instance Savings under Deadlines" (NSDI 2024). Its terms: C(t) is the computing left, R(t) the time
+left to the deadline, d the changeover (launch, set up, what is computed again), which is paid at
+the price of the new machine. The slack is R(t) - C(t). Rules of all policies, section 3.3:
 
 - Thrifty: nothing runs once C(t) = 0.
 - Safety net: when nothing runs and R(t) < C(t) + 2d, go on-demand and stay there until the end. On

@@ -1,8 +1,8 @@
 """The cheapest way through a trace for who knows all of it: a bound for every policy.
 
-Wu et al. (see `deadline.py`), section 5.3, find it as an integer linear program. Here it is a search
-over what can be known at a tick: what runs, what is left of its changeover, the work that is
-left. Decisions are taken at ticks, as in a replay, so no policy can do better.
+Wu et al. (see `deadline.py`), section 5.3, find it by an integer linear program. Here it is dynamic
+programming over the ticks, by what runs, what is left of its changeover and the work that is left,
+with bounds (branch and bound). Decisions are taken at ticks, as in a replay: no policy does better.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def read_trace(text: str) -> SpotTrace:
         raise TraceInvalid(f"is not JSON: {error}") from None
     metadata = document.get("metadata") if isinstance(document, dict) else None
     seconds = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    if not _is_number(seconds) or not 1 <= seconds <= 86_400:
+    if not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
         raise TraceInvalid("metadata.gap_seconds must be a number of seconds between 1 and 86400")
     data = _numbers(document, "data")
     prices = _numbers(document, "prices") if "prices" in document else [PRICE] * len(data)
@@ -124,11 +124,6 @@ def _numbers(document: dict[str, object], name: str) -> list[float]:
     found = document.get(name)
     if not isinstance(found, list) or not found or len(found) > TICKS_MAX:
         raise TraceInvalid(f"{name} must be a list of 1 to {TICKS_MAX} numbers, one for each tick")
-    if not all(_is_number(number) for number in found):
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in found):
         raise TraceInvalid(f"{name} must hold nothing but finite numbers")
     return found
-
-
-def _is_number(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
