@@ -135,14 +135,14 @@ def _read_file(file: str) -> str:
 
 def _allowed_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
     """The time until the deadline; None if nothing is said of spot machines."""
-    asked = options.deadline
+    asked: str | None = options.deadline
     if options.spot_availability is None and options.spot_trace is None:
         if asked is not None:
-            text = "needs the spot machines to meet it with"
-            raise _refusal("--deadline", text, "give --spot-availability or --spot-trace")
+            hint = "give --spot-availability or --spot-trace"
+            raise _refusal("--deadline", "needs the spot machines to meet it with", hint)
         return None
     place = "resources.deadline" if asked is None else "--deadline"
-    text: str | None = config.resources.deadline if asked is None else asked
+    text = config.resources.deadline if asked is None else asked
     if text is None:
         raise _refusal("--deadline", "is needed where spot machines are simulated")
     try:

@@ -8,6 +8,7 @@ from detcloud.cli.table import Column, Item, text_table
 
 LINE_CELLS = 72
 MARKET = "spot machines"
+OPTIMUM = "the optimum"
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -20,13 +21,13 @@ def _heading(found: Item) -> str:
     return (
         f"{_span(found['work_seconds'])} of work within {_span(found['deadline_seconds'])},"
         f" {_span(found['changeover_seconds'])} for a changeover, spot machines there"
-        f" {100 * found['availability']:.0f} % of the time:"
-        f" at best {100 * found['optimum_share']:.1f} % of the cost of on-demand alone"
+        f" {100 * found['availability']:.0f} % of the time"
     )
 
 
 def _table(found: Item) -> str:
-    return text_table(COLUMNS, found["policies"], None)
+    optimum = {"policy": OPTIMUM, "share": found["optimum_share"]}
+    return text_table(COLUMNS, [*found["policies"], optimum], None)
 
 
 def _courses(found: Item) -> Iterator[str]:
@@ -54,16 +55,19 @@ def _span(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _finished(policy: Item) -> str | None:
-    after = policy["finished_seconds"]
-    return None if after is None else _span(after)
+def _span_column(title: str, name: str) -> Column:
+    def shown(policy: Item) -> str | None:
+        seconds = policy.get(name)
+        return None if seconds is None else _span(seconds)
+
+    return Column(title, shown)
 
 
 COLUMNS = (
     Column("Policy", lambda policy: policy["policy"]),
     Column("Cost", lambda policy: f"{100 * policy['share']:.1f} %"),
-    Column("Done after", _finished),
-    Column("On spot", lambda policy: _span(policy["spot_seconds"])),
-    Column("On-demand", lambda policy: _span(policy["on_demand_seconds"])),
-    Column("Starts", lambda policy: policy["starts"]),
+    _span_column("Done after", "finished_seconds"),
+    _span_column("On spot", "spot_seconds"),
+    _span_column("On-demand", "on_demand_seconds"),
+    Column("Starts", lambda policy: policy.get("starts")),
 )
