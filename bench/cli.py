@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.cluster import cluster
 from bench.commands import commands
+from bench.deadlines import deadlines
 from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
@@ -29,6 +30,7 @@ FIGURES: dict[str, Figure] = {
     "halving": halving,
     "suggestions": suggestions,
     "simulate": simulation,
+    "deadlines": deadlines,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

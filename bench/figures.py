@@ -52,6 +52,7 @@ class Scale:
     simulated: tuple[tuple[int, int], ...] = ((4, 500), (100, 1_000), (500, 3_000))
     simulated_seeds: int = 20
     simulated_epochs: int = 2_000
+    spot_traces: int = 300
     fan_in_trials: int = 200
     fan_in_seconds: float = 20.0
 
@@ -81,6 +82,7 @@ QUICK = Scale(
     simulated=((2, 30), (8, 60)),
     simulated_seeds=2,
     simulated_epochs=100,
+    spot_traces=12,
     fan_in_trials=5,
     fan_in_seconds=2.0,
 )

@@ -75,6 +75,9 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
     plan = _plan(config)
     pool = config.job.resource_pool or POOL_DEFAULT
     settings = trial_settings(config, pool, services.now_ms())
+    if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
+        text = f"is over: {config.resources.deadline} is not after the submission"
+        raise invalid("resources.deadline", text, "give a later time or a duration like '6h'")
     if asked.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))

@@ -92,6 +92,8 @@ TYPES: Final[Mapping[str, str]] = {
     "Rungs": "integer 1 to 100",
     "Brackets": "list of integers",
     "Divisor": "number > 1",
+    "Deadline": "duration or time with zone",
+    "Cost": "number > 0",
     "Fraction": "number 0 to 1",
     "Mode": "`aggressive`, `standard` or `conservative`",
     "Labels": "list of strings",

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
+from control_plane.config.deadline import deadline_ms
 from control_plane.config.problems import value_text
 from control_plane.config.section import (
     COUNT_MAX,
@@ -46,6 +47,18 @@ def _device(value: object) -> object:
     return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
 
 
+def _deadline(text: str) -> str:
+    try:
+        deadline_ms(text, 0)
+    except ValueError as error:
+        refuse(f"{error}, not {value_text(text)}")
+    return text
+
+
+Deadline = Annotated[str, AfterValidator(_deadline)]
+Cost = Annotated[float, Field(gt=0)]
+
+
 class Device(Section):
     """A device of the host that containers may use."""
 
@@ -72,6 +85,13 @@ class Resources(Section):
     """Place under the priority scheduler, 1 being the first; first in, first out has none."""
     resource_pool: str = ""
     """The pool to run in; the cluster's default one if empty."""
+    deadline: Deadline | None = None
+    """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
+    or a time with its zone like `2027-01-31T18:00:00+01:00`. Spot machines are used as far as that
+    allows.
+    """
+    max_cost: Cost | None = None
+    """What the experiment may cost at most, in the currency of the pool's prices."""
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
     ] = None

@@ -89,6 +89,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
         ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
         ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
+        ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "is over"),
     ],
 )
 def test_what_this_cluster_cannot_run_is_refused(

@@ -25,7 +25,7 @@ PURE_FUNCTION_LINES_MAX = 60
 
 PURE_FOLDERS = tuple(
     f"control_plane/{x}"
-    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation")
+    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation", "spot")
 )
 PURE_FILES = (
     "control_plane/evolve.py",
