@@ -62,6 +62,8 @@ TERMINATED_AT_ONCE_MAX = 100
 _ENDING = frozenset(
     {InstanceStatus.STOPPING, InstanceStatus.TERMINATING, InstanceStatus.TERMINATED}
 )
+# Answers to a repeated launch that do not tell whether an earlier one succeeded.
+_SAY_NOTHING = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
 
 Clouds = Callable[[ProvisionerSettings], CloudProvider]
 """The provider of a pool with such settings. Raises CloudError for one that cannot be."""
@@ -234,22 +236,24 @@ class _Pass:
     def _resume(self, cloud: CloudProvider, intent: IntentRow) -> None:
         """A launch that an earlier pass began: the cloud is asked again, and at last only seen."""
         if self._began_ms - intent.created_ms <= INTENT_MS_MAX:
-            self._attempt(cloud, intent)
+            self._attempt(cloud, intent, again=True)
             return
         found = [it for it in self._listed.values() if _intent_of(it) == intent.id]
         minutes = INTENT_MS_MAX // MINUTE_MS
         error = OutcomeUnknown(f"a launch was not answered for {minutes} min")
         self._record(intent, found, None if found else error)
 
-    def _attempt(self, cloud: CloudProvider, intent: IntentRow) -> bool:
-        """Asks for the instances of an intent; whether something else is worth a try."""
+    def _attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
+        """Asks for the instances of an intent; whether something else is worth a try. `again`: it
+        may have been asked before.
+        """
         try:
             found = cloud.launch(intent)
-        except OutcomeUnknown as error:
-            # It stays open: the next pass asks again with the same token.
-            self._troubled(error)
-            return False
         except CloudError as error:
+            if isinstance(error, OutcomeUnknown) or (again and error.kind in _SAY_NOTHING):
+                # It stays open: the next pass asks again with the same token.
+                self._troubled(error)
+                return False
             self._record(intent, (), error)
             return not isinstance(error, Throttled)
         self._record(intent, found, None if found else NoCapacity("the cloud launched nothing"))
