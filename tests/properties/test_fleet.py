@@ -15,7 +15,10 @@ from provisioner.model import ProvisionerSettings
 from tests.simulation.fleet import ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
 
 CALM = FakeRules(
-    visible_ms=(0, 40_000), running_ms=(5_000, 30_000), boot_ms=(5_000, 60_000), ending_ms=(0, 9_000)
+    visible_ms=(0, 40_000),
+    running_ms=(5_000, 30_000),
+    boot_ms=(5_000, 60_000),
+    ending_ms=(0, 9_000),
 )
 shares = st.sampled_from([0.0, 0.1, 0.4])
 

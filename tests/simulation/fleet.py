@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from control_plane.fleet.records import IntentRow, InstanceState, Market, Offering
+from control_plane.fleet.records import InstanceState, IntentRow, Market, Offering
 from control_plane.fleet.rows import instances, intents
 from control_plane.state.faults import Crash, When
 from control_plane.state.sqlite import SqliteTable
