@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from control_plane.actors.agent import leases_of
 from control_plane.fleet.records import InstanceState, IntentRow, Market, Offering
 from control_plane.fleet.rows import instances, intents
 from control_plane.state.faults import Crash, When
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import StateTable, TableError
+from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 from provisioner.clouds.fake import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudInstance, CloudProvider
 from provisioner.model import AgentSeen, Demand, JobDemand, ProvisionerSettings
@@ -49,10 +50,11 @@ class ScriptedPool:
 
     cloud: FakeCloud
     settings: ProvisionerSettings | None
+    table: StateTable
     work: list[Work] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)
     known: dict[str, int] = field(default_factory=dict)
-    enrolled: dict[str, int] = field(default_factory=dict)
+    enrolled: set[str] = field(default_factory=set)
 
     def names(self) -> Sequence[str]:
         return [POOL] if self.settings is not None else []
@@ -87,7 +89,7 @@ class ScriptedPool:
         for machine in self.cloud.machines.values():
             if machine.agent_is_up(now_ms):
                 self.known[machine.id] = now_ms
-                self.enrolled.setdefault(machine.id, now_ms)
+                self.enrol(machine.id)
         for name, seen_ms in list(self.known.items()):
             if now_ms - seen_ms >= LEASE_MS:
                 self._lose(name)
@@ -95,9 +97,16 @@ class ScriptedPool:
             if work.agent and self.known.get(work.agent) == now_ms:
                 work.left_ms -= elapsed_ms
         self.work = [work for work in self.work if work.left_ms > 0]
-        self._place(now_ms)
+        self._place()
 
-    def _place(self, now_ms: int) -> None:
+    def enrol(self, name: str) -> None:
+        """An agent has a lease from its first session on."""
+        if name not in self.enrolled:
+            self.enrolled.add(name)
+            key = Key(leases_of(POOL), name)
+            self.table.commit((Put(key, 1, b"{}", Expect.ABSENT),))
+
+    def _place(self) -> None:
         for work in self.work:
             if not work.agent:
                 work.agent = next((it for it in self._open() if self._fits(it, work)), "")
@@ -162,8 +171,8 @@ class FleetWorld:
     ) -> None:
         self.now_ms = BEGAN_MS
         self.cloud = FakeCloud(lambda: self.now_ms, Random(seed), sold, rules)
-        self.pool = ScriptedPool(self.cloud, settings)
         self.table = SqliteTable(Path(":memory:"))
+        self.pool = ScriptedPool(self.cloud, settings, self.table)
         self.watched = WatchedCloud(self.cloud, on_terminate=self._terminating)
         self.crashes = 0
         self.most = settings.max_instances
