@@ -89,11 +89,12 @@ def situation(
     **settings: Any,
 ) -> Situation:
     pairs = tuple(instances)
+    given: dict[str, Any] = {"kind": "fake", "max_instances": 10} | settings
     row = fleet or FleetRow("p", passed_ms=NOW_MS - 5_000)
     if health is not None:
         row = replace(row, health=health)
     return Situation(
-        settings=ProvisionerSettings(**({"kind": "fake", "max_instances": 10} | settings)),
+        settings=ProvisionerSettings(**given),
         offerings=offerings,
         demand=demand or Demand(jobs),
         fleet=row,
