@@ -53,11 +53,12 @@ class ProvisionerSettings:
 @dataclass(frozen=True, slots=True)
 class JobDemand:
     """What of a job waits: how many requests of each size in slots. `room`: slots it may have
-    beside those it holds, None for any number.
+    beside those it holds, None for any number; `single_agent`: no request of it is ever spread.
     """
 
     sizes: Mapping[int, int]
     room: int | None = None
+    single_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

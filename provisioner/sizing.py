@@ -9,6 +9,7 @@ several whole instances, and what is about to come counts in slots.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.model import Demand, JobDemand, Launch, ProvisionerSettings
@@ -30,12 +31,19 @@ class Mix:
     on_demand: int
 
 
-def holds(offering: Offering, slots: int, instances_max: int) -> bool:
-    """Whether a request fits: into one instance, or into several that it fills."""
-    if slots <= offering.slots:
+class Need(NamedTuple):
+    """What a request asks for. `single_agent`: it is never spread."""
+
+    slots: int
+    single_agent: bool
+
+
+def holds(slots: int, need: Need, instances_max: int) -> bool:
+    """Whether a request fits into one instance of so many slots, or into several that it fills."""
+    if need.slots <= slots:
         return True
-    whole = offering.slots > 0 and slots % offering.slots == 0
-    return whole and slots // offering.slots <= instances_max
+    whole = slots > 0 and need.slots % slots == 0 and not need.single_agent
+    return whole and need.slots // slots <= instances_max
 
 
 def wanted(
@@ -49,12 +57,12 @@ def wanted(
     """
     credit = [offering.slots for offering in coming]
     launches = []
-    sizes_left = {size for job in demand.jobs for size in job.sizes}
+    left = _needs(demand)
     for offering in order:
-        sizes = {size for size in sizes_left if holds(offering, size, instances_max)}
-        sizes_left -= sizes
-        slots = sum(_slots_of(job, sizes) for job in demand.jobs)
-        slots -= _credited(slots, credit, sizes, offering, instances_max)
+        needs = {need for need in left if holds(offering.slots, need, instances_max)}
+        left -= needs
+        slots = sum(_slots_of(job, needs) for job in demand.jobs)
+        slots -= _credited(slots, credit, needs, instances_max)
         if slots > 0:
             launches.append(Launch(offering, ceil(slots / offering.slots)))
     return _with_aux(launches, demand, order, len(coming))
@@ -99,31 +107,35 @@ def mixed(
 
 def too_large(demand: Demand, offerings: Sequence[Offering], instances_max: int) -> list[int]:
     """Sizes that wait and that no offering can hold."""
-    sizes = {size for job in demand.jobs for size in job.sizes}
-    return sorted(
-        size for size in sizes if not any(holds(it, size, instances_max) for it in offerings)
-    )
+    large = {
+        need.slots
+        for need in _needs(demand)
+        if not any(holds(it.slots, need, instances_max) for it in offerings)
+    }
+    return sorted(large)
 
 
-def _slots_of(job: JobDemand, sizes: set[int]) -> int:
+def _needs(demand: Demand) -> set[Need]:
+    return {Need(size, job.single_agent) for job in demand.jobs for size in job.sizes}
+
+
+def _slots_of(job: JobDemand, needs: set[Need]) -> int:
     """Slots that the job can use at once: whole requests, the small ones first."""
     room, total = job.room, 0
-    for size in sorted(sizes & job.sizes.keys()):
-        count = job.sizes[size]
+    for size, count in sorted(job.sizes.items()):
+        if Need(size, job.single_agent) not in needs:
+            continue
         if room is not None:
             count = min(count, max(0, room - total) // size)
         total += count * size
     return total
 
 
-def _credited(
-    slots: int, credit: list[int], sizes: set[int], offering: Offering, instances_max: int
-) -> int:
+def _credited(slots: int, credit: list[int], needs: set[Need], instances_max: int) -> int:
     """Slots of `slots` that instances about to come serve; what they serve is used up."""
     used = 0
     for n, coming in enumerate(credit):
-        like = Offering("", "", "", offering.market, coming)
-        if coming and any(holds(like, size, instances_max) for size in sizes):
+        if coming and any(holds(coming, need, instances_max) for need in needs):
             taken = min(coming, slots - used)
             used += taken
             credit[n] -= taken
