@@ -143,12 +143,13 @@ def _look_at(draft: _Draft, row: InstanceRow) -> None:
 
 def _marked(draft: _Draft, row: InstanceRow, seen: Seen) -> InstanceRow:
     now_ms, agent = draft.given.now_ms, seen.agent
+    if row.state is InstanceState.TERMINATING:
+        return replace(row, missed_ms=_kept(row.missed_ms, now_ms, seen.status is None))
     is_fresh = now_ms - row.launched_ms < INVISIBLE_MS
     missing = seen.status is None and agent is None and not is_fresh
     age_ms = now_ms - max(row.launched_ms, draft.given.fleet.resumed_ms)
     state = row.state
     is_late = row.connected_ms is not None or age_ms >= draft.given.settings.starting_ms_max
-    is_late = is_late and state is not InstanceState.TERMINATING
     if agent is not None and state is InstanceState.STARTING:
         state = InstanceState.RUNNING
     return replace(

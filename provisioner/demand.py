@@ -88,7 +88,7 @@ def demand_of(waiting: Waiting, settings: PoolSettings) -> Demand:
         held_back = "the pool's budget is used up"
     return Demand(
         jobs=tuple(job for job in jobs if job.sizes),
-        zero_slot=sum(group.pending.get(0, 0) for _, group in waiting.groups()),
+        zero_slot=sum(it.pending.get(0, 0) for _, it in waiting.groups() if not it.row.label),
         aux_per_agent=settings.aux_per_agent,
         held_back=held_back,
     )

@@ -62,6 +62,7 @@ TERMINATED_AT_ONCE_MAX = 100
 _ENDING = frozenset(
     {InstanceStatus.STOPPING, InstanceStatus.TERMINATING, InstanceStatus.TERMINATED}
 )
+_LEAVING = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING})
 # Answers to a repeated launch that do not tell whether an earlier one succeeded.
 _SAY_NOTHING = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
 
@@ -286,7 +287,8 @@ class _Pass:
         pools, pool = self._by._pools, self._ledger.fleet.pool
         for row in self._ledger.instances.values():
             agent = books.agents.get(row.id)
-            if row.state is InstanceState.DRAINING and agent is not None and agent.takes_work:
+            # One that is to end for it never came may come in the last moment.
+            if row.state in _LEAVING and agent is not None and agent.takes_work:
                 pools.drain(row.id)
         for row in plan.changed:
             listed = self._listed.get(row.id)
