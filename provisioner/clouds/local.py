@@ -45,6 +45,9 @@ STOP_MS_MAX = 17_000
 REMEMBERED_MS = 3_600_000
 SLOTS_MAX = 1024
 
+# One server at a time works in a folder, with several threads and objects.
+_CHANGING = threading.RLock()
+
 Command = Callable[[str, IntentRow, Path], Sequence[str]]
 """The command line of an agent of that name, for a request, with that work directory."""
 
@@ -88,7 +91,6 @@ class LocalProcesses:
         self._clock = clock
         self._environment = dict(os.environ if environment is None else environment)
         self._section = section
-        self._changing = threading.RLock()
 
     def offerings(self) -> tuple[Offering, ...]:
         """See CloudProvider: this machine, with as many slots as the settings say."""
@@ -101,7 +103,7 @@ class LocalProcesses:
         """See CloudProvider. The ids come of the token, so what a crash left is found again."""
         if request.offering.slots < 1:
             raise Misconfigured(f"offering {request.offering.name} has no slots")
-        with self._changing:
+        with _CHANGING:
             names = [f"local-{request.token[:12]}-{n}" for n in range(request.count)]
             for name in names:
                 record = self._read(name)
@@ -115,7 +117,7 @@ class LocalProcesses:
 
     def list(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """See CloudProvider. It also sees to the end of those that were told to end or died."""
-        with self._changing:
+        with _CHANGING:
             found = [(name, self._tended(name, record)) for name, record in self._records()]
         return [
             self._shown(name, record)
@@ -125,7 +127,7 @@ class LocalProcesses:
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See CloudProvider: SIGTERM now, SIGKILL to what is left of it after 17 s."""
-        with self._changing:
+        with _CHANGING:
             for name in ids:
                 record = self._read(name)
                 if record is not None and record.asked_ms is None and record.ended_ms is None:
