@@ -219,5 +219,5 @@ def _check_place(services: Services, config: ExperimentConfig, pool: str) -> Non
     alone = bool(config.resources.is_single_node)
     if sizes and not can_hold(slots, sizes, alone):
         text = f"no trial could ever start in pool {pool}: it {advice(slots, sizes, alone)}"
-        hint = "a trial class runs on one machine; a command may run on several" if alone else ""
+        hint = "a trial class runs on one machine; a command may run on several" if alone else None
         raise invalid("resources.slots_per_trial", text, hint)
