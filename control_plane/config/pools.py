@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from control_plane.config.durations import Duration
 from control_plane.config.environment import ImagesGiven, RegistryAuth, VariablesGiven
 from control_plane.config.eras import Tree
-from control_plane.config.problems import ConfigInvalid, Finding, Problem, nearest, path_text
+from control_plane.config.problems import (
+    ConfigInvalid,
+    Finding,
+    Problem,
+    nearest,
+    path_text,
+    value_text,
+)
 from control_plane.config.providers import AnyProvider
 from control_plane.config.resources import BindMounts, DeviceGiven
 from control_plane.config.section import (
@@ -28,9 +43,20 @@ POOL_DEFAULT: Final = "default"
 POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 POOLS_MAX: Final = 200
 
+_POOL_NAME: Final = re.compile(POOL_NAME)
 _FORMER_NAMES: Final = {"max_cpu_containers_per_agent": "max_aux_containers_per_agent"}
 
-PoolName = Annotated[str, Field(pattern=POOL_NAME)]
+
+def _name(name: str) -> str:
+    if not _POOL_NAME.match(name):
+        refuse(
+            "must be 1 to 63 letters, digits, points, underscores and hyphens, the first a letter"
+            f" or digit, not {value_text(name)}"
+        )
+    return name
+
+
+PoolName = Annotated[str, AfterValidator(_name)]
 
 
 class Scheduler(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,8 +12,17 @@ from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, fiel
 
 from control_plane.config.durations import Duration, Period
 from control_plane.config.problems import value_text
-from control_plane.config.section import Count, CountOrZero, Section, Text, choose, refuse
+from control_plane.config.section import (
+    Count,
+    CountOrZero,
+    Section,
+    Text,
+    choose,
+    refuse,
+    refuse_at,
+)
 
+_SCRIPTS: Final = frozenset({"startup_script", "container_startup_script"})
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -33,6 +43,11 @@ class OfferingConfig(Section):
     price_per_hour: Annotated[float, Field(ge=0)] = 0.0
     """Dollars; 0 where nothing is paid."""
 
+    @property
+    def name(self) -> str:
+        """What it is called: unique among the offerings of a pool."""
+        return ".".join(filter(None, (self.instance_type, self.zone, self.market)))
+
 
 Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
 
@@ -43,26 +58,39 @@ class Provider(Section):
     type: str
     min_instances: CountOrZero = 0
     """Instances that are there without work."""
-    max_instances: Count = 5
+    max_instances: Annotated[Count, Field(validate_default=True)] = 5
     """Instances at most."""
     max_idle_agent_period: Period = 20 * 60_000
     """How long an instance without work is kept."""
     max_agent_starting_period: Period = 20 * 60_000
     """How long an instance may take until its agent enrols."""
+    launch_error_retries: CountOrZero = 9
+    """Failures in a row, other than a lack of capacity, after which an offering is tried again; the
+    one beyond gives it up, until the pool's settings change.
+    """
     launch_error_timeout: Duration | None = None
-    """How long launch errors are only shown; after that no launch is tried for the work that is
-    waiting. Absent: for ever.
-    """
-    launch_error_retries: CountOrZero = 0
-    """Launches that may fail before that."""
+    """Kept and shown: launch errors are always shown, and tried again ever more rarely."""
     offerings: Offerings = ()
-    """Instance types, zones and markets, in the order of preference at the same price. Absent: the
-    one that the provider's own fields describe.
+    """Instance types, zones and markets, in the order of preference; see Offerings. Absent: what
+    the provider's own fields describe.
     """
+    on_demand_fallback: bool = True
+    """Whether on-demand offerings are taken while no spot offering can be had."""
+    on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of instances that are on demand all the same."""
     startup_script: str = ""
     """Run by an instance before its agent starts."""
     container_startup_script: str = ""
     """Run in the agent's container before the agent starts."""
+
+    @field_validator("offerings")
+    @classmethod
+    def _check_offerings(cls, offerings: tuple[OfferingConfig, ...]) -> tuple[OfferingConfig, ...]:
+        names = [offering.name for offering in offerings]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                refuse_at((place,), f"is offered twice: {name}")
+        return offerings
 
     @field_validator("max_instances")
     @classmethod
@@ -72,6 +100,29 @@ class Provider(Section):
             refuse(f"must be at least min_instances ({least}), not {most}")
         return most
 
+    def provisioner(self) -> str:
+        """What the provisioner works with, as JSON with the fields of its settings; what only this
+        kind of cloud has lies in `section`.
+        """
+        own = type(self).model_fields.keys() - Provider.model_fields.keys() | _SCRIPTS
+        written = {
+            "kind": self.type,
+            "min_instances": self.min_instances,
+            "max_instances": self.max_instances,
+            "idle_ms_max": self.max_idle_agent_period,
+            "starting_ms_max": self.max_agent_starting_period,
+            "launch_error_limit": self.launch_error_retries + 1,
+            "offerings": [{"name": one.name, **one.model_dump()} for one in self.offerings],
+            "on_demand_fallback": self.on_demand_fallback,
+            "on_demand_base": self.on_demand_base,
+            "section": self.model_dump_json(include=own, exclude_defaults=True),
+        }
+        return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """The sizes of the instances it may launch, in slots; empty where nothing says them."""
+        return tuple(sorted({offering.slots for offering in self.offerings}))
+
 
 class LocalProvider(Provider):
     """Instances are agent processes on the machine of the cluster's server."""
@@ -79,6 +130,10 @@ class LocalProvider(Provider):
     type: Literal["local"]
     instance_slots: Count = 1
     """Slots of one instance, on CPUs."""
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """As for every provider."""
+        return super().slots_offered() or (self.instance_slots,)
 
 
 class AwsProvider(Provider):
