@@ -30,6 +30,12 @@ KEY_CHARACTERS_MAX = 128
 Beside = Callable[[object], tuple[Write, ...]]
 """What an effect has to commit beside itself, given the command's reply."""
 
+
+def nothing(reply: object) -> tuple[Write, ...]:
+    """What stands beside an effect that nobody has to know of."""
+    return ()
+
+
 Described = Callable[[Any], BaseModel]
 """Makes the answer from the effect's reply: the id of what it changed, or what it left, as plain
 JSON.
@@ -62,7 +68,7 @@ class Once:
             And whatever `effect` and `described` raise.
         """
         if self.key is None:
-            reply = effect(lambda reply: ())
+            reply = effect(nothing)
             return _response(status, to_json(described(reply)))
         row = services.table.get(self.key)
         if row is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +19,7 @@ from pydantic import (
 from control_plane.config.durations import Duration
 from control_plane.config.environment import ImagesGiven, RegistryAuth, VariablesGiven
 from control_plane.config.eras import Tree
+from control_plane.config.merge import overridden
 from control_plane.config.problems import (
     ConfigInvalid,
     Finding,
@@ -37,7 +39,7 @@ from control_plane.config.section import (
     refuse,
     refuse_at,
 )
-from control_plane.config.yaml_document import Place, line_of, parse
+from control_plane.config.yaml_document import Document, Place, line_of, parse
 
 POOL_DEFAULT: Final = "default"
 POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -164,6 +166,14 @@ class ResourcePool(PoolFields):
     pool_name: PoolName
     """Its name: up to 63 letters, digits, points, underscores and hyphens."""
 
+    def public(self) -> dict[str, Any]:
+        """Everything with defaults, as JSON values, secrets masked."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> bytes:
+        """Everything with secrets, for the state table."""
+        return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
+
 
 class ResourceManager(Section):
     """What the pools share."""
@@ -234,31 +244,58 @@ def check_cluster(text: str) -> ClusterConfig:
     Raises:
         ConfigInvalid: with every problem, sorted by line.
     """
+    tree, document = _read(text, "resource_pools: [{pool_name: default}]")
+    return _validated(ClusterConfig, tree, document, [])
+
+
+def check_pool(
+    name: str, text: str | None, overrides: Sequence[str], present: ResourcePool | None
+) -> ResourcePool:
+    """A pool of that name with the fields of a YAML text, or without one those that it has, and the
+    overrides `a.b=VALUE` on top.
+
+    Raises:
+        ConfigInvalid: with every problem, sorted by line.
+    """
+    known = json.loads(present.to_json()) if present is not None else {}
+    tree, document = known, Document(known, Place(1))
+    if text is not None:
+        tree, document = _read(text, "description: mine")
+    findings, tree = list[Finding](), {"pool_name": name, **tree}
+    for override in overrides:
+        tree, _, finding = overridden(tree, override)
+        findings += [finding] if finding else []
+    if tree["pool_name"] != name:
+        message = f"must be {name}, as the pool that it is for, or absent"
+        findings.append(Finding(("pool_name",), message, value=tree["pool_name"]))
+    return _validated(ResourcePool, tree, document, findings)
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _read(text: str, example: str) -> tuple[Tree, Document]:
     document = parse(text)
     tree = {} if document.tree is None else document.tree
     if not isinstance(tree, Mapping):
-        hint = "like 'resource_pools: [{pool_name: default}]'"
+        hint = f"like '{example}'"
         raise ConfigInvalid([Problem("", 1, None, "must be a map of fields", hint)])
-    findings = list(document.findings)
+    return tree, document
+
+
+def _validated(model: type[S], tree: Tree, document: Document, findings: list[Finding]) -> S:
+    found = [*document.findings, *findings]
     try:
-        config = ClusterConfig.model_validate(tree)
+        valid = model.model_validate(tree)
     except ValidationError as error:
-        unread = {finding.loc for finding in findings}
-        findings += [found for found in findings_of(error) if found.loc not in unread]
-    if findings:
-        raise ConfigInvalid(sorted(_located(findings, document.place), key=_order))
-    return config
+        unread = {finding.loc for finding in found}
+        found += [finding for finding in findings_of(error) if finding.loc not in unread]
+    if found:
+        raise ConfigInvalid(sorted(_located(found, document.place), key=_order))
+    return valid
 
 
-def check_pool(name: str, tree: Tree) -> ResourcePool:
-    """A pool of that name with the fields in `tree`; ConfigInvalid with every problem."""
-    try:
-        return ResourcePool.model_validate({**tree, "pool_name": name})
-    except ValidationError as error:
-        raise ConfigInvalid(_located(findings_of(error), Place(1))) from None
-
-
-def _located(findings: list[Finding], place: Place) -> Iterator[Problem]:
+def _located(findings: Iterable[Finding], place: Place) -> Iterator[Problem]:
     for finding in findings:
         line, _ = line_of(place, finding.loc)
         yield Problem(path_text(finding.loc), line, finding.value, finding.message, finding.hint)

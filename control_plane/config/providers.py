@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,7 +21,6 @@ from control_plane.config.section import (
     refuse_at,
 )
 
-_SCRIPTS: Final = frozenset({"startup_script", "container_startup_script"})
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -46,7 +44,7 @@ class OfferingConfig(Section):
     @property
     def name(self) -> str:
         """What it is called: unique among the offerings of a pool."""
-        return ".".join(filter(None, (self.instance_type, self.zone, self.market)))
+        return "/".join(filter(None, (self.instance_type, self.zone, self.market)))
 
 
 Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
@@ -100,24 +98,11 @@ class Provider(Section):
             refuse(f"must be at least min_instances ({least}), not {most}")
         return most
 
-    def provisioner(self) -> str:
-        """What the provisioner works with, as JSON with the fields of its settings; what only this
-        kind of cloud has lies in `section`.
+    def to_json(self) -> str:
+        """Everything with defaults and secrets, in the words of the configuration, as the
+        provisioner reads it.
         """
-        own = type(self).model_fields.keys() - Provider.model_fields.keys() | _SCRIPTS
-        written = {
-            "kind": self.type,
-            "min_instances": self.min_instances,
-            "max_instances": self.max_instances,
-            "idle_ms_max": self.max_idle_agent_period,
-            "starting_ms_max": self.max_agent_starting_period,
-            "launch_error_limit": self.launch_error_retries + 1,
-            "offerings": [{"name": one.name, **one.model_dump()} for one in self.offerings],
-            "on_demand_fallback": self.on_demand_fallback,
-            "on_demand_base": self.on_demand_base,
-            "section": self.model_dump_json(include=own, exclude_defaults=True),
-        }
-        return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
+        return self.model_dump_json(context=REVEAL, exclude_none=True)
 
     def slots_offered(self) -> tuple[int, ...]:
         """The sizes of the instances it may launch, in slots; empty where nothing says them."""
