@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, fiel
 from control_plane.config.durations import Duration, Period
 from control_plane.config.problems import value_text
 from control_plane.config.section import (
+    REVEAL,
     Count,
     CountOrZero,
     Section,

@@ -1,4 +1,4 @@
-"""A pool's books as they are now: its settings, its jobs and its agents, as a scheduler sees them."""
+"""A pool's books as they are now: settings, jobs and agents, as a scheduler sees them."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ _READINGS_MAX = 20
 
 @dataclass(frozen=True)
 class Books:
-    """What a decision of the pool would be made from. Jobs are those that hold or want something."""
+    """What a decision of the pool is made from. Jobs are those that hold or want something."""
 
     pool: str
     settings: PoolSettings
