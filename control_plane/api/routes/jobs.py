@@ -13,7 +13,7 @@ from control_plane.api.pages import Page, PageParameters
 from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Given
 from control_plane.api.views import pool as pools
-from control_plane.api.views.job import JobView, job, jobs
+from control_plane.api.views.job import JobView, job, jobs, several
 
 OPERATIONS_MAX = 100
 
@@ -65,8 +65,8 @@ def change(job_id: Named, asked: Change, once: AskedOnce, services: Given) -> Re
     )
 
 
-@router.patch("/jobs", response_model=Changed)
+@router.patch("/jobs")
 @needs(*PEOPLE)
-def change_several(asked: Batch, once: AskedOnce, services: Given) -> Response:
+def change_several(asked: Batch, once: AskedOnce, services: Given) -> Changed:
     """Each operation is carried out once, those that fail do not keep the others from it."""
-    return changed_all(services, asked.operations, once)
+    return Changed(items=several(services, changed_all(services, asked.operations, once)))

@@ -92,16 +92,36 @@ def jobs(services: Services, pool: str, asked: PageAsked, reverse: bool) -> Page
 
 def job(services: Services, experiment_id: int) -> JobView:
     """The job of an experiment; ApiError not_found for one that has none any more."""
-    state, _ = experiments.found(services, experiment_id)
-    row = services.table.get(Key(jobs_of(state.pool), job_sort(experiment_id)))
+    return several(services, [experiment_id])[0]
+
+
+def several(services: Services, experiment_ids: Sequence[int]) -> list[JobView]:
+    """The same of several, each queue being read once."""
+    queues: dict[str, Queue] = {}
+    shown = []
+    for experiment_id in experiment_ids:
+        pool = experiments.found(services, experiment_id)[0].pool
+        if pool not in queues:
+            queues[pool] = queue(services, pool)
+        shown.append(_found(services, queues[pool], experiment_id))
+    return shown
+
+
+def _found(services: Services, now: Queue, experiment_id: int) -> JobView:
+    for place, job in enumerate(now.order):
+        if job.group == experiment_id:
+            return _known(_shown(services, now, job, place), experiment_id)
+    row = services.table.get(Key(jobs_of(now.books.pool), job_sort(experiment_id)))
     if row is None:
-        raise ApiError(Code.NOT_FOUND, f"job {experiment_id} not found: it is {state.status}")
-    now = queue(services, state.pool)
-    found = enumerate(now.order)
-    place, known = next(((n, one) for n, one in found if one.group == experiment_id), (None, None))
-    known = known or _idle(experiment_id, read_job(row.body), now.books)
-    shown = _shown(services, now, known, place)
-    assert shown is not None
+        return _known(None, experiment_id)
+    idle = _idle(experiment_id, read_job(row.body), now.books)
+    return _known(_shown(services, now, idle, None), experiment_id)
+
+
+def _known(shown: JobView | None, experiment_id: int) -> JobView:
+    if shown is None:
+        text = f"job {experiment_id} not found: its experiment has ended"
+        raise ApiError(Code.NOT_FOUND, text)
     return shown
 
 
