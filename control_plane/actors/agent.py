@@ -30,11 +30,13 @@ def leases_of(pool: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """An allocation that belongs on the agent."""
+    """An allocation that belongs on the agent, as its node of that rank among `nodes`."""
 
     trial_id: int
     epoch: int
     slots: tuple[int, ...]
+    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class AgentState:
     revision: int = 1
     desired: tuple[Desired, ...] = ()
     availability: Availability = OPEN
+    label: str = ""
 
 
 def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentState | None:
@@ -63,8 +66,8 @@ def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentSt
     if state is None:
         return None
     match message:
-        case AllocationPlaced(trial_id, epoch, slots):
-            placed = Desired(trial_id, epoch, slots)
+        case AllocationPlaced(trial_id, epoch, slots, node_rank, nodes):
+            placed = Desired(trial_id, epoch, slots, node_rank, nodes)
             return _desiring(state, (*_without(state, trial_id, epoch), placed))
         case AllocationRemoved(trial_id, epoch):
             return _desiring(state, _without(state, trial_id, epoch))
@@ -92,7 +95,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
     availability = OPEN if state is None else state.availability
     turn.reply = epoch
     slots = tuple(slot[0] for slot in message.slots)
-    joined = AgentJoined(message.agent, epoch, slots, availability)
+    joined = AgentJoined(message.agent, epoch, slots, availability, message.label)
     turn.send(addresses.pool(message.pool), joined)
     turn.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, turn)
@@ -108,6 +111,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
         revision=1 if state is None else state.revision + 1,
         desired=() if state is None else state.desired,
         availability=availability,
+        label=message.label,
     )
 
 

@@ -6,22 +6,25 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
     """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
-    of each.
+    of each. Only jobs of its `label` run on it.
     """
 
     agent: str
     pool: str
     slots: tuple[tuple[int, str, str, str], ...]
     version: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationPlaced:
-    """The pool wants this allocation on the agent."""
+    """The pool wants this allocation on the agent, as its node of that rank among `nodes`."""
 
     trial_id: int
     epoch: int
     slots: tuple[int, ...]
+    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 failure of the trial either, but it is not tried for ever.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -28,6 +27,7 @@ from control_plane.actors.trial_course import (
     ended,
     errored,
     is_done,
+    moved,
     released,
     wants_slots,
 )
@@ -47,13 +47,13 @@ from control_plane.actors.trial_messages import (
     PreemptionRequested,
     RestartDue,
     SlotsAssigned,
-    SlotsLimited,
     TerminationOverdue,
     TrialContinued,
     TrialCreated,
     TrialDeleted,
     TrialKillRequested,
     TrialMessage,
+    TrialMoved,
     ValidationReported,
     WorkAssigned,
 )
@@ -106,7 +106,7 @@ def _while_open(
     message: WorkAssigned
     | CheckpointHandedOver
     | ExperimentStatusChanged
-    | SlotsLimited
+    | TrialMoved
     | RestartDue
     | AllocationMessage,
     turn: Turn,
@@ -118,9 +118,8 @@ def _while_open(
             return _inherited(state, message, turn)
         case ExperimentStatusChanged():
             return _experiment_changed(state, message, turn)
-        case SlotsLimited():
-            settings = replace(state.settings, max_slots=message.max_slots)
-            return evolve(state, settings=settings)
+        case TrialMoved(pool=pool):
+            return moved(state, pool, turn)
         case RestartDue():
             return _restart_due(state, message, turn)
         case _:

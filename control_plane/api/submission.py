@@ -35,7 +35,7 @@ from control_plane.config import (
     check,
 )
 from control_plane.config.pool_settings import task_defaults
-from control_plane.config.trial_settings import lifecycle_of, trial_settings
+from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -110,6 +110,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         warm_start=warm_start_of(services, config),
         rules=lifecycle_of(config),
         time_metric="" if asked.test_mode else config.time_metric,
+        job=job_of(config, settings.submitted_ms),
     )
     return Accepted(config, message, tuple(warnings_of(services, to, config.resources)))
 
@@ -177,7 +178,7 @@ def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
         labels=list(message.labels),
         job_id=message.job_id,
         seed=message.plan.seed,
-        max_slots=message.settings.max_slots,
+        max_slots=message.job.max_slots,
         **asdict(message.retention),
         code_sha256=message.code_sha256,
         config=submitted.config.public(),

@@ -50,7 +50,7 @@ def told(desk: Desk, *operations: dict[str, object]) -> Any:
 def test_it_waits_for_its_method() -> None:
     desk = begun()
     assert desk.state.status is Status.ACTIVE
-    assert desk.sent == []
+    assert desk.sent == [Send("pool#default", JobChanged(1))]
     assert desk.state.search.method.newest == 1
 
 

@@ -16,7 +16,8 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.slots import AgentSlots
+from control_plane.actors.records import Place
+from control_plane.actors.slots import AgentSlots, Part
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
 from tests.unit.actors.desk import Desk
@@ -37,7 +38,8 @@ def requested(trial_id: int, slots: int = 1, epoch: int = 1) -> SlotsRequested:
 
 
 def released(trial_id: int, agent: str = "", epoch: int = 1) -> SlotsReleased:
-    return SlotsReleased(trial_id, epoch, ticket(trial_id), agent)
+    agents = (agent,) if agent else ()
+    return SlotsReleased(trial_id, epoch, ticket(trial_id), agents)
 
 
 def ticket(trial_id: int) -> str:
@@ -79,7 +81,7 @@ def test_only_a_configuration_makes_a_pool() -> None:
 def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -> None:
     desk = pool(joined("a", 4))
     desk.tell(requested(7, slots=2))
-    assert desk.sent_to("trial#7") == [SlotsAssigned(1, "a", (0, 1))]
+    assert desk.sent_to("trial#7") == [SlotsAssigned(1, (Place("a", (0, 1)),))]
     assert desk.sent_to("agent#a") == [AllocationPlaced(7, 1, (0, 1))]
     assert counts(desk) == (1, 4, 2, 0, 1)
 
@@ -87,9 +89,9 @@ def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -
 def test_a_request_waits_for_an_agent() -> None:
     desk = pool(requested(7))
     assert desk.sent == []
-    assert desk.state.waits == "7.1 needs 1 slots; 0 free"
+    assert desk.state.waits == "there is no agent"
     desk.tell(joined("a", 1))
-    assert desk.sent_to("trial#7") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#7") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert desk.state.waits == ""
 
 
@@ -101,10 +103,10 @@ def test_requests_start_in_the_order_of_their_tickets_whatever_order_they_came_i
     assert queue(desk) == [ticket(3)]
 
 
-def test_nothing_overtakes_the_head_of_the_queue() -> None:
+def test_a_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
     desk = pool(joined("a", 2), requested(1, slots=1), requested(2, slots=2), requested(3, slots=1))
-    assert list(slots_of(desk, "a").running) == ["1.1"]
-    assert desk.state.waits == "2.1 needs 2 slots; 1 free"
+    assert list(slots_of(desk, "a").running) == ["1.1", "3.1"]
+    assert desk.state.waits.startswith("needs 2 slots, 0 free")
 
 
 def test_a_release_lets_the_next_one_start_on_the_same_slots() -> None:
@@ -118,7 +120,7 @@ def test_a_freed_slot_is_given_again_not_a_held_one() -> None:
     desk = pool(joined("a", 3), requested(1), requested(2), requested(3))
     desk.tell(released(2, "a"), requested(4))
     # 1 holds 0, 3 holds 2: the free one is 1.
-    assert desk.sent_to("trial#4") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#4") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
 def test_a_release_frees_nothing_twice() -> None:
@@ -157,15 +159,15 @@ def test_a_release_of_an_older_allocation_leaves_the_current_one() -> None:
 
 
 def test_withdrawing_the_head_lets_the_next_one_start() -> None:
-    desk = pool(joined("a", 1), requested(1, slots=2), requested(2))
-    assert desk.state.running == 0
-    desk.tell(released(1))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", (0,))]
+    desk = pool(joined("a", 1), requested(1), requested(2), requested(3))
+    desk.tell(released(2))
+    desk.tell(released(1, "a"))
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (0,)),))]
 
 
 def test_a_zero_slot_request_starts_on_a_full_agent_and_takes_nothing() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2, slots=0))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", ())]
+    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", ()),))]
     assert counts(desk) == (1, 1, 0, 0, 2)
     desk.tell(released(2, "a"))
     assert counts(desk) == (1, 1, 0, 0, 1)
@@ -179,7 +181,7 @@ def test_an_agent_that_joins_again_keeps_what_runs_there() -> None:
     desk = pool(joined("a", 2), requested(1))
     desk.tell(joined("a", 2, epoch=2))
     assert desk.sent == []
-    assert slots_of(desk, "a") == AgentSlots(2, (0, 1), {"1.1": (0,)})
+    assert slots_of(desk, "a") == AgentSlots(2, (0, 1), {"1.1": Part((0,), start=1)})
     assert counts(desk) == (1, 2, 1, 0, 1)
 
 
@@ -196,7 +198,7 @@ def test_an_agent_that_joins_again_with_fewer_slots_loses_what_ran_on_the_others
 def test_an_agent_that_joins_again_with_more_slots_starts_what_waits() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2))
     desk.tell(joined("a", 2, epoch=2))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -211,8 +213,8 @@ def test_a_lost_agent_takes_its_slots_along_and_its_trials_hear_of_it() -> None:
     desk = pool(joined("a", 2), requested(1), requested(2), requested(3))
     desk.tell(AgentLost("a", 1, "silence"))
     text = "agent a was lost: silence"
-    assert desk.sent_to("trial#1") == [AllocationLost(1, text)]
-    assert desk.sent_to("trial#2") == [AllocationLost(1, text)]
+    assert desk.sent_to("trial#1") == [AllocationLost(1, text, "a")]
+    assert desk.sent_to("trial#2") == [AllocationLost(1, text, "a")]
     assert desk.sent_to("trial#3") == []
     assert desk.sent_to("agent#a") == [
         AllocationRemoved(1, 1),
@@ -248,7 +250,7 @@ def test_a_lost_agent_may_come_back() -> None:
 def test_the_audit_frees_what_was_queued_and_what_ran() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2), requested(3))
     desk.tell(AuditFound((released(1, "a"), released(2), released(9, "a"))))
-    assert desk.sent_to("trial#3") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert counts(desk) == (1, 1, 0, 0, 1)
 
 
@@ -257,19 +259,20 @@ def test_the_scheduler_runs_once_in_a_fold_and_only_if_something_changed() -> No
     desk = pool(joined("a", 1))
     desk.tell(requested(9), requested(1))
     assert list(slots_of(desk, "a").running) == ["1.1"]
-    assert "9.1 needs 1 slots; 0 free" in desk.reasons
+    assert desk.reasons == [desk.state.waits]
+    assert desk.state.waits.startswith("needs 1 slots, 0 free")
     desk.tell(released(77))
     assert desk.reasons == []
     assert desk.parts_written == []
 
 
 def test_a_decision_writes_as_much_for_a_long_queue_as_for_a_short_one() -> None:
-    # Places one request and withdraws none: a leaf of the queue, a leaf of agents.
+    # Places one request: a leaf of requests, the job's leaf and a leaf of agents.
     short, long = pool(*map(requested, range(1, 11))), pool(*map(requested, range(1, 1001)))
     for desk in (short, long):
         desk.tell(joined("a", 1))
         desk.tell(released(1, "a"))
-        assert sorted(set(desk.parts_written)) == ["agents/0", "queue/0"]
+        assert sorted(set(desk.parts_written)) == ["agents/0", "groups/0", "requests/0"]
 
 
 def test_a_thousand_requests_start_in_order_and_never_on_a_slot_twice() -> None:

@@ -12,7 +12,8 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.slots import OPEN, AgentSlots, Availability
+from control_plane.actors.records import Place
+from control_plane.actors.slots import OPEN, AgentSlots, Availability, Part
 from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from tests.unit.actors.desk import Desk
 
@@ -36,7 +37,7 @@ def requested(trial_id: int, slots: int = 1) -> SlotsRequested:
 
 
 def released(trial_id: int) -> SlotsReleased:
-    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", "a")
+    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", ("a",))
 
 
 def sums(desk: Desk) -> tuple[int, int, int, int]:
@@ -63,7 +64,7 @@ def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> No
     assert sums(desk) == (1, 0, 1, 1)
     desk.tell(released(1))
     assert sums(desk) == (0, 0, 1, 0)
-    assert desk.state.waits == "2.1 needs 1 slots; 0 free"
+    assert desk.state.waits == "needs 1 slots: agents have none"
 
 
 def test_draining_may_turn_into_disabling() -> None:
@@ -77,7 +78,7 @@ def test_an_agent_that_is_enabled_again_takes_work_at_once() -> None:
     desk = pool(JOINED, changed(DISABLED), requested(1))
     assert sums(desk) == (0, 0, 1, 0)
     desk.tell(changed(OPEN))
-    assert desk.sent_to("trial#1") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#1") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert sums(desk) == (3, 2, 0, 1)
 
 
@@ -98,7 +99,7 @@ def test_a_disabled_slot_is_left_by_who_holds_it_and_given_to_nobody() -> None:
     asked = PreemptionRequested(1, "a slot of agent a was disabled", forced=True)
     assert desk.sent_to("trial#2") == [asked]
     desk.tell(released(2), requested(3), requested(4))
-    assert desk.sent_to("trial#3") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (1,)),))]
     assert sums(desk) == (2, 0, 1, 2)
 
 
@@ -132,15 +133,15 @@ def test_a_word_of_another_session_changes_nothing(epoch: int) -> None:
     assert replace(desk.state, waits="") == before
 
 
-def test_an_open_agent_is_written_as_it_was_before_anything_could_be_disabled() -> None:
+def test_an_open_agent_is_written_without_what_says_nothing() -> None:
     desk = pool(JOINED, requested(1))
-    assert desk.parts["agents/0"] == b'{"entries":[["a",[1,[0,1,2],{"1.1":[0]}]]]}'
+    assert desk.parts["agents/0"] == b'{"entries":[["a",[1,[0,1,2],{"1.1":[[0],0,1]}]]]}'
     desk.tell(changed(DRAINING))
     assert b"[false,true,[]]" in desk.parts["agents/0"]
 
 
 def test_slots_that_take_no_work_are_not_free() -> None:
-    slots = AgentSlots(1, (0, 1, 2, 3), {"1.1": (0,)}, availability=Availability(disabled=(0, 2)))
+    slots = AgentSlots(1, (0, 1, 2, 3), {"1.1": Part((0,))}, Availability(disabled=(0, 2)))
     assert slots.free == (1, 3)
     assert slots.total == 3
     assert slots.unwelcome == ("1.1",)
