@@ -18,7 +18,6 @@ from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import TrialMoved
 from control_plane.evolve import evolve
 
-
 JOB_IDS = "job-ids"
 """The partition with the experiment of each job, by its UUID, as long as it is in a queue."""
 

@@ -20,7 +20,9 @@ REFUSED_MS = 10_000
 _PROGRESS = tuple(AllocationState)
 
 
-def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
+def assigned(
+    state: TrialState, allocation: Allocation, message: SlotsAssigned, turn: Turn
+) -> TrialState:
     """The pool has placed it."""
     if allocation.places:
         return state
@@ -28,6 +30,7 @@ def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) 
         allocation,
         places=message.places,
         state=_furthest(allocation.state, AllocationState.ASSIGNED),
+        placed_ms=turn.now_ms,
     )
     return evolve(state, allocation=placed)
 

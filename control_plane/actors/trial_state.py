@@ -28,7 +28,7 @@ class Wish(StrEnum):
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the queue of `pool`; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued, and got them at `placed_ms`.
     """
 
     ticket: str
@@ -38,6 +38,7 @@ class Allocation:
     wish_reason: str = ""
     from_steps: int = 0
     pool: str = ""
+    placed_ms: int = 0
 
     @property
     def agents(self) -> tuple[str, ...]:

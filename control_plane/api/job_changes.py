@@ -32,7 +32,7 @@ from control_plane.scheduling.positions import (
     check_weight,
     moved,
 )
-from control_plane.state.table import Conflict, Expect, Key, Put, Row
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
 
 OPERATIONS = ("priority", "weight", "resource_pool", "ahead_of", "behind_of")
 MOVES = "job-moves"
@@ -184,12 +184,16 @@ def _moved(services: Services, group: int, change: Change, by: str, beside: Besi
                 addresses.experiment(group),
                 message,
                 by=by,
-                beside=lambda reply, turn=turn: (turn, *beside(reply)),
+                beside=partial(_in_turn, turn, beside),
             )
         except Conflict as conflict:
             if conflict.key != turns:
                 raise
     raise ApiError(Code.UNAVAILABLE, f"the queue of pool {pool} changes too fast; try again")
+
+
+def _in_turn(turn: Put, beside: Beside, reply: object) -> tuple[Write, ...]:
+    return (turn, *beside(reply))
 
 
 def _place(services: Services, pool: str, group: int, anchor: int, ahead: bool) -> SettingsChanged:

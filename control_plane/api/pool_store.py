@@ -9,6 +9,7 @@ The row of a pool moves in the commit that configures the pool itself, so that b
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from control_plane.actors import addresses
@@ -111,7 +112,7 @@ def _change(
                 addresses.pool(name),
                 PoolConfigured(name, settings),
                 by=by,
-                beside=lambda reply, put=put: (put, *beside(reply)),
+                beside=partial(_beside, put, beside),
             )
         except Conflict as conflict:
             if conflict.key != key:
@@ -119,6 +120,10 @@ def _change(
         else:
             return
     raise ApiError(Code.UNAVAILABLE, f"pool {name} changes too fast; try again")
+
+
+def _beside(put: Put, beside: Beside, reply: object) -> tuple[Write, ...]:
+    return (put, *beside(reply))
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:

@@ -52,5 +52,5 @@ def _positive(time_ms: int) -> int:
 
 Duration = Annotated[int, BeforeValidator(_milliseconds), PlainSerializer(duration_text)]
 """Milliseconds; written and shown as a text such as 20m. A number counts seconds."""
-Period = Annotated[Duration, AfterValidator(_positive)]
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 """A duration that is not 0."""

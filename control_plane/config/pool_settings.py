@@ -40,6 +40,6 @@ def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, An
     """What lies below the configurations of the pool's experiments."""
     upper = pool.task_container_defaults
     lower = cluster.task_container_defaults
-    layers = [defaults.layer() if defaults else {} for defaults in (upper, lower)]
-    found: Mapping[str, Any] = merged(*layers, LENGTH_ERA)
+    above, below = (defaults.layer() if defaults else {} for defaults in (upper, lower))
+    found: Mapping[str, Any] = merged(above, below, LENGTH_ERA)
     return found

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, field_validator
 
-from control_plane.config.durations import Duration, Period
+from control_plane.config.durations import Duration, PositiveDuration
 from control_plane.config.problems import value_text
 from control_plane.config.section import (
     REVEAL,
@@ -59,9 +59,9 @@ class Provider(Section):
     """Instances that are there without work."""
     max_instances: Annotated[Count, Field(validate_default=True)] = 5
     """Instances at most."""
-    max_idle_agent_period: Period = 20 * 60_000
+    max_idle_agent_period: PositiveDuration = 20 * 60_000
     """How long an instance without work is kept."""
-    max_agent_starting_period: Period = 20 * 60_000
+    max_agent_starting_period: PositiveDuration = 20 * 60_000
     """How long an instance may take until its agent enrols."""
     launch_error_retries: CountOrZero = 9
     """Failures in a row, other than a lack of capacity, after which an offering is tried again; the
@@ -201,7 +201,7 @@ class GcpProvider(Provider):
     """For firewall rules."""
     service_account: FreeMap = Field(default_factory=dict)
     """`email` and `scopes`."""
-    operation_timeout_period: Period = 5 * 60_000
+    operation_timeout_period: PositiveDuration = 5 * 60_000
     """How long an operation of the cloud may take."""
     use_cloud_logging: bool = False
     """Whether the agents' logs go to the cloud."""
