@@ -13,8 +13,9 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
+from control_plane.actors.pool_messages import JobChanged
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused
+from control_plane.actors.step import Refused, Send
 from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers.custom import CustomPlan
