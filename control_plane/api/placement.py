@@ -99,12 +99,8 @@ def check_fits(services: Services, to: Destination, needs: Needs, place: str = S
         raise invalid(place, f"no trial could ever start in pool {to.name}: it {why}")
 
 
-def warnings_of(services: Services, to: Destination, resources: Resources) -> list[str]:
+def warnings_of(to: Destination, resources: Resources) -> Iterator[str]:
     """What is accepted but does not do what its author may think."""
-    return list(_warnings(services, to, resources))
-
-
-def _warnings(services: Services, to: Destination, resources: Resources) -> Iterator[str]:
     kind = to.settings.scheduler.kind
     if resources.priority is not None and kind != "priority":
         yield f"resources.priority has no effect in pool {to.name}, {_rule(kind)}"
@@ -112,8 +108,6 @@ def _warnings(services: Services, to: Destination, resources: Resources) -> Iter
         yield f"resources.weight has no effect in pool {to.name}, {_rule(kind)}"
     if to.settings.over_budget:
         yield f"the budget of pool {to.name} is used up: nothing starts there until it is raised"
-    if to.pool.provider is None and not agents.sizes_in_pool(services, to.name):
-        yield f"pool {to.name} has no agent and launches none: trials wait until one is started"
 
 
 def _rule(kind: str) -> str:

@@ -112,7 +112,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         time_metric="" if asked.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
     )
-    return Accepted(config, message, tuple(warnings_of(services, to, config.resources)))
+    return Accepted(config, message, tuple(warnings_of(to, config.resources)))
 
 
 def retention_of(config: ExperimentConfig) -> Retention:
