@@ -8,7 +8,8 @@ from control_plane.config.__main__ import read_config
 from detcloud import __version__
 from lambdas.clock import now_ms
 from lambdas.home import HomeFolder
-from lambdas.local_agent import LocalAgent, agent_command
+from lambdas.local_agent import LocalAgent, agent_command, end_former
+from lambdas.local_instances import LocalInstances
 from lambdas.serving import HOST, EmbeddedServer, listening, log_to
 from lambdas.ticker import Ticker
 from lambdas.wiring import POOL, embedded
@@ -34,6 +35,7 @@ def serve(
     cluster = embedded(home, getpass.getuser(), text)
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     ticker = Ticker(cluster.engine, cluster.collector)
+    instances = LocalInstances(home, cluster.engine, cluster.cluster_id, url)
 
     def agent_started(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
@@ -47,10 +49,15 @@ def serve(
         cluster.suggesting.start()
         if cluster.own_pool:
             agent.start()
+        else:
+            end_former(home)
+        instances.start()
 
     def leave() -> None:
         # The API goes on meanwhile: the trials' exits are still to be reported.
+        instances.ask_to_stop()
         agent.stop()
+        instances.stop()
         cluster.waiting.close()
 
     try:

@@ -52,6 +52,7 @@ class Embedded:
     waiting: WaitingRoom
     collector: Collector
     suggesting: Suggesting
+    cluster_id: str
     own_pool: str
 
 
@@ -88,12 +89,13 @@ def embedded(home: HomeFolder, user: str, config: str | None = None) -> Embedded
         version=__version__,
         checkpoints=home.checkpoints,
         waiting=waiting,
+        providers=frozenset({"local"}),
     )
     own_pool = _configured(services, user, config)
     tokens = TableTokens(table, _people(home, user, own_pool), now_ms)
     app = create_app(replace(services, tokens=tokens))
     collector = Collector(Stores(engine, objects, home.checkpoints))
-    return Embedded(app, engine, table, waiting, collector, suggesting, own_pool)
+    return Embedded(app, engine, table, waiting, collector, suggesting, cluster_id, own_pool)
 
 
 def _configured(services: Services, user: str, config: str | None) -> str:
