@@ -30,6 +30,7 @@ from control_plane.api.submission import config_invalid
 from control_plane.api.views import pool as pools
 from control_plane.api.views.resource_pool import (
     ResourcePoolView,
+    ResourcePoolWhole,
     resource_pool,
     resource_pools,
 )
@@ -91,11 +92,11 @@ def list_pools(services: Given, asked: PageParameters) -> Page[ResourcePoolView]
 
 @router.get("/resource-pools/{name}")
 @needs(*PEOPLE)
-def describe(name: PoolName, services: Given) -> ResourcePoolView:
+def describe(name: PoolName, services: Given) -> ResourcePoolWhole:
     return resource_pool(services, name)
 
 
-@router.put("/resource-pools/{name}", response_model=ResourcePoolView)
+@router.put("/resource-pools/{name}", response_model=ResourcePoolWhole)
 @needs(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
 def put(name: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> Response:
     cluster = cluster_config(services)
@@ -112,13 +113,13 @@ def put(name: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> R
     return once.carried_out(services, effect, partial(resource_pool, services))
 
 
-@router.post("/resource-pools/{name}/drain", response_model=ResourcePoolView)
+@router.post("/resource-pools/{name}/drain", response_model=ResourcePoolWhole)
 @needs(Role.ADMIN)
 def drain(name: PoolName, once: AskedOnce, services: Given) -> Response:
     return _drained(services, name, True, once)
 
 
-@router.post("/resource-pools/{name}/undrain", response_model=ResourcePoolView)
+@router.post("/resource-pools/{name}/undrain", response_model=ResourcePoolWhole)
 @needs(Role.ADMIN)
 def undrain(name: PoolName, once: AskedOnce, services: Given) -> Response:
     return _drained(services, name, False, once)

@@ -11,9 +11,7 @@ from control_plane.actors.pool_messages import PoolSettings
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows
-
-# Jobs of a pool that are counted to tell whether there are any.
-_COUNTED_MAX = 1_000
+from control_plane.fleet.rows import instances_of
 
 
 class PoolSummary(BaseModel):
@@ -82,11 +80,24 @@ def state_of(given: PoolSettings) -> Literal["OPEN", "DRAINING", "OVER_BUDGET"]:
 
 def use_of(services: Services, name: str) -> str:
     """What keeps a pool from being removed, "" if nothing does."""
-    jobs = services.table.query(jobs_of(name), " ", "\x7f", limit=_COUNTED_MAX)
     state = found(services, name)
-    counts = {"job": len(jobs.rows), "agent": 0 if state is None else state.agents}
+    counts = {
+        "job": jobs_in(services, name),
+        "agent": 0 if state is None else state.agents,
+        "instance": instances_in(services, name),
+    }
     texts = [f"{n} {noun}{'s' if n > 1 else ''}" for noun, n in counts.items() if n]
     return " and ".join(texts)
+
+
+def jobs_in(services: Services, name: str) -> int:
+    """How many experiments have the pool and have not ended, those that are paused among them."""
+    return len(all_rows(services.table, jobs_of(name), " ", "\x7f"))
+
+
+def instances_in(services: Services, name: str) -> int:
+    """How many instances of the pool have not ended."""
+    return len(all_rows(services.table, instances_of(name), " ", "\x7f"))
 
 
 def summary(state: PoolState) -> dict[str, str | int]:

@@ -9,6 +9,7 @@ from control_plane.actors.pool import PoolState
 from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Services
 from control_plane.api.views import pool as pools
+from control_plane.api.views.instance import FleetView, InstanceView, fleet, instances
 from control_plane.config.pools import ClusterConfig, ResourcePool
 
 
@@ -30,12 +31,27 @@ class ResourcePoolView(pools.PoolSummary):
     state: Literal["OPEN", "DRAINING", "OVER_BUDGET"]
     default_for: list[Literal["compute", "aux"]]
     waits: str
+    instances: int
     config: dict[str, Any]
 
 
-def resource_pool(services: Services, name: str) -> ResourcePoolView:
+class ResourcePoolWhole(ResourcePoolView):
+    """With its instances, and the number of jobs that are in it or may come back to it."""
+
+    jobs: int
+    instance_list: list[InstanceView]
+    fleet: FleetView
+
+
+def resource_pool(services: Services, name: str) -> ResourcePoolWhole:
     """One pool; ApiError not_found."""
-    return _shown(services, pools.existing(services, name), cluster_config(services))
+    shown = _shown(services, pools.existing(services, name), cluster_config(services))
+    return ResourcePoolWhole(
+        **shown.model_dump(),
+        jobs=pools.jobs_in(services, name),
+        instance_list=instances(services, name),
+        fleet=fleet(services, name),
+    )
 
 
 def resource_pools(services: Services, names: Sequence[str]) -> list[ResourcePoolView]:
@@ -58,6 +74,7 @@ def _shown(services: Services, state: PoolState, cluster: ClusterConfig) -> Reso
         state=pools.state_of(pools.settings(services, state.name)),
         default_for=_defaults(cluster, state.name),
         waits=state.waits,
+        instances=pools.instances_in(services, state.name),
         config=config.public(),
     )
 

@@ -11,7 +11,8 @@ from detcloud.cli.failures import ConfigRefused
 from detcloud.cli.options import add_yes_option, confirmed
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.session import client_of
-from detcloud.cli.table import Column, Item, cell_text, field
+from detcloud.cli.table import Column, Item, cell_text, field, time_column
+from detcloud.cli.terminal import counted
 from detcloud.client import Client, ResourcePool
 from detcloud.client.records import ConfigurationApplied
 from detcloud.http import ApiError
@@ -22,6 +23,12 @@ ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep"
 def _scheduler_text(pool: Item) -> str:
     scheduler = pool["scheduler"]
     return f"{scheduler['type']}, preemptive" if scheduler["preemption"] else str(scheduler["type"])
+
+
+def _health_text(offering: Item) -> str:
+    failed = f"{offering['offering']} failed {counted(offering['errors'], 'time')}"
+    given_up = ", given up" if offering["given_up"] else ""
+    return f"{failed}{given_up}: {offering['message']}"
 
 
 COLUMNS = (
@@ -43,6 +50,18 @@ WHOLE_COLUMNS = (
     Column("Default priority", lambda pool: pool["scheduler"]["default_priority"]),
     Column("Provider", lambda pool: (pool["config"]["provider"] or {}).get("type")),
     field("Waits", "waits"),
+    Column("No instances", lambda pool: pool["fleet"]["trouble"] or pool["fleet"]["waits"]),
+    Column("Offerings", lambda pool: "; ".join(map(_health_text, pool["fleet"]["offerings"]))),
+)
+INSTANCE_COLUMNS = (
+    field("Instance", "id"),
+    field("Type", "instance_type"),
+    field("Zone", "zone", spare=2),
+    field("Market", "market", spare=1),
+    field("Slots", "slots"),
+    field("State", "state"),
+    time_column("Launched", "launched_ms", spare=3),
+    field("Reason", "reason"),
 )
 
 
@@ -64,6 +83,9 @@ def describe_arguments(parser: ArgumentParser) -> None:
 def describe(arguments: Namespace) -> int:
     pool = client_of(arguments).resource_pool(arguments.name)
     print_record(WHOLE_COLUMNS, pool.data, arguments)
+    if arguments.form == "text" and pool.data["instance_list"]:
+        print()
+        print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
     return 0
 
 
