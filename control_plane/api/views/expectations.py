@@ -7,7 +7,6 @@ pace of its allocation since that was placed. One that has reported nothing yet 
 from collections.abc import Mapping
 
 from control_plane.actors import addresses
-
 from control_plane.actors.pool import parse_allocation
 from control_plane.actors.trial_state import TrialState
 from control_plane.api.services import Services

@@ -257,13 +257,17 @@ class Client:
         user: str | None = None,
         *,
         role: str | None = None,
+        resource_pool: str | None = None,
         description: str | None = None,
         expires_days: int | None = None,
     ) -> Token:
-        """Makes a token, one's own by default; its `token` is told this once."""
+        """Makes a token, one's own by default; its `token` is told this once. One of the role
+        `join` lets agents into the `resource_pool`, and is good for nothing else.
+        """
         asked = {
             "user": user,
             "role": role,
+            "resource_pool": resource_pool,
             "description": description,
             "expires_days": expires_days,
         }
