@@ -113,10 +113,8 @@ def check_providers(services: Services, checked: tuple[ResourcePool, ...]) -> No
 
 def apply(services: Services, asked: Difference, by: str, beside: Beside) -> None:
     """Carries it out; what stands beside goes with the last step."""
-    changed = [*asked.names("create"), *asked.names("change")]
-    for name in changed:
-        pool = asked.after.pool(name)
-        assert pool is not None
+    # What a pool is kept as may be said otherwise, as a scheduler that was the cluster's.
+    for pool in asked.after.resource_pools:
         configure_pool(services, pool, asked.after, by)
     gone = [*asked.names("remove")]
     share(services, asked.after, nothing if gone else beside)
