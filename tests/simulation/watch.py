@@ -147,18 +147,17 @@ class Shadow:
             held = [slot for slots in agent.running.values() for slot in slots]
             assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
             assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
-            places += agent.running
-            for allocation in agent.running:
-                group = agent.group_of(allocation)
-                used[group] = used.get(group, 0) + len(agent.running[allocation])
+            places += [name for name, part in agent.parts.items() if part.rank == 0]
+            for part in agent.parts.values():
+                used[part.group] = used.get(part.group, 0) + len(part.slots)
             free += len(agent.free)
         assert len(set(places)) == len(places), f"an allocation has two places: {places}"
         assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"
-        assert state.running == sum(len(agent.running) for _, agent in agents)
+        assert state.running == sum(agent.leads for _, agent in agents)
         assert state.slots == sum(agent.total for _, agent in agents)
         for group, slots in used.items():
-            counted = waiting_in(turn).group(group).running
-            assert group == 0 or counted == slots, f"group {group} has {slots}, not {counted}"
+            counted = waiting_in(turn).group(group).held
+            assert counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
         """No trial has two live allocations with a valid epoch."""

@@ -35,7 +35,8 @@ class Identity:
     resource_pool: str
     slots: Sequence[Slot]
     version: str
-    label: str = ""
+    label: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
