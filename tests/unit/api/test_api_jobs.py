@@ -325,7 +325,8 @@ def test_a_repeated_move_is_answered_as_the_first(served: Cluster) -> None:
 def test_moves_of_one_pool_take_turns(served: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(served, "default", PRIORITY)
     jobs = [submit(served) for _ in range(3)]
-    command, moves = served.services.engine.command, []
+    command = served.services.engine.command
+    moves: list[str] = []
 
     def interrupted(*arguments: Any, **options: Any) -> object:
         """Another move comes between the reading of the first and its commit."""

@@ -155,6 +155,14 @@ resource_pools:
     assert (found.idle_ms_max, found.starting_ms_max) == (5_400_000, 90_000)
     # The third failure in a row gives up: two are tried again.
     assert found.launch_error_limit == 3
+    default = check_cluster("resource_pools: [{pool_name: default, provider: {type: local}}]")
+    (pool,) = default.resource_pools
+    assert (
+        provisioner_settings(
+            pool_settings(pool, default, PoolSettings()).provider
+        ).launch_error_limit
+        == 10
+    )
     assert [one.name for one in found.offerings] == [
         "p3.2xlarge/us-east-1a/spot",
         "p3.8xlarge/on_demand",
