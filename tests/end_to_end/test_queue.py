@@ -27,7 +27,12 @@ LONG = {"name": "single", "metric": "loss", "max_length": {"batches": 100_000}}
 def submit(laptop: Laptop, folder: Path, name: str, pool: str) -> int:
     folder.mkdir()
     resources = {"resource_pool": pool}
-    fields = {"name": name, "searcher": LONG, "hyperparameters": {"x": 0.5}, "resources": resources}
+    fields: dict[str, Any] = {
+        "name": name,
+        "searcher": LONG,
+        "hyperparameters": {"x": 0.5},
+        "resources": resources,
+    }
     config, model = write_model(folder, 0.02, **fields)
     experiment: int = laptop.json("create", config, model)["id"]
     return experiment
@@ -67,7 +72,7 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
         ("second_job", "0/1"),
     ]
     (_, waiting) = queue(laptop, "first-come")
-    assert waiting["waits"].startswith("needs 1 slots, 0 free")
+    assert waiting["waits"].startswith("needs 1 slot, 0 free")
     # The pools are independent of each other.
     eventually(lambda: slots(laptop, "default") == {"shared_job": "1/1"})
 

@@ -85,7 +85,7 @@ def test_a_queue_shows_who_runs_and_why_others_wait(served: Cluster) -> None:
         1,
     )
     assert (waiting["requested_slots"], waiting["allocated_slots"]) == (1, 0)
-    assert "needs 1 slots, 0 free" in waiting["waits"]
+    assert "needs 1 slot, 0 free" in waiting["waits"]
 
 
 def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(served: Cluster) -> None:

@@ -18,7 +18,7 @@ def test_the_queue_is_a_table_in_its_order(fake: FakeCluster, detcloud: Detcloud
     submitted = "2022-01-01 00:01:00"
     first = f"0,73853c5c,TYPE_EXPERIMENT,first_job,42,{submitted},1/1,STATE_SCHEDULED,user1"
     assert cells[2][:9] == first.split(",")
-    assert cells[3][9:] == ["2", "N/A", "needs 1 slots, 0 free"]
+    assert cells[3][9:] == ["2", "N/A", "needs 1 slot, 0 free"]
 
 
 def test_a_fair_share_queue_shows_weights_and_no_places(

@@ -103,7 +103,7 @@ def fake_pool(name: str) -> Item:
         "scheduler": SCHEDULER,
         "state": "OPEN",
         "default_for": ["compute"] if name == "gpus" else ["aux"],
-        "waits": "needs 1 slots, 0 free",
+        "waits": "needs 1 slot, 0 free",
         "instances": 1,
         "config": {"provider": {"type": "local"}},
         "jobs": 2,
@@ -148,6 +148,6 @@ def fake_job(number: int, digits: str) -> Item:
         # 2022-01-01 00:01:00 UTC, and a second later for the next.
         "submitted_ms": 1_640_995_260_000 + (number - 1) * 1_000,
         "progress": 0.0,
-        "waits": "" if runs else "needs 1 slots, 0 free",
+        "waits": "" if runs else "needs 1 slot, 0 free",
         "expected_start_ms": None,
     }
