@@ -12,6 +12,7 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
+from bench.pools import pools
 from bench.reading import reading
 from bench.scheduling import scheduling
 from bench.simulation import simulation
@@ -31,6 +32,7 @@ FIGURES: dict[str, Figure] = {
     "suggestions": suggestions,
     "simulate": simulation,
     "scheduling": scheduling,
+    "pools": pools,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

@@ -57,6 +57,10 @@ class Scale:
     queued_jobs: int = 10_000
     scheduled_agents: int = 1_000
     decisions: int = 1_000
+    pool_requests: int = 1_000
+    pool_jobs: int = 10_000
+    pool_starts: int = 1_000
+    pool_trials: int = 10_000
 
 
 FULL = Scale()
@@ -89,6 +93,10 @@ QUICK = Scale(
     queued_jobs=300,
     scheduled_agents=40,
     decisions=20,
+    pool_requests=50,
+    pool_jobs=300,
+    pool_starts=10,
+    pool_trials=150,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]
