@@ -104,9 +104,9 @@ def _timed(load: Load, which: str) -> float:
 
 def _run(engine: Engine, load: Load) -> float:
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
-    agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
+    agent = InstantAgent(new_service(engine), POOL, SLOTS)
     started = time.perf_counter()
-    engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
+    engine.command(addresses.experiment(EXPERIMENT_ID), submission_of(load))
     agent.work()
     seconds = time.perf_counter() - started
     state = engine.state(addresses.experiment(EXPERIMENT_ID))
@@ -118,7 +118,13 @@ def _run(engine: Engine, load: Load) -> float:
     return seconds
 
 
-def _submission(load: Load) -> ExperimentSubmitted:
+def new_service(engine: Engine) -> AgentService:
+    """The service of agents that log nothing."""
+    return AgentService(engine, _spec_of, _no_log)
+
+
+def submission_of(load: Load) -> ExperimentSubmitted:
+    """The experiment of a load."""
     space = Group({f"p{n}": Double(0.0, 1.0) for n in range(PARAMETERS)})
     settings = TrialSettings(
         pool=POOL,
