@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.pool_messages import PoolSettings
-from control_plane.config import ConfigInvalid, cluster_check, reference
+from control_plane.config import ConfigInvalid, reference
+from control_plane.config.cluster.__main__ import main
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
@@ -233,7 +234,7 @@ def test_durations_are_shown_as_they_are_written(time_ms: int, text: str) -> Non
 
 
 def test_the_document_is_up_to_date() -> None:
-    again = "python -m control_plane.config.cluster_check --reference"
+    again = "python -m control_plane.config.cluster --reference"
     assert DOCUMENT.read_text() == reference.cluster_reference(), (
         f"run `{again} > docs/cluster-configuration.md`"
     )
@@ -244,7 +245,7 @@ def test_a_file_is_checked_on_the_command_line(
 ) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(EXAMPLE)
-    assert cluster_check.main([str(file)]) == 0
+    assert main([str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "gpus: priority, preemptive, 0 to 4 instances of local",
         "small: fair_share, agents started by hand",
@@ -252,6 +253,6 @@ def test_a_file_is_checked_on_the_command_line(
         "without slots by default: small",
     ]
     file.write_text("pools: 1")
-    assert cluster_check.main([str(file), "--json"]) == 1
+    assert main([str(file), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["path"], problem["line"]) == ("pools", 1)
