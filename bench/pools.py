@@ -19,8 +19,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.pool_state import PoolState
-from control_plane.dispatch import mailbox
-from control_plane.dispatch import due
+from control_plane.dispatch import due, mailbox
 from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.kinds import encode_for
 from control_plane.simulation.courses import Course
