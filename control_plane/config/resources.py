@@ -96,8 +96,7 @@ class Resources(Section):
     """
     deadline: Deadline | None = None
     """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
-    or a time with its zone like `2027-01-31T18:00:00+01:00`. Spot machines are used as far as that
-    allows.
+    or a time with its zone like `2027-01-31T18:00:00+01:00`.
     """
     max_cost: Cost | None = None
     """What the experiment may cost at most, in the currency of the pool's prices."""
