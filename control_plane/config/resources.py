@@ -67,9 +67,9 @@ class Resources(Section):
     set max-slots`.
     """
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Share of the experiment under the fair-share scheduler; first in, first out has none."""
+    """Share of the experiment under the fair-share scheduler; others have none."""
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
-    """Place under the priority scheduler, 1 being the first; first in, first out has none."""
+    """Place under the priority scheduler, 1 being the first; the pool's default if absent."""
     resource_pool: str = ""
     """The pool to run in; the cluster's default one if empty."""
     shm_size: Annotated[
@@ -77,7 +77,7 @@ class Resources(Section):
     ] = None
     """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
     agent_label: str = ""
-    """Kept and shown."""
+    """Only agents that were started with this label run the trials; empty: those without one."""
     native_parallel: bool = False
     """Kept and shown."""
     devices: Annotated[
