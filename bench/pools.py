@@ -15,6 +15,7 @@ from control_plane.actors import addresses
 from control_plane.actors.pool_messages import (
     AgentJoined,
     PoolConfigured,
+    PoolSettings,
     SlotsReleased,
     SlotsRequested,
 )
@@ -38,7 +39,7 @@ GROWTH_MAX = 2.0
 FEW_TRIALS = 100
 COMMITTED_MAX = 90
 # Releases whose commits are billed.
-BILLED = 200
+BILLED = 96
 
 
 def pools(scale: Scale) -> Iterator[Row]:
@@ -79,10 +80,14 @@ def _units(jobs: int) -> Row:
         agents = -(-billed // SLOTS)
         _fill(engine, agents)
         running = agents * SLOTS
+        # Nothing is planned while they come.
+        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True)))
         for first in range(0, jobs + running, 1_000):
             numbers = range(first, min(first + 1_000, jobs + running))
             _mail(engine, [_request(1 + n, n) for n in numbers])
             _advance(engine)
+        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings()))
+        _advance(engine)
         metered = Engine(MeteredTable(table, account.take), engine.clock)
         for number in range(billed):
             latest = jobs + running + number

@@ -73,6 +73,8 @@ class Ticker:
                 log.warning("pool %s had not heard %s", pool, session)
             for agent, message in found.agents:
                 log.warning("agent %s had not heard %s", agent, message)
+            for number in found.experiments:
+                log.warning("pool %s and experiment %s disagree on its job", pool, number)
 
     def _pools(self) -> list[str]:
         return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]

@@ -150,12 +150,13 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         job=message.job,
     )
     turn.write_part("definition", definition)
-    published(state, turn)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
     state = carried_out(state, begun, turn)
     if begun.more:
         state = expanded(state, turn)
+    # After all trials, so that the pool may hear of their requests at once.
+    published(state, turn)
     return listed(state, turn)
 
 

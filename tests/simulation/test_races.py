@@ -141,8 +141,8 @@ class CrowdedCluster(Cluster):
         self.threads = threads
         self.calls = CallsFromTwoPlaces(hosts, threads, seed)
 
-    def add_agent(self, name: str, slots: int, script: Any) -> Any:
-        agent = super().add_agent(name, slots, script)
+    def add_agent(self, name: str, slots: int, script: Any, pool: str = POOL) -> Any:
+        agent = super().add_agent(name, slots, script, pool)
         agent.service = self.calls
         return agent
 
