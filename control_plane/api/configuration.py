@@ -82,7 +82,8 @@ def checked_difference(services: Services, after: ClusterConfig) -> Difference:
             providers that the cluster does not have.
     """
     found = difference(cluster_config(services), after, pools.pool_names(services))
-    check_providers(services, after.resource_pools)
+    places = {f"resource_pools[{n}].": pool for n, pool in enumerate(after.resource_pools)}
+    check_providers(services, places)
     used = {name: pools.use_of(services, name) for name in found.names("remove")}
     problems = [f"pool {name} has {use}" for name, use in used.items() if use]
     if problems:
@@ -102,15 +103,15 @@ def check_removable(services: Services, name: str) -> None:
         raise ApiError(Code.CONFLICT, text)
 
 
-def check_providers(services: Services, checked: tuple[ResourcePool, ...]) -> None:
-    """Whether the cluster can launch what the pools ask for; ApiError invalid."""
+def check_providers(services: Services, checked: Mapping[str, ResourcePool]) -> None:
+    """Whether the cluster can launch what the pools, by their places, ask for; ApiError invalid."""
     known = ", ".join(sorted(services.providers)) or "none"
     details = [
         Detail(
-            f"resource_pools[{place}].provider.type",
+            f"{place}provider.type",
             f"{pool.provider.type} is not available on this cluster; available: {known}",
         )
-        for place, pool in enumerate(checked)
+        for place, pool in checked.items()
         if pool.provider is not None and pool.provider.type not in services.providers
     ]
     if details:

@@ -104,7 +104,7 @@ def put(name: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> R
         pool = check_pool(name, asked.config, asked.overrides, cluster.pool(name))
     except ConfigInvalid as error:
         raise config_invalid(error, "the pool's configuration is not valid") from None
-    check_providers(services, (pool,))
+    check_providers(services, {"": pool})
 
     def effect(beside: Beside) -> object:
         configure_pool(services, pool, cluster, once.by, lambda _: beside(name))

@@ -1,6 +1,8 @@
 """A pool's books as they are now: settings, jobs and agents, as a scheduler sees them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from control_plane.actors import addresses
 from control_plane.actors.pool import agents_of, settings_of, waiting_in
@@ -13,7 +15,12 @@ from control_plane.dispatch.head import HEAD
 from control_plane.scheduling.model import Capacity, Job
 from control_plane.state.table import Key
 
-_READINGS_MAX = 20
+# Looks at a pool that changes meanwhile before one is taken that is of several moments, and before
+# one is given up that contradicts itself.
+_STILL_MAX = 5
+_LOOKS_MAX = 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,27 +32,25 @@ class Books:
     jobs: tuple[Job, ...]
     agents: tuple[Capacity, ...]
 
-    def job(self, group: int) -> Job | None:
-        """The job of an experiment."""
-        return next((job for job in self.jobs if job.group == group), None)
 
-
-def books(services: Services, pool: str) -> Books:
-    """Reads the books, again if the pool changes meanwhile.
+def looked_at(services: Services, pool: str, look: Callable[[Books], T]) -> T:
+    """What `look` makes of the books, which are read as it goes; again if the pool changes
+    meanwhile, as long as that is not all the time.
 
     Raises:
-        ApiError: unavailable, if it never stands still.
+        ApiError: unavailable, if the readings contradict each other again and again.
     """
     address = addresses.pool(pool)
-    for _ in range(_READINGS_MAX):
+    for looks in range(_LOOKS_MAX):
         before = services.table.get(Key(address, HEAD))
         try:
-            found = _read(services, pool)
+            found = look(_read(services, pool))
         except (AssertionError, KeyError, TypeError, ValueError):
+            if before == services.table.get(Key(address, HEAD)):
+                raise
             # Parts of different moments contradict each other.
-            found = None
-        after = services.table.get(Key(address, HEAD))
-        if found is not None and before == after:
+            continue
+        if looks >= _STILL_MAX or before == services.table.get(Key(address, HEAD)):
             return found
     raise ApiError(Code.UNAVAILABLE, f"pool {pool} changes too fast to be read; try again")
 

@@ -15,8 +15,10 @@ from control_plane.api.views.books import Books
 from control_plane.scheduling import forecast
 from control_plane.searchers.method import ENDLESS
 
-# Trials whose progress is looked at: each is a row to read.
+# Trials whose progress is looked at, each of them a row to read, and those that wait: a forecast of
+# more takes longer than somebody who asks for a list waits.
 RUNNING_MAX = 500
+WAITING_MAX = 2_000
 # Jobs, requests and agents that all plans of a forecast look at together.
 LOOKS_MAX = 50_000
 
@@ -25,16 +27,19 @@ def expected_starts(services: Services, now: Books) -> dict[int, int]:
     """When the next trial of each waiting job is expected to start, of those it can be told for."""
     waiting = sum(sum(job.pending_slots.values()) for job in now.jobs)
     held = [holding.allocation for job in now.jobs for holding in job.holdings]
-    if not waiting or len(held) > RUNNING_MAX:
+    now_ms = services.now_ms()
+    if not 0 < waiting <= WAITING_MAX or len(held) > RUNNING_MAX:
+        return {}
+    ends_ms = expected_ends(services, held, now_ms)
+    if not ends_ms:
         return {}
     looks = len(now.jobs) + waiting + len(held) + len(now.agents)
-    now_ms = services.now_ms()
     found = forecast.expected_starts(
         now.jobs,
         now.agents,
         now.settings.scheduler,
         now_ms=now_ms,
-        ends_ms=expected_ends(services, held, now_ms),
+        ends_ms=ends_ms,
         run_ms={},
         plans_max=min(forecast.PLANS_MAX, LOOKS_MAX // looks),
     )

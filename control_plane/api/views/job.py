@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel
@@ -11,7 +12,7 @@ from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
-from control_plane.api.views.books import Books, books
+from control_plane.api.views.books import Books, looked_at
 from control_plane.api.views.expectations import expected_starts
 from control_plane.scheduling.model import Job
 from control_plane.scheduling.positions import Standing
@@ -61,7 +62,10 @@ class Queue:
 
 def queue(services: Services, pool: str) -> Queue:
     """The queue of a pool as it is now. One that starts nothing says so of each job."""
-    now = books(services, pool)
+    return looked_at(services, pool, partial(_queue, services))
+
+
+def _queue(services: Services, now: Books) -> Queue:
     if closed := _closed(now):
         waits = {job.group: closed for job in now.jobs if job.pending_slots}
         return Queue(now, ordered(now), waits, {})
@@ -135,7 +139,8 @@ def _shown(services: Services, now: Queue, job: Job, place: int | None) -> JobVi
     if known is None:
         return None
     state, definition = known
-    runs = any(True for _ in job.holdings)
+    # One that has none of them has no way to read them either.
+    runs = job.holdings != ()
     waiting = sum(size * count for size, count in job.pending_slots.items())
     return JobView(
         job_id=definition.job_id,
