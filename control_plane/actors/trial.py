@@ -288,7 +288,7 @@ def _by_pool(
 ) -> TrialState:
     match message:
         case SlotsAssigned():
-            return assigned(state, allocation, message)
+            return assigned(state, allocation, message, turn)
         case PreemptionRequested(reason=reason, forced=True):
             return killing(state, allocation, reason)
         case PreemptionRequested(reason=reason):

@@ -21,7 +21,9 @@ from control_plane.searchers.method import ExitReason
 REFUSED_MS = 10_000
 
 
-def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
+def assigned(
+    state: TrialState, allocation: Allocation, message: SlotsAssigned, turn: Turn
+) -> TrialState:
     """The pool has placed it."""
     if allocation.places:
         return state
@@ -29,6 +31,7 @@ def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) 
         allocation,
         places=message.places,
         state=furthest(allocation.state, AllocationState.ASSIGNED),
+        placed_ms=turn.now_ms,
     )
     return evolve(state, allocation=placed)
 

@@ -45,7 +45,7 @@ class Verdict:
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the queue of `pool`; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued, and got them at `placed_ms`.
 
     The rest is of gangs alone: their `members` by rank, the `verdict` on them so far, and the steps
     of the latest validation that counted.
@@ -61,6 +61,7 @@ class Allocation:
     verdict: Verdict | None = None
     validated: int = -1
     pool: str = ""
+    placed_ms: int = 0
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -70,6 +70,9 @@ class Device(Section):
     """Of read, write and mknod."""
 
 
+DeviceGiven = Annotated[Device, BeforeValidator(_device)]
+
+
 class Resources(Section):
     """What the trials of an experiment may use."""
 
@@ -100,9 +103,7 @@ class Resources(Section):
     """Kept and shown."""
     native_parallel: bool = False
     """Kept and shown."""
-    devices: Annotated[
-        tuple[Annotated[Device, BeforeValidator(_device)], ...], Field(strict=False)
-    ] = ()
+    devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
     is_single_node: bool | None = None
     """Whether all slots of a trial must be on one machine. Those of a trial class (`module:Class`)

@@ -1,6 +1,6 @@
 """Experiments as the API shows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -60,6 +60,9 @@ class Experiment(BaseModel):
     archived: bool = False
     seed: int
     max_slots: int | None
+    weight: float
+    priority: int | None
+    warnings: list[str] = []
     save_experiment_best: int
     save_trial_best: int
     save_trial_latest: int
@@ -88,9 +91,10 @@ def found(services: Services, experiment_id: int) -> tuple[ExperimentState, Defi
     return known
 
 
-def experiment(services: Services, experiment_id: int) -> Experiment:
-    """One experiment; ApiError not_found."""
-    return Experiment(**_fields(services, *found(services, experiment_id)))
+def experiment(services: Services, experiment_id: int, warnings: Sequence[str] = ()) -> Experiment:
+    """One experiment, with what its creation is to warn of; ApiError not_found."""
+    fields = _fields(services, *found(services, experiment_id))
+    return Experiment(**fields, warnings=list(warnings))
 
 
 def experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
@@ -196,6 +200,8 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "archived": state.archived,
         "seed": definition.plan.seed,
         "max_slots": now.max_slots,
+        "weight": now.weight,
+        "priority": now.priority,
         **asdict(now.retention),
         "code_sha256": definition.code_sha256,
         "search_method": method_view(services, state),

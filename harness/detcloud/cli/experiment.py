@@ -67,6 +67,8 @@ DETAILS = (
     field("Archived", "archived"),
     field("Seed", "seed"),
     field("Max slots", "max_slots"),
+    field("Priority", "priority"),
+    field("Weight", "weight"),
     Column("Kept", _kept_text),
     field("Job", "job_id"),
     field("Message", "message"),

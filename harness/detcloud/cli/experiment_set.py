@@ -7,6 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from detcloud import DetcloudError
 from detcloud.cli.checkpoint import COLUMNS as CHECKPOINT_COLUMNS
 from detcloud.cli.experiment import experiment_argument, experiment_of
+from detcloud.cli.job import priority_of, weight_of
 from detcloud.cli.options import add_yes_option, confirmed, count
 from detcloud.cli.output import add_output_options, print_items, print_value
 from detcloud.cli.table import cell_text
@@ -86,6 +87,34 @@ def max_slots(arguments: Namespace) -> int:
     limit = experiment.max_slots
     most = "as many slots as it needs" if limit is None else f"at most {counted(limit, 'slot')}"
     print(f"experiment {experiment.id} may have {most}")
+    return 0
+
+
+def weight_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    parser.add_argument(
+        "weight", type=weight_of, metavar="WEIGHT", help="its share: a number above 0"
+    )
+
+
+def weight(arguments: Namespace) -> int:
+    experiment = experiment_of(arguments)
+    experiment.set_weight(arguments.weight)
+    print(f"experiment {experiment.id} has weight {cell_text(experiment.weight)}")
+    return 0
+
+
+def priority_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    parser.add_argument(
+        "priority", type=priority_of, metavar="PRIORITY", help="1 to 99, 1 being the first"
+    )
+
+
+def priority(arguments: Namespace) -> int:
+    experiment = experiment_of(arguments)
+    experiment.set_priority(arguments.priority)
+    print(f"experiment {experiment.id} has priority {experiment.priority}")
     return 0
 
 

@@ -54,6 +54,9 @@ class Experiment(Resource):
     archived = Field[bool]("Whether lists leave it out.")
     seed = Field[int]("The seed of the search.")
     max_slots = Field[int | None]("Slots it may have at once; None for no limit.")
+    weight = Field[float]("Its share under fair share.")
+    priority = Field[int | None]("1 to 99 in a priority pool; None for the pool's default.")
+    warnings = Field[list[str]]("What its creation warned of; told then and not later.")
     save_experiment_best = Field[int]("Best checkpoints of the experiment that are kept.")
     save_trial_best = Field[int]("Best checkpoints of each trial that are kept.")
     save_trial_latest = Field[int]("Latest checkpoints of each trial that are kept.")
@@ -147,6 +150,14 @@ class Experiment(Resource):
         if not isinstance(max_slots, Keep):
             body["max_slots"] = max_slots
         self.data = self._client.patch(self._path(), body)
+
+    def set_weight(self, weight: float) -> None:
+        """Changes its share in a fair-share pool."""
+        self.data = self._client.patch(self._path(), {"weight": weight})
+
+    def set_priority(self, priority: int) -> None:
+        """Changes its priority; its place among equals is again that of its submission."""
+        self.data = self._client.patch(self._path(), {"priority": priority})
 
     def preview_collection(
         self,

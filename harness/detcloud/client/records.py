@@ -27,6 +27,23 @@ class Overview(TypedDict):
     resource_pools: list[Pool]
 
 
+class PoolChange(TypedDict):
+    """What a cluster configuration file does to a pool: `create`, `change`, `remove` or `keep`;
+    `fields` are those of the file that change.
+    """
+
+    resource_pool: str
+    action: str
+    fields: list[str]
+
+
+class ConfigurationApplied(TypedDict):
+    """What a cluster configuration file changed, or with `dry_run` would change."""
+
+    changes: list[PoolChange]
+    dry_run: bool
+
+
 class Identity(TypedDict):
     """Whose token this is, and its role: `user` or `admin`."""
 
