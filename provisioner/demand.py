@@ -7,7 +7,7 @@ and what it misses it finds 5 s later.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
@@ -51,8 +51,12 @@ class EnginePools:
         turn = self._turn(pool)
         settings = settings_of(turn)
         agents = {name: _seen(agent) for name, agent in agents_of(turn).items()}
+        provider = provisioner_settings(settings.provider) if settings.provider else None
+        if provider is not None and settings.over_budget:
+            # Those that nothing runs on end, and no others come in their place.
+            provider = replace(provider, min_instances=0)
         return Books(
-            settings=provisioner_settings(settings.provider) if settings.provider else None,
+            settings=provider,
             demand=demand_of(waiting_in(turn), settings),
             agents=agents,
             leases=leases,

@@ -7,6 +7,7 @@ changed and drops everything. What was read is of one moment for the same reason
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from control_plane.fleet.bills import added, bill_key, instance_bill, read_bill, written_bill
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, IntentRow
 from control_plane.fleet.rows import (
     FLEETS,
@@ -67,6 +68,7 @@ class Ledger:
         before what is intended, and `checks` hold for the first commit. `place`: see rows.CLOUDS.
         """
         writes: list[Write] = [write for row in changed for write in _writes_of(row)]
+        writes += self._billed(changed)
         writes += [_put(intent) for intent in intended]
         writes += [Delete(_intent_key(closed), Expect.PRESENT)] if closed else []
         writes += [place] if place else []
@@ -83,6 +85,20 @@ class Ledger:
         """Removes the fleet's row; nothing else of the fleet may be left."""
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
+
+    def _billed(self, changed: Sequence[InstanceRow]) -> list[Write]:
+        """What the instances cost that end, on the days that they were there."""
+        ended = [row for row in changed if row.state is InstanceState.ENDED]
+        bill = added(instance_bill(row, row.ended_ms or 0) for row in ended)
+        writes: list[Write] = []
+        for day, micros in bill.items():
+            key = bill_key(self.fleet.pool, day)
+            found = self._table.get(key)
+            before = read_bill(found.body) if found else 0
+            revision = found.revision if found else 0
+            body = written_bill(before + micros)
+            writes.append(Put(key, revision + 1, body, revision or Expect.ABSENT))
+        return writes
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
         expect = self._revision or Expect.ABSENT
