@@ -13,25 +13,32 @@ from control_plane.fleet.records import InstanceRow
 from control_plane.fleet.rows import instances, read_all
 from control_plane.state.table import Key, StateTable
 
+Bill = Mapping[date, int]
+MONTH = len("2026-11")
+
 
 def bills_of(pool: str) -> str:
-    """The partition of a pool's sums, one row for each day."""
+    """The partition of a pool's sums, one row for each month."""
     return f"bills#{pool}"
 
 
-def bill_key(pool: str, day: date) -> Key:
-    """Where the sum of a day is."""
-    return Key(bills_of(pool), day.isoformat())
+def by_month(pool: str, bill: Bill) -> dict[Key, dict[date, int]]:
+    """The sums of days, by the rows that they are in."""
+    found: dict[Key, dict[date, int]] = {}
+    for day, micros in bill.items():
+        key = Key(bills_of(pool), day.isoformat()[:MONTH])
+        found.setdefault(key, {})[day] = micros
+    return found
 
 
-def written_bill(micros: int) -> bytes:
-    """The row's body."""
-    return json.dumps({"micros": micros}).encode()
+def written_bill(bill: Bill) -> bytes:
+    """A row's body."""
+    return json.dumps({day.isoformat(): micros for day, micros in bill.items()}).encode()
 
 
-def read_bill(body: bytes) -> int:
-    """The way back, in micro-dollars."""
-    return int(json.loads(body)["micros"])
+def read_bill(body: bytes) -> dict[date, int]:
+    """The way back."""
+    return {date.fromisoformat(day): int(micros) for day, micros in json.loads(body).items()}
 
 
 def instance_bill(row: InstanceRow, now_ms: int) -> dict[date, int]:
@@ -50,7 +57,7 @@ def instance_bill(row: InstanceRow, now_ms: int) -> dict[date, int]:
     return found
 
 
-def added(bills: Iterable[Mapping[date, int]]) -> dict[date, int]:
+def added(bills: Iterable[Bill]) -> dict[date, int]:
     """The sums, by day."""
     total: dict[date, int] = {}
     for bill in bills:
@@ -63,12 +70,11 @@ def pool_bill(
     table: StateTable, pool: str, since: date, until: date, now_ms: int
 ) -> dict[date, int]:
     """What the pool's instances cost on each day of that time, both days included."""
-    ended = {
-        date.fromisoformat(row.key.sort): read_bill(row.body)
-        for row in read_all(table, bills_of(pool), since.isoformat(), until.isoformat())
-    }
+    # Live ones first: one that ends meanwhile counts twice for a moment, rather than not at all.
     live = [instance_bill(row, now_ms) for row in instances(table, pool)]
-    found = added([ended, *live])
+    first, last = since.isoformat()[:MONTH], until.isoformat()[:MONTH]
+    ended = [read_bill(row.body) for row in read_all(table, bills_of(pool), first, last)]
+    found = added([*ended, *live])
     return {day: micros for day, micros in found.items() if since <= day <= until}
 
 
