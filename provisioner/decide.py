@@ -294,7 +294,7 @@ def _launches(draft: _Draft) -> tuple[tuple[Launch, ...], str]:
     demand = markets.placed(waiting, given.offerings, able, given.now_ms)
     must = any(job.market is Market.ON_DEMAND for job in demand.jobs)
     if not order and not (must and on_demand):
-        return (), _why_none(draft, demand, least)
+        return (), _why_none(draft, waiting, least)
     launches = sizing.wanted(demand, order, coming, settings.max_instances, on_demand)
     asked = sum(launch.count for launch in launches)
     bounds = sizing.Bounds(least if order else 0, most)

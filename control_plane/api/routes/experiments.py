@@ -52,7 +52,7 @@ class Changes(BaseModel):
     max_slots: Kept | None = None
     weight: float | None = None
     priority: int | None = None
-    max_cost: float | None = None
+    max_cost: Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)] | None = None
     save_experiment_best: Kept | None = None
     save_trial_best: Kept | None = None
     save_trial_latest: Kept | None = None
