@@ -13,7 +13,9 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
+from bench.pools import pools
 from bench.reading import reading
+from bench.scheduling import scheduling
 from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
@@ -31,6 +33,8 @@ FIGURES: dict[str, Figure] = {
     "suggestions": suggestions,
     "simulate": simulation,
     "deadlines": deadlines,
+    "scheduling": scheduling,
+    "pools": pools,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

@@ -55,6 +55,13 @@ class Scale:
     spot_traces: int = 300
     fan_in_trials: int = 200
     fan_in_seconds: float = 20.0
+    queued_jobs: int = 10_000
+    scheduled_agents: int = 1_000
+    decisions: int = 1_000
+    pool_requests: int = 1_000
+    pool_jobs: int = 10_000
+    pool_starts: int = 1_000
+    pool_trials: int = 10_000
 
 
 FULL = Scale()
@@ -85,6 +92,13 @@ QUICK = Scale(
     spot_traces=12,
     fan_in_trials=5,
     fan_in_seconds=2.0,
+    queued_jobs=300,
+    scheduled_agents=40,
+    decisions=20,
+    pool_requests=50,
+    pool_jobs=300,
+    pool_starts=10,
+    pool_trials=150,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -12,10 +12,11 @@ NAME = "bench"
 class InstantAgent:
     """Enrols in `pool` with `slots` slots and works through the real sync call."""
 
-    def __init__(self, service: AgentService, pool: str, slots: int) -> None:
+    def __init__(self, service: AgentService, pool: str, slots: int, name: str = NAME) -> None:
         self._service = service
-        held = tuple((n, "cpu", f"{NAME}-{n}", "cpu") for n in range(slots))
-        self._epoch = service.enrol(NAME, pool, held, "1")
+        self._name = name
+        held = tuple((n, "cpu", f"{name}-{n}", "cpu") for n in range(slots))
+        self._epoch = service.enrol(name, pool, held, "1")
         self._known: dict[str, None] = {}
         self._reports: list[Report] = []
 
@@ -29,7 +30,7 @@ class InstantAgent:
 
     def _sync(self) -> None:
         request = SyncRequest(self._epoch, tuple(self._known), tuple(self._reports))
-        answer = self._service.sync(NAME, request)
+        answer = self._service.sync(self._name, request)
         self._reports = []
         for entry in answer.desired:
             allocation = entry["allocation"]

@@ -105,9 +105,9 @@ def _timed(load: Load, which: str) -> float:
 
 def _run(engine: Engine, load: Load) -> float:
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
-    agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
+    agent = InstantAgent(new_service(engine), POOL, SLOTS)
     started = time.perf_counter()
-    engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
+    engine.command(addresses.experiment(EXPERIMENT_ID), submission_of(load))
     agent.work(lambda: _experiment(engine).status.final, lambda: due.drive(engine))
     seconds = time.perf_counter() - started
     state = _experiment(engine)
@@ -125,7 +125,13 @@ def _experiment(engine: Engine) -> ExperimentState:
     return found
 
 
-def _submission(load: Load) -> ExperimentSubmitted:
+def new_service(engine: Engine) -> AgentService:
+    """The service of agents that log nothing."""
+    return AgentService(engine, _spec_of, _no_log)
+
+
+def submission_of(load: Load) -> ExperimentSubmitted:
+    """The experiment of a load."""
     space = Group({f"p{n}": Double(0.0, 1.0) for n in range(PARAMETERS)})
     settings = TrialSettings(
         pool=POOL,

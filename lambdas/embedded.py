@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from control_plane.actors.step import Refused
 from control_plane.api.errors import ApiError
 from control_plane.config import ConfigInvalid
 from control_plane.state.table import TableError
@@ -24,8 +25,9 @@ def main() -> int:
         return _failed(str(error))
     except ConfigInvalid as error:
         return _failed("\n".join(problem.text(str(options.config)) for problem in error.problems))
-    except ApiError as error:
-        return _failed(f"{options.config} cannot be applied: {error.message}")
+    except (ApiError, Refused) as error:
+        why = error.message if isinstance(error, ApiError) else str(error)
+        return _failed(f"{options.config} cannot be applied: {why}")
     except TableError as error:
         return _failed(f"the state table {home.state} cannot be used: {error}")
     return 0

@@ -5,7 +5,7 @@ what they share is stored, and what the file has no more is removed; each step c
 that whoever is interrupted applies the file again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,13 +54,20 @@ class Difference:
         return (change.resource_pool for change in self.changes if change.action == action)
 
 
-def difference(before: ClusterConfig, after: ClusterConfig) -> Difference:
-    """What has to be done, the pools of `after` first, in its order."""
-    changes = [_change(before, after, pool) for pool in after.resource_pools]
+def difference(before: ClusterConfig, after: ClusterConfig, names: Collection[str]) -> Difference:
+    """What has to be done where there are pools of these names, the pools of `after` first, in its
+    order.
+    """
+    changes = [
+        _change(before, after, pool)
+        if pool.pool_name in names
+        else PoolChange(resource_pool=pool.pool_name, action="create")
+        for pool in after.resource_pools
+    ]
     gone = [
-        PoolChange(resource_pool=pool.pool_name, action="remove")
-        for pool in before.resource_pools
-        if after.pool(pool.pool_name) is None
+        PoolChange(resource_pool=name, action="remove")
+        for name in names
+        if after.pool(name) is None
     ]
     return Difference(
         before, after, (*changes, *gone), tuple(_differing(_shared(before), _shared(after)))
@@ -74,7 +81,7 @@ def checked_difference(services: Services, after: ClusterConfig) -> Difference:
         ApiError: conflict, for a pool that is used and not in the configuration; invalid, for
             providers that the cluster does not have.
     """
-    found = difference(cluster_config(services), after)
+    found = difference(cluster_config(services), after, pools.pool_names(services))
     check_providers(services, after.resource_pools)
     used = {name: pools.use_of(services, name) for name in found.names("remove")}
     problems = [f"pool {name} has {use}" for name, use in used.items() if use]
@@ -113,10 +120,8 @@ def check_providers(services: Services, checked: tuple[ResourcePool, ...]) -> No
 
 def apply(services: Services, asked: Difference, by: str, beside: Beside) -> None:
     """Carries it out; what stands beside goes with the last step."""
-    changed = [*asked.names("create"), *asked.names("change")]
-    for name in changed:
-        pool = asked.after.pool(name)
-        assert pool is not None
+    # What a pool is kept as may be said otherwise, as a scheduler that was the cluster's.
+    for pool in asked.after.resource_pools:
         configure_pool(services, pool, asked.after, by)
     gone = [*asked.names("remove")]
     share(services, asked.after, nothing if gone else beside)
@@ -126,8 +131,7 @@ def apply(services: Services, asked: Difference, by: str, beside: Beside) -> Non
 
 def _change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool) -> PoolChange:
     known = before.pool(pool.pool_name)
-    if known is None:
-        return PoolChange(resource_pool=pool.pool_name, action="create")
+    assert known is not None
     fields = sorted(_differing(_whole(before, known), _whole(after, pool)))
     action: Action = "change" if fields else "keep"
     return PoolChange(resource_pool=pool.pool_name, action=action, fields=fields)

@@ -96,7 +96,9 @@ def check_fits(services: Services, to: Destination, needs: Needs, place: str = S
     mixed = to.settings.scheduler.heterogeneous
     if not can_hold(needs.slots, sizes, needs.single_agent, mixed):
         why = advice(needs.slots, sizes, needs.single_agent, mixed)
-        raise invalid(place, f"no trial could ever start in pool {to.name}: it {why}")
+        hint = "a trial class runs on one machine; a command may run on several"
+        text = f"no trial could ever start in pool {to.name}: it {why}"
+        raise invalid(place, text, hint if needs.single_agent else None)
 
 
 def warnings_of(to: Destination, resources: Resources) -> Iterator[str]:

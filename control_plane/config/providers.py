@@ -63,10 +63,12 @@ class Provider(Section):
     """How long an instance without work is kept."""
     max_agent_starting_period: PositiveDuration = 20 * 60_000
     """How long an instance may take until its agent enrols."""
-    launch_error_retries: CountOrZero = 9
-    """Failures in a row, other than a lack of capacity, after which an offering is tried again; the
-    one beyond gives it up, until the pool's settings change.
+    launch_error_limit: CountOrZero | None = None
+    """Failures in a row, other than a lack of capacity, after which an offering is given up until
+    the pool's settings change; 0 for never. 10, or launch_error_retries + 1 if those are given.
     """
+    launch_error_retries: CountOrZero = 0
+    """The original's name for one less; 0 says nothing."""
     launch_error_timeout: Duration | None = None
     """Kept and shown: launch errors are always shown, and tried again ever more rarely."""
     offerings: Offerings = ()

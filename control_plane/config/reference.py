@@ -202,7 +202,7 @@ resource_pools:
 ```
 
 A duration is a text such as `20m`, `1h30m` or `90s`, or a number of seconds.
-`python -m control_plane.config.cluster_check --reference` prints this page, which is made from the
+`python -m control_plane.config.cluster --reference` prints this page, which is made from the
 code.
 """
 

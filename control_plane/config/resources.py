@@ -83,24 +83,32 @@ class Resources(Section):
     set max-slots`.
     """
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Share of the experiment under the fair-share scheduler; first in, first out has none."""
+    """Share of the experiment in a pool with the fair-share scheduler. Changed later with
+    `experiment set weight`.
+    """
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
-    """Place under the priority scheduler, 1 being the first; first in, first out has none."""
+    """Place in a pool with the priority scheduler, 1 being the first; the pool's default if absent.
+    Changed later with `experiment set priority`.
+    """
     resource_pool: str = ""
-    """The pool to run in; the cluster's default one if empty."""
+    """The pool to run in; if empty the cluster's default one, of which there is one for trials with
+    slots and one for those without. Changed later with `job update --resource-pool`.
+    """
     deadline: Deadline | None = None
     """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
     or a time with its zone like `2027-01-31T18:00:00+01:00`. Spot machines are used as far as that
     allows.
     """
     max_cost: Cost | None = None
-    """What the experiment may cost at most, in the currency of the pool's prices."""
+    """Dollars that the experiment may cost: it is paused before it costs more. Changed later with
+    `experiment set max-cost`.
+    """
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
     ] = None
     """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
     agent_label: str = ""
-    """Kept and shown."""
+    """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Kept and shown."""
     devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()

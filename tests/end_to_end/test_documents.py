@@ -19,8 +19,10 @@ DOCS = ROOT / "docs"
 HOME = "/home/ada/.detcloud"
 PLAYED = (
     "custom-search.md",
+    "job-queue.md",
     "manage.md",
     "quickstart.md",
+    "resource-pools.md",
     "simulate.md",
     "spot.md",
     "training-api.md",

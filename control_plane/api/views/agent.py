@@ -32,6 +32,7 @@ class Agent(BaseModel):
     id: str
     name: str
     resource_pool: str
+    label: str
     state: Literal["ALIVE", "LOST"]
     slots: list[SlotView]
     version: str
@@ -98,6 +99,7 @@ def _shown(state: AgentState) -> Agent:
         id=state.agent,
         name=state.agent,
         resource_pool=state.pool,
+        label=state.label,
         state="LOST" if state.lost else "ALIVE",
         slots=slots,
         version=state.version,

@@ -14,7 +14,7 @@ from control_plane.api.views import experiment as experiments
 from control_plane.api.views.books import Books, books
 from control_plane.api.views.expectations import expected_starts
 from control_plane.scheduling.model import Job
-from control_plane.scheduling.priority import rank
+from control_plane.scheduling.positions import Standing
 from control_plane.scheduling.schedule import explained
 from control_plane.state.table import Key
 
@@ -72,7 +72,7 @@ def queue(services: Services, pool: str) -> Queue:
 def ordered(now: Books) -> list[Job]:
     """The jobs of a priority pool as they are served, those of others as they were submitted."""
     if now.settings.scheduler.kind == "priority":
-        return sorted(now.jobs, key=rank)
+        return sorted(now.jobs, key=lambda job: _standing(job).rank)
     return sorted(now.jobs, key=lambda job: (job.submitted_ms, job.group))
 
 
@@ -123,6 +123,10 @@ def _known(shown: JobView | None, experiment_id: int) -> JobView:
         text = f"job {experiment_id} not found: its experiment has ended"
         raise ApiError(Code.NOT_FOUND, text)
     return shown
+
+
+def _standing(job: Job) -> Standing:
+    return Standing(job.group, job.submitted_ms, job.priority, job.position)
 
 
 def _shown(services: Services, now: Queue, job: Job, place: int | None) -> JobView | None:

@@ -234,8 +234,8 @@ _QUEUE = (
     Command("resource-pool", "describe", "show a resource pool", "resource_pool:describe"),
     Command("resource-pool", "create", "add a resource pool", "resource_pool:create"),
     Command("resource-pool", "set", "change a resource pool", "resource_pool:set_"),
-    Command("resource-pool", "drain", "let it take no new jobs", "resource_pool:drain"),
-    Command("resource-pool", "undrain", "let it take new jobs again", "resource_pool:undrain"),
+    Command("resource-pool", "drain", "let it start nothing more", "resource_pool:drain"),
+    Command("resource-pool", "undrain", "let it start work again", "resource_pool:undrain"),
     Command(
         "resource-pool",
         "remove",

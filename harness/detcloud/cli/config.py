@@ -19,7 +19,7 @@ from detcloud.cli.server import server_environment
 from detcloud.cli.terminal import counted
 
 CHECKER = "control_plane.config"
-CLUSTER_CHECKER = "control_plane.config.cluster_check"
+CLUSTER_CHECKER = "control_plane.config.cluster"
 _PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
 
 Told = Callable[[str], bool]

@@ -133,7 +133,7 @@ def drain_arguments(parser: ArgumentParser) -> None:
 def drain(arguments: Namespace) -> int:
     pool = client_of(arguments).resource_pool(arguments.name)
     pool.drain()
-    print(f"pool {pool.name} takes no new jobs; {pool.running + pool.queued} trials go on there")
+    print(f"pool {pool.name} starts nothing more; {counted(pool.running, 'trial')} may finish")
     return 0
 
 
@@ -144,7 +144,7 @@ def undrain_arguments(parser: ArgumentParser) -> None:
 def undrain(arguments: Namespace) -> int:
     pool = client_of(arguments).resource_pool(arguments.name)
     pool.undrain()
-    print(f"pool {pool.name} takes new jobs")
+    print(f"pool {pool.name} starts work again")
     return 0
 
 
@@ -192,6 +192,8 @@ def applied_file(client: Client, file: Path, *, dry_run: bool = False) -> Config
 def print_applied(applied: ConfigurationApplied) -> None:
     """A line for each pool."""
     would = "would be " if applied["dry_run"] else ""
+    if applied["shared"]:
+        print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
     for change in applied["changes"]:
         done = ACTIONS[change["action"]]
         shown = done if change["action"] == "keep" else f"{would}{done}"

@@ -38,9 +38,12 @@ class PoolChange(TypedDict):
 
 
 class ConfigurationApplied(TypedDict):
-    """What a cluster configuration file changed, or with `dry_run` would change."""
+    """What a cluster configuration file changed, or with `dry_run` would change; `shared` are the
+    fields of what pools share.
+    """
 
     changes: list[PoolChange]
+    shared: list[str]
     dry_run: bool
 
 

@@ -14,7 +14,7 @@ class ResourcePool(Resource):
     name = Field[str]("Its name.")
     description = Field[str]("Text for people.")
     scheduler = Field[dict[str, Any]]("How it decides: type, preemption, fitting_policy and more.")
-    state = Field[str]("OPEN, or DRAINING when it takes no new jobs.")
+    state = Field[str]("OPEN, or DRAINING when it starts nothing more.")
     slots = Field[int]("Slots of its agents that may be used.")
     free_slots = Field[int]("Those that nobody has.")
     agents = Field[int]("How many agents it has.")
@@ -29,11 +29,11 @@ class ResourcePool(Resource):
         self.data = changed.data
 
     def drain(self) -> None:
-        """Takes no new jobs; those it has go on."""
+        """Takes no new jobs and starts nothing more; what runs there may finish."""
         self._act("drain")
 
     def undrain(self) -> None:
-        """Takes new jobs again."""
+        """Takes new jobs and starts work again."""
         self._act("undrain")
 
     def remove(self) -> None:

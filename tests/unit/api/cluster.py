@@ -77,7 +77,7 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
-def cluster(root: Path) -> Cluster:
+def cluster(root: Path, providers: frozenset[str] = frozenset()) -> Cluster:
     signer = Signer(b"s" * 32)
     objects = DirectoryStore(root / "objects", signer)
     principals = {
@@ -104,6 +104,7 @@ def cluster(root: Path) -> Cluster:
         version="1.2.3",
         checkpoints=checkpoints,
         waiting=waiting,
+        providers=providers,
     )
     engine.command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(create_app(services), objects, signer, services, waiting, clock)

@@ -136,12 +136,12 @@ def test_a_list_may_show_what_was() -> None:
 
 def test_machines_boot_late_or_never() -> None:
     rules = FakeRules(running_ms=(10_000, 10_000), boot_ms=(20_000, 20_000))
-    for more, up_after_ms in (
-        ({}, 30_000),
-        ({"late_boot_share": 1.0}, 930_000),
-        ({"never_boots_share": 1.0}, None),
+    for shown, up_after_ms in (
+        (rules, 30_000),
+        (replace(rules, late_boot_share=1.0), 930_000),
+        (replace(rules, never_boots_share=1.0), None),
     ):
-        sky = Sky(replace(rules, **more))
+        sky = Sky(shown)
         (name,) = sky.launch()
         machine = sky.cloud.machines[name]
         assert machine.status(BEGAN_MS + 9_999) is InstanceStatus.STARTING

@@ -1,4 +1,4 @@
-"""`python -m control_plane.config.cluster_check FILE`: checks a cluster configuration."""
+"""`python -m control_plane.config.cluster FILE`: checks a cluster configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m control_plane.config.cluster_check",
+        prog="python -m control_plane.config.cluster",
         description="Check a cluster configuration.",
     )
     parser.add_argument("file", metavar="FILE", help="the YAML file")
