@@ -32,8 +32,10 @@ def _health_text(offering: Item) -> str:
     return f"{failed}{given_up}: {offering['message']}"
 
 
-def _costs_text(pool: Item) -> str:
-    costs = pool["costs"]
+def _costs_text(pool: Item) -> str | None:
+    costs = pool.get("costs")
+    if costs is None:
+        return None
     budget = "" if costs["budget"] is None else f" of {money(costs['budget'])}"
     return f"{money(costs['instance_cost'])}{budget}, of which idle {money(costs['idle_cost'])}"
 

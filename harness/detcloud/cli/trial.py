@@ -67,7 +67,7 @@ DETAILS = (
     field("Seed", "seed"),
     field("Latest checkpoint", "latest_checkpoint"),
     Column("Allocation", _allocation_text),
-    Column("Cost", lambda trial: money(trial["cost"])),
+    Column("Cost", lambda trial: money(trial.get("cost"))),
     time_column("Start time", "created_ms"),
     time_column("End time", "ended_ms"),
     field("Message", "message"),
