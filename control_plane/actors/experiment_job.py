@@ -48,6 +48,7 @@ def job_now(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
         priority=settings.priority,
         max_slots=settings.max_slots,
         position=settings.position,
+        deadline_ms=trials.deadline_ms,
     )
 
 

@@ -5,6 +5,7 @@ late one finds another epoch, or a wish that it does not concern.
 """
 
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_cost import priced
 from control_plane.actors.trial_gang import furthest, reached
 from control_plane.actors.trial_messages import (
     CheckpointReported,
@@ -33,7 +34,7 @@ def assigned(
         state=furthest(allocation.state, AllocationState.ASSIGNED),
         placed_ms=turn.now_ms,
     )
-    return evolve(state, allocation=placed)
+    return priced(state, placed, turn)
 
 
 def advanced(

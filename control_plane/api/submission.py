@@ -184,6 +184,7 @@ def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
         max_slots=message.job.max_slots,
         weight=message.job.weight,
         priority=message.job.priority,
+        max_cost=message.settings.max_cost,
         warnings=list(submitted.warnings),
         **asdict(message.retention),
         code_sha256=message.code_sha256,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from control_plane.actors.cost import micros_of
 from control_plane.actors.pool_messages import PoolSettings
 from control_plane.config.eras import LENGTH_ERA
 from control_plane.config.merge import merged
@@ -23,6 +24,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         aux_per_agent=pool.max_aux_containers_per_agent,
         provider=pool.provider.to_json() if pool.provider else "",
         description=pool.description,
+        budget_micros=None if pool.budget is None else micros_of(pool.budget),
     )
 
 

@@ -136,7 +136,9 @@ class PoolFields(Section):
     provider: AnyProvider | None = None
     """Where instances come from; see Providers. Absent: agents are started by hand."""
     budget: Annotated[float, Field(gt=0)] | None = None
-    """Dollars that the pool's instances may cost in all; beyond them no work starts."""
+    """Dollars that the pool's instances may cost in a month (UTC); beyond them no work starts and
+    no instance is launched.
+    """
     task_container_defaults: TaskContainerDefaults | None = None
     """See Task container defaults; laid over the cluster's."""
     agent_reconnect_wait: Duration = 25_000

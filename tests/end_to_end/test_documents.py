@@ -18,6 +18,7 @@ pytestmark = pytest.mark.end_to_end
 DOCS = ROOT / "docs"
 HOME = "/home/ada/.detcloud"
 PLAYED = (
+    "cost.md",
     "custom-search.md",
     "job-queue.md",
     "manage.md",

@@ -4,6 +4,7 @@ from control_plane.api.routes import (
     agents,
     checkpoints,
     cluster,
+    cost,
     experiments,
     health,
     history,
@@ -34,6 +35,7 @@ ROUTERS = (
     agents.router,
     resource_pools.router,
     jobs.router,
+    cost.router,
     templates.router,
     tokens.router,
 )

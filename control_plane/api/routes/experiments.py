@@ -52,6 +52,7 @@ class Changes(BaseModel):
     max_slots: Kept | None = None
     weight: float | None = None
     priority: int | None = None
+    max_cost: Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)] | None = None
     save_experiment_best: Kept | None = None
     save_trial_best: Kept | None = None
     save_trial_latest: Kept | None = None
@@ -156,7 +157,7 @@ def change(
     once: AskedOnce,
     services: Given,
 ) -> Response:
-    """A null `max_slots` lifts the limit; other nulls change nothing."""
+    """A null `max_slots` or `max_cost` lifts the limit; other nulls change nothing."""
 
     def message() -> SettingsChanged:
         return SettingsChanged(
@@ -167,6 +168,8 @@ def change(
             max_slots_given="max_slots" in asked.model_fields_set,
             weight=asked.weight,
             priority=asked.priority,
+            max_cost=asked.max_cost,
+            max_cost_given="max_cost" in asked.model_fields_set,
             retention=_retention(services, experiment_id, asked),
         )
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
+from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment_state import (
     LISTING,
     Definition,
@@ -62,6 +63,8 @@ class Experiment(BaseModel):
     max_slots: int | None
     weight: float
     priority: int | None
+    max_cost: float | None
+    cost: float = 0.0
     warnings: list[str] = []
     save_experiment_best: int
     save_trial_best: int
@@ -202,10 +205,16 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "max_slots": now.max_slots,
         "weight": now.weight,
         "priority": now.priority,
+        "max_cost": _dollars(now.max_cost_micros),
+        "cost": state.bill.spent_micros(services.now_ms()) / MICROS_PER_DOLLAR,
         **asdict(now.retention),
         "code_sha256": definition.code_sha256,
         "search_method": method_view(services, state),
     }
+
+
+def _dollars(micros: int | None) -> float | None:
+    return None if micros is None else micros / MICROS_PER_DOLLAR
 
 
 def _states(text: str | None) -> frozenset[str]:

@@ -11,7 +11,7 @@ from control_plane.actors.pool_messages import PoolSettings
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows
-from control_plane.fleet.rows import instances_of
+from control_plane.fleet.records import instances_of
 
 
 class PoolSummary(BaseModel):

@@ -9,6 +9,7 @@ from control_plane.actors.pool import PoolState
 from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Services
 from control_plane.api.views import pool as pools
+from control_plane.api.views.cost import PoolCosts, pool_costs
 from control_plane.api.views.instance import FleetView, InstanceView, fleet, instances
 from control_plane.config.pools import ClusterConfig, ResourcePool
 
@@ -41,6 +42,7 @@ class ResourcePoolWhole(ResourcePoolView):
     jobs: int
     instance_list: list[InstanceView]
     fleet: FleetView
+    costs: PoolCosts
 
 
 def resource_pool(services: Services, name: str) -> ResourcePoolWhole:
@@ -51,6 +53,7 @@ def resource_pool(services: Services, name: str) -> ResourcePoolWhole:
         jobs=pools.jobs_in(services, name),
         instance_list=instances(services, name),
         fleet=fleet(services, name),
+        costs=pool_costs(services, name, pools.settings(services, name).budget_micros),
     )
 
 

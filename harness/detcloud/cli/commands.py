@@ -175,6 +175,12 @@ _EXPERIMENT = (
     ),
     Command(
         "experiment",
+        "set max-cost",
+        "limit what it may cost",
+        "experiment_set:max_cost",
+    ),
+    Command(
+        "experiment",
         "set gc-policy",
         "keep more or fewer of its checkpoints",
         "experiment_set:gc_policy",
@@ -300,6 +306,7 @@ _FLAT = (
         ("completion",),
         is_local=True,
     ),
+    Command("", "cost", "show what was spent, and on what", "cost:cost", ("cost",)),
     Command("", "version", "show versions", "cluster:version", ("version",)),
 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from detcloud import DetcloudError
 from detcloud.cli.config import overrides_argument
+from detcloud.cli.cost import money
 from detcloud.cli.failures import ConfigRefused
 from detcloud.cli.options import add_yes_option, confirmed
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
@@ -31,6 +32,14 @@ def _health_text(offering: Item) -> str:
     return f"{failed}{given_up}: {offering['message']}"
 
 
+def _costs_text(pool: Item) -> str | None:
+    costs = pool.get("costs")
+    if costs is None:
+        return None
+    budget = "" if costs["budget"] is None else f" of {money(costs['budget'])}"
+    return f"{money(costs['instance_cost'])}{budget}, of which idle {money(costs['idle_cost'])}"
+
+
 COLUMNS = (
     field("Name", "name"),
     Column("Scheduler", _scheduler_text),
@@ -50,6 +59,7 @@ WHOLE_COLUMNS = (
     Column("Default priority", lambda pool: pool["scheduler"]["default_priority"]),
     Column("Provider", lambda pool: (pool["config"]["provider"] or {}).get("type")),
     field("Waits", "waits"),
+    Column("Cost this month", _costs_text),
     Column("No instances", lambda pool: pool["fleet"]["trouble"] or pool["fleet"]["waits"]),
     Column("Offerings", lambda pool: "; ".join(map(_health_text, pool["fleet"]["offerings"]))),
 )

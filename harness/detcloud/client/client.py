@@ -15,7 +15,7 @@ from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.job import Job, JobChange, job_path
-from detcloud.client.records import ConfigurationApplied, Identity, Overview
+from detcloud.client.records import ConfigurationApplied, CostReport, Identity, Overview
 from detcloud.client.resource import segment
 from detcloud.client.resource_pool import ResourcePool, pool_path
 from detcloud.client.template import Template, template_path
@@ -199,6 +199,16 @@ class Client:
         """
         answer = self.patch("/jobs", {"operations": list(changes)})
         return [Job(self, item) for item in answer["items"]]
+
+    def cost(
+        self, by: str = "experiment", since: str | None = None, until: str | None = None
+    ) -> CostReport:
+        """What was spent from the beginning of day `since` to the end of `until`, such as
+        `2026-11-30` (UTC; by default from the month's first to now), with a line for each
+        experiment, trial, user, pool or day.
+        """
+        report: CostReport = self.get("/cost", by=by, since=since, until=until)
+        return report
 
     def resource_pools(self) -> list[ResourcePool]:
         """Every pool."""

@@ -181,3 +181,25 @@ class CollectionPreview(TypedDict):
     delete_bytes: int
     keep_count: int
     keep_bytes: int
+
+
+class CostItem(TypedDict):
+    """What something cost, in dollars: `cost` for slots that somebody had, `instance_cost` for
+    instances, of which nobody used `idle_cost`; None where no instance belongs to it alone.
+    """
+
+    name: str
+    title: str
+    cost: float
+    instance_cost: float | None
+    idle_cost: float | None
+
+
+class CostReport(TypedDict):
+    """What was spent on the days from `since` to `until`."""
+
+    by: str
+    since: str
+    until: str
+    items: list[CostItem]
+    total: CostItem

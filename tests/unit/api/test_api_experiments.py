@@ -46,6 +46,8 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "max_slots": None,
         "weight": 1.0,
         "priority": None,
+        "max_cost": None,
+        "cost": 0.0,
         "warnings": [],
         "save_experiment_best": 0,
         "save_trial_best": 1,

@@ -32,6 +32,7 @@ PURE_FILES = (
     "control_plane/collection/ranking.py",
     "control_plane/fleet/records.py",
     "provisioner/decide.py",
+    "provisioner/markets.py",
     "provisioner/model.py",
     "provisioner/offerings.py",
     "provisioner/sizing.py",
