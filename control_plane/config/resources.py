@@ -96,10 +96,13 @@ class Resources(Section):
     """
     deadline: Deadline | None = None
     """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
-    or a time with its zone like `2027-01-31T18:00:00+01:00`.
+    or a time with its zone like `2027-01-31T18:00:00+01:00`. Spot machines are used as far as that
+    allows.
     """
     max_cost: Cost | None = None
-    """What the experiment may cost at most, in the currency of the pool's prices."""
+    """Dollars that the experiment may cost: it is paused before it costs more. Changed later with
+    `experiment set max-cost`.
+    """
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
     ] = None
