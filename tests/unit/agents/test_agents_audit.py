@@ -143,7 +143,7 @@ def test_an_agent_that_the_pool_does_not_have_in_its_books_joins_it() -> None:
 
 def test_an_agent_that_was_lost_leaves_the_books_and_does_not_join_again() -> None:
     lost = Lease(2, 0, lost=True)
-    assert sessions(2, lost) == (AgentLost("a", 2, "it has not been heard of"),)
+    assert sessions(2, lost) == (AgentLost("a", 2, "it has not been heard of", 0),)
     assert sessions(None, lost) == ()
 
 

@@ -196,7 +196,7 @@ def test_a_lost_agent_is_marked_and_its_pool_told_in_one_commit(table: SqliteTab
     (row,) = table.query("pool#default", "M#", "N").rows
     ((name, fields),) = read_mail(row).messages
     assert kind_at("pool#default").decode_message(name, fields) == AgentLost(
-        "a", 3, "it has not been heard of for 45 s"
+        "a", 3, "it has not been heard of for 45 s", NOW_MS - 45_000
     )
 
 
