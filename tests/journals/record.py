@@ -18,7 +18,7 @@ from detcloud import __version__
 from tests.journals import kept
 from tests.journals.scenarios import RECORDED
 from tests.simulation.cluster import Cluster
-from tests.simulation.watch import Shadow
+from lambdas.simulation.watch import Shadow
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
 from tests.simulation.test_races import put_mail
-from tests.simulation.watch import Shadow
+from lambdas.simulation.watch import Shadow
 
 EXPERIMENT = "experiment#1"
 TRIAL = "trial#1"

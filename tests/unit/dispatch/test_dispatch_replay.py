@@ -24,7 +24,7 @@ from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
 from tests.simulation.cluster import Cluster, submitted
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
-from tests.simulation.watch import Shadow
+from lambdas.simulation.watch import Shadow
 
 TRIAL = "trial#1"
 # The others are replayed from their recordings, see tests/journals.
