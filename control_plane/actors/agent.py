@@ -30,11 +30,13 @@ def leases_of(pool: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """An allocation that belongs on the agent."""
+    """An allocation that belongs on the agent, as its node of that rank among `nodes`."""
 
     trial_id: int
     epoch: int
     slots: tuple[int, ...]
+    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentSt
     if state is None:
         return None
     match message:
-        case AllocationPlaced(trial_id, epoch, slots):
-            placed = Desired(trial_id, epoch, slots)
+        case AllocationPlaced(trial_id, epoch, slots, node_rank, nodes):
+            placed = Desired(trial_id, epoch, slots, node_rank, nodes)
             return _desiring(state, (*_without(state, trial_id, epoch), placed))
         case AllocationRemoved(trial_id, epoch):
             return _desiring(state, _without(state, trial_id, epoch))

@@ -17,11 +17,13 @@ class AgentEnrolled:
 
 @dataclass(frozen=True, slots=True)
 class AllocationPlaced:
-    """The pool wants this allocation on the agent."""
+    """The pool wants this allocation on the agent, as its node of that rank among `nodes`."""
 
     trial_id: int
     epoch: int
     slots: tuple[int, ...]
+    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

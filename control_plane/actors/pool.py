@@ -28,6 +28,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
+from control_plane.actors.records import Place
 from control_plane.actors.slots import AGENTS_PER_PART, Agents, AgentSlots
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import (
@@ -169,9 +170,12 @@ def _released(state: PoolState, message: SlotsReleased, turn: Turn) -> PoolState
     """
     allocation = f"{message.trial_id}.{message.epoch}"
     agents, waiting = agents_of(turn), waiting_in(turn)
-    known = agents.get(message.agent) if message.agent else None
-    if known is not None and allocation in known.running:
-        return _freed(state, message.agent, allocation, turn)
+    known = {name: agents.get(name) for name in message.agents}
+    holding = [name for name, agent in known.items() if agent and allocation in agent.running]
+    for name in holding:
+        state = _freed(state, name, allocation, turn)
+    if holding:
+        return state
     if waiting.remove(Request(allocation, 0, message.ticket, message.group)):
         return evolve(state, queued=state.queued - 1, unscheduled=True)
     holder = next((name for name, agent in agents.items() if allocation in agent.running), None)
@@ -280,7 +284,8 @@ def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
 def _lose(slots: AgentSlots, allocation: str, agent: str, reason: str, turn: Turn) -> None:
     trial_id, epoch = parse_allocation(allocation)
     waiting_in(turn).free(slots.group_of(allocation), len(slots.running[allocation]))
-    turn.send(addresses.trial(trial_id), AllocationLost(epoch, f"agent {agent} was lost: {reason}"))
+    lost = AllocationLost(epoch, f"agent {agent} was lost: {reason}", agent)
+    turn.send(addresses.trial(trial_id), lost)
     turn.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
 
 
@@ -317,7 +322,7 @@ def _started(state: PoolState, start: Start, turn: Turn) -> PoolState:
     agents.put(start.agent, after)
     waiting_in(turn).start(request)
     held = after.running[request.allocation]
-    turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, start.agent, held))
+    turn.send(addresses.trial(trial_id), SlotsAssigned(epoch, (Place(start.agent, held),)))
     turn.send(addresses.agent(start.agent), AllocationPlaced(trial_id, epoch, held))
     counted = _recounted(state, before, after)
     return evolve(counted, queued=state.queued - 1, started=number)

@@ -37,14 +37,14 @@ class GroupLimited:
 
 @dataclass(frozen=True, slots=True)
 class SlotsReleased:
-    """The allocation needs its slots or its place in the queue no more. `agent` is "" while
-    queued; `group` as in the request.
+    """The allocation needs its slots or its place in the queue no more. `agents`: those that have
+    it as far as the sender knows, none while queued; `group` as in the request.
     """
 
     trial_id: int
     epoch: int
     ticket: str
-    agent: str
+    agents: tuple[str, ...]
     group: int = 0
 
 

@@ -64,6 +64,16 @@ class TrialSettings:
     preempt_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Slots of one agent, by their ids. The places of an allocation are in the order of its nodes'
+    ranks.
+    """
+
+    agent: str
+    slots: tuple[int, ...]
+
+
 def worst_metric(smaller_is_better: bool) -> float:
     """What a metric counts as that is no finite number."""
     return float_info.max if smaller_is_better else -float_info.max

@@ -22,12 +22,11 @@ _PROGRESS = tuple(AllocationState)
 
 def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
     """The pool has placed it."""
-    if allocation.agent:
+    if allocation.places:
         return state
     placed = evolve(
         allocation,
-        agent=message.agent,
-        slots=message.slots,
+        places=message.places,
         state=_furthest(allocation.state, AllocationState.ASSIGNED),
     )
     return evolve(state, allocation=placed)

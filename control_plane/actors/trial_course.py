@@ -123,7 +123,7 @@ def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
             state.trial_id,
             state.epoch,
             allocation.ticket,
-            allocation.agent,
+            allocation.agents,
             group=state.experiment_id,
         ),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from control_plane.actors.records import CheckpointRef, Status, TrialSettings
+from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,10 @@ class ExperimentStatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class SlotsAssigned:
-    """The pool placed the allocation of this epoch."""
+    """The pool placed the allocation of this epoch: one place for each of its nodes."""
 
     epoch: int
-    agent: str
-    slots: tuple[int, ...]
+    places: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +148,21 @@ class PreemptionRequested:
 
 @dataclass(frozen=True, slots=True)
 class AllocationLost:
-    """The allocation's agent is gone: no failure of the trial."""
+    """Agent `agent` of the allocation is gone, "": all of them. That is no failure of the trial."""
 
     epoch: int
     reason: str
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStateReported:
-    """PULLING, STARTING or RUNNING."""
+    """PULLING, STARTING or RUNNING, on the node of that rank, one of `nodes`."""
 
     epoch: int
     state: str
+    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class ValidationReported:
     metric: float | None
     time: float | None = None
     lack: str = ""
+    node_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +213,17 @@ class EarlyExitReported:
 
 @dataclass(frozen=True, slots=True)
 class AllocationExited:
-    """The allocation's processes are gone and every report before was delivered."""
+    """The processes of a node, of that rank among `nodes`, are gone, and every report before was
+    delivered.
+    """
 
     epoch: int
     reason: str
     code: int | None = None
     directive_revision: int = 0
     message: str = ""
+    node_rank: int = 0
+    nodes: int = 1
 
 
 AllocationMessage = (

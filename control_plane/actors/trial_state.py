@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from control_plane.actors.records import CheckpointRef, Status, TrialSettings
+from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 
 
 class AllocationState(StrEnum):
@@ -28,16 +28,20 @@ class Wish(StrEnum):
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the pool's queue; `agent` is "" while queued.
+    the pool's queue; it has no `places` while queued.
     """
 
     ticket: str
     state: AllocationState = AllocationState.PENDING
-    agent: str = ""
-    slots: tuple[int, ...] = ()
+    places: tuple[Place, ...] = ()
     wish: Wish = Wish.RUN
     wish_reason: str = ""
     from_steps: int = 0
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Those that it has slots of, as far as the trial knows."""
+        return tuple(place.agent for place in self.places)
 
 
 @dataclass(frozen=True)

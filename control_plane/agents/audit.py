@@ -62,7 +62,7 @@ def differences(
     for request in holdings.queued:
         trial_id, epoch = parse_allocation(request.allocation)
         if not _holds(trial(trial_id), epoch):
-            stale.append(SlotsReleased(trial_id, epoch, request.ticket, "", request.group))
+            stale.append(SlotsReleased(trial_id, epoch, request.ticket, (), request.group))
     said: list[tuple[str, AllocationPlaced | AllocationRemoved]] = []
     for name, slots in holdings.agents.items():
         state = agent(name)
@@ -71,7 +71,7 @@ def differences(
             trial_id, epoch = parse_allocation(allocation)
             if not _holds(trial(trial_id), epoch):
                 group = slots.group_of(allocation)
-                stale.append(SlotsReleased(trial_id, epoch, "", name, group))
+                stale.append(SlotsReleased(trial_id, epoch, "", (name,), group))
             elif (trial_id, epoch) not in desired:
                 said.append((name, AllocationPlaced(trial_id, epoch, held)))
         said += [

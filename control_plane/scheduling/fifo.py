@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from control_plane.scheduling.fitting import best_fit
-from control_plane.scheduling.model import Capacity, Request, SchedulePlan, Start
+from control_plane.scheduling.model import Capacity, Place, Request, SchedulePlan, Start
 
 
 def plan(queue: Iterable[Request], agents: Iterable[Capacity]) -> SchedulePlan:
@@ -18,8 +18,9 @@ def plan(queue: Iterable[Request], agents: Iterable[Capacity]) -> SchedulePlan:
         if chosen is None:
             most = max((agent.free for agent in free.values()), default=0)
             return SchedulePlan(
-                tuple(starts), f"{request.allocation} needs {request.slots} slots; {most} free"
+                tuple(starts),
+                waits=f"{request.allocation} needs {request.slots} slots; {most} free",
             )
         free[chosen.agent] = replace(chosen, free=chosen.free - request.slots)
-        starts.append(Start(request, chosen.agent))
+        starts.append(Start(request, (Place(chosen.agent, request.slots),)))
     return SchedulePlan(tuple(starts))

@@ -142,7 +142,7 @@ def collect(cluster: Cluster) -> None:
     uuid = min(parts).removeprefix(prefix)
     cluster.command(TRIAL, CheckpointsUnwanted((uuid,)))
     cluster.command(TRIAL, CheckpointFilesDeleted((uuid,)))
-    cluster.post(f"pool#{POOL}", AuditFound((SlotsReleased(1, 1, "", "a"),)))
+    cluster.post(f"pool#{POOL}", AuditFound((SlotsReleased(1, 1, "", ("a",)),)))
     cluster.command(EXPERIMENT, ArchiveRequested())
     cluster.command(EXPERIMENT, UnarchiveRequested())
     cluster.settle()

@@ -18,6 +18,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
+from control_plane.actors.records import Place
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
@@ -49,8 +50,12 @@ class Books:
     def release(self, number: int, knows: bool) -> SlotsReleased:
         """By any trial there ever was, so perhaps again, and perhaps before it knows its agent."""
         trial = 1 + number % max(1, self.trials)
-        agent = self.placed.get(trial, "") if knows else ""
-        return SlotsReleased(trial, 1, self.tickets.get(trial, "x"), agent)
+        agents = self.held(trial) if knows else ()
+        return SlotsReleased(trial, 1, self.tickets.get(trial, "x"), agents)
+
+    def held(self, trial: int) -> tuple[str, ...]:
+        """The agents that a trial knows to hold it."""
+        return (self.placed[trial],) if trial in self.placed else ()
 
     def join(self, agent: str, slots: int) -> AgentJoined:
         self.epochs[agent] = self.epochs.get(agent, 0) + 1
@@ -74,7 +79,7 @@ class Books:
         kind, _, name = to.partition("#")
         desired = self.wanted.setdefault(name, {})
         match message:
-            case SlotsAssigned(_, agent, _):
+            case SlotsAssigned(_, (Place(agent, _),)):
                 assert int(name) not in self.placed, "a second placement"
                 self.placed[int(name)] = agent
             case AllocationLost():
@@ -179,7 +184,7 @@ def test_when_all_let_go_everything_is_free(changes: list[Change]) -> None:
     for change in changes:
         books.tell(message_of(change, books))
     for trial in range(1, books.trials + 1):
-        books.tell(SlotsReleased(trial, 1, books.tickets[trial], books.placed.get(trial, "")))
+        books.tell(SlotsReleased(trial, 1, books.tickets[trial], books.held(trial)))
     state = books.desk.state
     assert (state.queued, state.running, state.free, state.waits) == (0, 0, state.slots, "")
 

@@ -54,7 +54,7 @@ class Model:
         trial = 1 + number % max(1, len(self.requests))
         request = self.requests.get(trial, Request("0.1", 0, "x"))
         agent = self.holder(request.allocation) if knows else ""
-        return SlotsReleased(trial, 1, request.ticket, agent, request.group)
+        return SlotsReleased(trial, 1, request.ticket, (agent,) if agent else (), request.group)
 
     def limit(self, group: int, max_slots: int | None) -> GroupLimited:
         self.limits[group] = max_slots

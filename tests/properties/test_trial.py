@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.trial_course import wants_slots
 from control_plane.actors.trial_messages import (
     AllocationExited,
@@ -34,6 +34,7 @@ EXITS = ["completed", "preempted", "idle", "lost", "killed", "errored", "stop_re
 # Half of the epochs are right at first; later they are older or from nowhere.
 EPOCHS = st.integers(1, 4)
 STEPS = st.sampled_from([0, 50, 100, 200, 400])
+PLACES = st.sampled_from([(Place("a", (0, 1)),), (Place("b", (0, 1)),)])
 METRICS = st.none() | st.sampled_from([0.1, 0.5, -2.0])
 
 MESSAGES = st.one_of(
@@ -41,7 +42,7 @@ MESSAGES = st.one_of(
     st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING]), st.just(False)),
     st.builds(TerminationOverdue, EPOCHS),
     st.builds(SlotsLimited, st.sampled_from([None, 4])),
-    st.builds(SlotsAssigned, EPOCHS, st.sampled_from("ab"), st.just((0, 1))),
+    st.builds(SlotsAssigned, EPOCHS, PLACES),
     st.builds(PreemptionRequested, EPOCHS, st.just("slots are wanted")),
     st.builds(AllocationLost, EPOCHS, st.just("silence")),
     st.builds(ContainerStateReported, EPOCHS, st.sampled_from(["PULLING", "RUNNING", "?"])),

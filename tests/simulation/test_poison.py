@@ -168,7 +168,7 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
         Crash("out of memory"),
     )
     pool = f"pool#{POOL}"
-    deadly = SlotsReleased(77, 1, "0", "")
+    deadly = SlotsReleased(77, 1, "0", ())
     put_mail(cluster.engine, pool, "trial#77", deadly)
     put_mail(cluster.engine, pool, "trial#88", SlotsRequested(88, 1, 1, "1"), tick=1)
     for _ in range(120):

@@ -50,7 +50,7 @@ def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Clu
     cluster.round()
     assert cluster.shadow.draining
     assert len(agent.runs) == TRIALS
-    assert {t.allocation.agent for t in cluster.shadow.states("trial")} == {"a"}
+    assert {t.allocation.agents for t in cluster.shadow.states("trial")} == {("a",)}
 
 
 def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from control_plane.actors import agent_messages as to_agent
 from control_plane.actors import experiment_messages as to_experiment
 from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
-from control_plane.actors.records import Retention
+from control_plane.actors.records import Place, Retention
 from control_plane.actors.slots import Availability
 from control_plane.searchers import method
 from control_plane.searchers.method import ENDLESS
@@ -197,6 +197,10 @@ def _enabled(message: to_agent.AgentEnableRequested, told: Told) -> str:
     return f"enabled{slot} {told.name}{told.user}"
 
 
+def _places(places: tuple[Place, ...]) -> str:
+    return " and ".join(f"slots {_ids(place.slots)} of agent {place.agent}" for place in places)
+
+
 def _collected(message: to_experiment.CollectionEnded, told: Told) -> str:
     failure = f", but for: {_line(message.failure)}" if message.failure else ""
     return f"unwanted checkpoints are deleted{failure}"
@@ -253,9 +257,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialDeleted: lambda _, told: f"{told.name} deleted",
     to_trial.WorkAssigned: _work,
     to_trial.ExperimentStatusChanged: _trial_status,
-    to_trial.SlotsAssigned: lambda x, told: (
-        f"{told.allocation(x.epoch)} has slots {_ids(x.slots)} of agent {x.agent}"
-    ),
+    to_trial.SlotsAssigned: lambda x, told: f"{told.allocation(x.epoch)} has {_places(x.places)}",
     to_trial.PreemptionRequested: lambda x, told: (
         f"{told.allocation(x.epoch)} is {'to' if x.forced else 'asked to'} give its slots back"
         f"{' at once' if x.forced else ''}: {_line(x.reason)}"

@@ -18,13 +18,19 @@ from control_plane.dispatch.kinds import parse_json
 from control_plane.searchers.method import ENDLESS
 
 
+class Place(BaseModel):
+    """Slots of one agent."""
+
+    agent_id: str
+    slots: list[int]
+
+
 class Allocation(BaseModel):
-    """`agent_id` is null while it waits for slots."""
+    """It has no `places` while it waits for slots, then one for each of its nodes."""
 
     id: str
     state: str
-    agent_id: str | None
-    slots: list[int]
+    places: list[Place]
 
 
 class Trial(BaseModel):
@@ -112,7 +118,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
 
 def _steps(services: Services, state: TrialState) -> int:
     """As far as the trial is known to be: its state moves only with validations and checkpoints."""
-    if state.allocation is None or not state.allocation.agent:
+    if state.allocation is None or not state.allocation.places:
         return state.steps
     reported = metrics.steps_trained(services, state.trial_id, state.epoch)
     return max(state.steps, reported if state.length is None else min(reported, state.length))
@@ -136,12 +142,11 @@ def _warm_start(services: Services, experiment_id: int) -> str | None:
 
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
-    ending = held.wish is not Wish.RUN and bool(held.agent)
+    ending = held.wish is not Wish.RUN and bool(held.places)
     return Allocation(
         id=f"{state.trial_id}.{state.epoch}",
         state="TERMINATING" if ending else held.state.value,
-        agent_id=held.agent or None,
-        slots=list(held.slots),
+        places=[Place(agent_id=place.agent, slots=list(place.slots)) for place in held.places],
     )
 
 

@@ -23,14 +23,15 @@ def shown_state(trial: Item) -> str:
 
 
 def _allocation_text(trial: Item) -> str | None:
-    """`12.3 RUNNING on agent local, slots 0, 1`."""
+    """`12.3 RUNNING on agent local, slots 0, 1`; the agents of a gang one after the other."""
     allocation = trial.get("allocation")
     if not allocation:
         return None
-    agent = allocation.get("agent_id")
-    slots = ", ".join(map(str, allocation.get("slots") or []))
-    place = f" on agent {agent}, slots {slots}" if agent else ""
-    return f"{allocation['id']} {allocation['state']}{place}"
+    places = " and ".join(
+        f"agent {place['agent_id']}, slots {', '.join(map(str, place['slots']))}"
+        for place in allocation.get("places") or []
+    )
+    return f"{allocation['id']} {allocation['state']}{places and f' on {places}'}"
 
 
 def hparams_text(trial: Item) -> str:

@@ -43,13 +43,19 @@ class TrialCounts(TypedDict):
     errored: int
 
 
+class Place(TypedDict):
+    """Slots of one agent."""
+
+    agent_id: str
+    slots: list[int]
+
+
 class Allocation(TypedDict):
-    """Where a trial is: the slots of an agent that it has or waits for."""
+    """Where a trial is: its slots, on one agent or, as a gang, on several; none while it waits."""
 
     id: str
     state: str
-    agent_id: str | None
-    slots: list[int]
+    places: list[Place]
 
 
 class MetricReport(TypedDict):

@@ -16,6 +16,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
+from control_plane.actors.records import Place
 from control_plane.actors.slots import AgentSlots
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
@@ -37,7 +38,8 @@ def requested(trial_id: int, slots: int = 1, epoch: int = 1) -> SlotsRequested:
 
 
 def released(trial_id: int, agent: str = "", epoch: int = 1) -> SlotsReleased:
-    return SlotsReleased(trial_id, epoch, ticket(trial_id), agent)
+    agents = (agent,) if agent else ()
+    return SlotsReleased(trial_id, epoch, ticket(trial_id), agents)
 
 
 def ticket(trial_id: int) -> str:
@@ -79,7 +81,7 @@ def test_only_a_configuration_makes_a_pool() -> None:
 def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -> None:
     desk = pool(joined("a", 4))
     desk.tell(requested(7, slots=2))
-    assert desk.sent_to("trial#7") == [SlotsAssigned(1, "a", (0, 1))]
+    assert desk.sent_to("trial#7") == [SlotsAssigned(1, (Place("a", (0, 1)),))]
     assert desk.sent_to("agent#a") == [AllocationPlaced(7, 1, (0, 1))]
     assert counts(desk) == (1, 4, 2, 0, 1)
 
@@ -89,7 +91,7 @@ def test_a_request_waits_for_an_agent() -> None:
     assert desk.sent == []
     assert desk.state.waits == "7.1 needs 1 slots; 0 free"
     desk.tell(joined("a", 1))
-    assert desk.sent_to("trial#7") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#7") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert desk.state.waits == ""
 
 
@@ -118,7 +120,7 @@ def test_a_freed_slot_is_given_again_not_a_held_one() -> None:
     desk = pool(joined("a", 3), requested(1), requested(2), requested(3))
     desk.tell(released(2, "a"), requested(4))
     # 1 holds 0, 3 holds 2: the free one is 1.
-    assert desk.sent_to("trial#4") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#4") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
 def test_a_release_frees_nothing_twice() -> None:
@@ -160,12 +162,12 @@ def test_withdrawing_the_head_lets_the_next_one_start() -> None:
     desk = pool(joined("a", 1), requested(1, slots=2), requested(2))
     assert desk.state.running == 0
     desk.tell(released(1))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", (0,)),))]
 
 
 def test_a_zero_slot_request_starts_on_a_full_agent_and_takes_nothing() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2, slots=0))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", ())]
+    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", ()),))]
     assert counts(desk) == (1, 1, 0, 0, 2)
     desk.tell(released(2, "a"))
     assert counts(desk) == (1, 1, 0, 0, 1)
@@ -196,7 +198,7 @@ def test_an_agent_that_joins_again_with_fewer_slots_loses_what_ran_on_the_others
 def test_an_agent_that_joins_again_with_more_slots_starts_what_waits() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2))
     desk.tell(joined("a", 2, epoch=2))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -211,8 +213,8 @@ def test_a_lost_agent_takes_its_slots_along_and_its_trials_hear_of_it() -> None:
     desk = pool(joined("a", 2), requested(1), requested(2), requested(3))
     desk.tell(AgentLost("a", 1, "silence"))
     text = "agent a was lost: silence"
-    assert desk.sent_to("trial#1") == [AllocationLost(1, text)]
-    assert desk.sent_to("trial#2") == [AllocationLost(1, text)]
+    assert desk.sent_to("trial#1") == [AllocationLost(1, text, "a")]
+    assert desk.sent_to("trial#2") == [AllocationLost(1, text, "a")]
     assert desk.sent_to("trial#3") == []
     assert desk.sent_to("agent#a") == [
         AllocationRemoved(1, 1),
@@ -248,7 +250,7 @@ def test_a_lost_agent_may_come_back() -> None:
 def test_the_audit_frees_what_was_queued_and_what_ran() -> None:
     desk = pool(joined("a", 1), requested(1), requested(2), requested(3))
     desk.tell(AuditFound((released(1, "a"), released(2), released(9, "a"))))
-    assert desk.sent_to("trial#3") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert counts(desk) == (1, 1, 0, 0, 1)
 
 

@@ -12,6 +12,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
+from control_plane.actors.records import Place
 from control_plane.actors.slots import OPEN, AgentSlots, Availability
 from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from tests.unit.actors.desk import Desk
@@ -36,7 +37,7 @@ def requested(trial_id: int, slots: int = 1) -> SlotsRequested:
 
 
 def released(trial_id: int) -> SlotsReleased:
-    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", "a")
+    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", ("a",))
 
 
 def sums(desk: Desk) -> tuple[int, int, int, int]:
@@ -77,7 +78,7 @@ def test_an_agent_that_is_enabled_again_takes_work_at_once() -> None:
     desk = pool(JOINED, changed(DISABLED), requested(1))
     assert sums(desk) == (0, 0, 1, 0)
     desk.tell(changed(OPEN))
-    assert desk.sent_to("trial#1") == [SlotsAssigned(1, "a", (0,))]
+    assert desk.sent_to("trial#1") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert sums(desk) == (3, 2, 0, 1)
 
 
@@ -98,7 +99,7 @@ def test_a_disabled_slot_is_left_by_who_holds_it_and_given_to_nobody() -> None:
     asked = PreemptionRequested(1, "a slot of agent a was disabled", forced=True)
     assert desk.sent_to("trial#2") == [asked]
     desk.tell(released(2), requested(3), requested(4))
-    assert desk.sent_to("trial#3") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (1,)),))]
     assert sums(desk) == (2, 0, 1, 2)
 
 

@@ -13,6 +13,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
+from control_plane.actors.records import Place
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Group
@@ -36,7 +37,7 @@ def requested(
 
 
 def released(trial_id: int, group: int, agent: str = "a") -> SlotsReleased:
-    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", agent, group)
+    return SlotsReleased(trial_id, 1, f"{trial_id:06d}", (agent,), group)
 
 
 def running(desk: Desk) -> list[int]:
@@ -192,7 +193,7 @@ def test_an_agent_that_comes_back_smaller_gives_the_group_its_room_back() -> Non
 
 def test_a_trial_that_does_not_know_its_group_is_found_all_the_same() -> None:
     desk = pool(joined("a", 1), *(requested(n, 3, 1) for n in range(1, 4)))
-    desk.tell(SlotsReleased(2, 1, "000002", ""), SlotsReleased(1, 1, "000001", ""))
+    desk.tell(SlotsReleased(2, 1, "000002", ()), SlotsReleased(1, 1, "000001", ()))
     assert running(desk) == [3]
     assert desk.state.queued == 0
 
@@ -210,7 +211,7 @@ def test_a_pool_from_before_there_were_groups_goes_on() -> None:
     assert running(desk) == [1, 9]
     desk.tell(released(9, group=4))
     assert running(desk) == [1, 5]
-    assert desk.sent_to("trial#5") == [SlotsAssigned(1, "a", (1,))]
+    assert desk.sent_to("trial#5") == [SlotsAssigned(1, (Place("a", (1,)),))]
     assert desk.state.free == 0
 
 

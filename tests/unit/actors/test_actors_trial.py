@@ -5,7 +5,7 @@ import pytest
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.trial_messages import (
     AllocationExited,
     AllocationLost,
@@ -28,7 +28,7 @@ PAUSED = ExperimentStatusChanged(Status.PAUSED)
 ACTIVE = ExperimentStatusChanged(Status.ACTIVE)
 CANCELED = ExperimentStatusChanged(Status.STOPPING_CANCELED)
 KILLED = ExperimentStatusChanged(Status.STOPPING_KILLED)
-ASSIGNED = SlotsAssigned(1, "a", (0, 1))
+ASSIGNED = SlotsAssigned(1, (Place("a", (0, 1)),))
 # Submitted at 500, asked for at 1000, trial 4.
 TICKET = "00000000000500.00000000001000.000000000004"
 
@@ -124,9 +124,9 @@ def test_only_a_creation_makes_a_trial() -> None:
 
 def test_the_pools_placement_is_taken_once() -> None:
     desk = trial()
-    desk.tell(ASSIGNED, SlotsAssigned(1, "b", (5, 6)))
+    desk.tell(ASSIGNED, SlotsAssigned(1, (Place("b", (5, 6)),)))
     allocation = desk.state.allocation
-    assert (allocation.agent, allocation.slots) == ("a", (0, 1))
+    assert allocation.places == (Place("a", (0, 1)),)
     assert allocation.state is AllocationState.ASSIGNED
 
 
@@ -135,7 +135,7 @@ def test_an_allocation_never_goes_back() -> None:
     # The agent was faster than the pool.
     desk.tell(ContainerStateReported(1, "STARTING"), ASSIGNED)
     assert desk.state.allocation.state == AllocationState.STARTING
-    assert desk.state.allocation.agent == "a"
+    assert desk.state.allocation.agents == ("a",)
     for state in ("PULLING", "NONSENSE"):
         desk.tell(ContainerStateReported(1, state))
         assert desk.state.allocation.state == AllocationState.STARTING
@@ -146,7 +146,7 @@ def test_an_allocation_never_goes_back() -> None:
 def test_a_pause_withdraws_a_queued_trial_and_activation_queues_it_again() -> None:
     desk = trial()
     desk.tell(PAUSED)
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "", 1)]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, (), 1)]
     assert desk.state.allocation is None
     desk.now_ms = 2_000
     desk.tell(ACTIVE)
@@ -163,7 +163,7 @@ def test_a_pause_asks_a_running_trial_to_checkpoint_and_keeps_its_slots_until_it
     assert desk.state.revision == revision + 1
     assert desk.sent == []
     desk.tell(checkpoint_reported(40), AllocationExited(1, "preempted"))
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, ("a",), 1)]
     assert desk.state.status is Status.ACTIVE
     desk.tell(ACTIVE)
     assert [type(message) for message in desk.sent_to(POOL)] == [SlotsRequested]
@@ -185,7 +185,7 @@ def test_a_queued_trial_of_a_stopping_experiment_ends_at_once(
 ) -> None:
     desk = trial()
     desk.tell(stopping)
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "", 1)]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, (), 1)]
     assert desk.sent_to(EXPERIMENT) == [TrialEnded(3, Status.CANCELED, ExitReason.USER_CANCELED)]
 
 
@@ -196,7 +196,7 @@ def test_a_canceled_trial_checkpoints_before_it_ends() -> None:
     desk.tell(checkpoint_reported(40), AllocationExited(1, "preempted"))
     assert desk.state.status is Status.CANCELED
     assert desk.state.checkpoint.steps_completed == 40
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, ("a",), 1)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_killed_trial_ends_like_its_experiment_however_its_process_went(
     desk.tell(AllocationExited(1, reason))
     assert desk.state.status is ended
     assert desk.state.restarts == 0
-    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, "a", 1)]
+    assert desk.sent_to(POOL) == [SlotsReleased(4, 1, TICKET, ("a",), 1)]
 
 
 def test_a_kill_upgrades_a_preemption_and_nothing_takes_it_back() -> None:
@@ -313,7 +313,7 @@ def test_a_length_of_as_many_batches_as_the_one_before_is_answered_at_once() -> 
     desk = Desk("trial#4")
     hparams: dict[str, object] = {"global_batch_size": 64}
     desk.tell(created(length=15, closed=False, hparams=hparams, of=in_records))
-    desk.tell(SlotsAssigned(1, "a", (0,)), ContainerStateReported(1, "RUNNING"))
+    desk.tell(SlotsAssigned(1, (Place("a", (0,)),)), ContainerStateReported(1, "RUNNING"))
     desk.tell(ValidationReported(1, 1, 0.5), LengthReported(1, 1, 0.5))
     desk.tell(WorkAssigned(None, False), AllocationExited(1, "idle"))
     desk.tell(WorkAssigned(62, False))
@@ -334,7 +334,7 @@ def test_a_length_without_the_searchers_metric_is_not_reached() -> None:
 
 
 STALE = [
-    SlotsAssigned(1, "b", (7, 8)),
+    SlotsAssigned(1, (Place("b", (7, 8)),)),
     PreemptionRequested(1, "late"),
     AllocationLost(1, "late"),
     ContainerStateReported(1, "RUNNING"),

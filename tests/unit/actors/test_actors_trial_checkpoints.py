@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from control_plane.actors.records import Place
 from control_plane.actors.step import RowSeen
 from control_plane.actors.trial_checkpoints import (
     COLLECTIONS,
@@ -56,7 +57,7 @@ def row(desk: Desk, partition: str, sort: str) -> bytes | None:
 def desk() -> Desk:
     """A running trial with checkpoints at 10, 20 and 30."""
     desk = Desk("trial#4")
-    desk.tell(created(), SlotsAssigned(1, "a", (0, 1)))
+    desk.tell(created(), SlotsAssigned(1, (Place("a", (0, 1)),)))
     desk.tell(*(reported(steps) for steps in (10, 20, 30)))
     return desk
 

@@ -7,7 +7,7 @@ import pytest
 from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached, TrialValidated
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status, TrialSettings
+from control_plane.actors.records import Place, Status, TrialSettings
 from control_plane.actors.trial import STALLS_MAX
 from control_plane.actors.trial_checkpoints import CheckpointRecord
 from control_plane.actors.trial_course import wants_slots
@@ -38,7 +38,7 @@ def running(of: TrialSettings | None = None, *, closed: bool = True) -> Desk:
 
 def placed(desk: Desk) -> Desk:
     epoch = desk.state.epoch
-    desk.tell(SlotsAssigned(epoch, "a", (0, 1)), ContainerStateReported(epoch, "RUNNING"))
+    desk.tell(SlotsAssigned(epoch, (Place("a", (0, 1)),)), ContainerStateReported(epoch, "RUNNING"))
     return desk
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status, TrialSettings
+from control_plane.actors.records import Place, Status, TrialSettings
 from control_plane.actors.step import Refused, SetTimer
 from control_plane.actors.trial_messages import (
     AllocationExited,
@@ -53,7 +53,7 @@ def running(of: TrialSettings | None = None) -> Desk:
 
 def placed(desk: Desk) -> Desk:
     epoch = desk.state.epoch
-    desk.tell(SlotsAssigned(epoch, "a", (0, 1)), ContainerStateReported(epoch, "RUNNING"))
+    desk.tell(SlotsAssigned(epoch, (Place("a", (0, 1)),)), ContainerStateReported(epoch, "RUNNING"))
     return desk
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Status, TrialSettings
+from control_plane.actors.records import Place, Status, TrialSettings
 from control_plane.actors.step import SetTimer
 from control_plane.actors.trial import STALLS_MAX
 from control_plane.actors.trial_messages import (
@@ -56,7 +56,7 @@ def timed(*, preempt_ms: int | None = None, terminate_ms: int | None = None) -> 
 
 def placed(desk: Desk, container: str = "RUNNING") -> Desk:
     epoch = desk.state.epoch
-    desk.tell(SlotsAssigned(epoch, "a", (0, 1)), ContainerStateReported(epoch, container))
+    desk.tell(SlotsAssigned(epoch, (Place("a", (0, 1)),)), ContainerStateReported(epoch, container))
     return desk
 
 

@@ -16,7 +16,7 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.slots import AgentSlots, Availability
 from control_plane.actors.trial_messages import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.trial_state import TrialState
@@ -42,7 +42,7 @@ def trial(trial_id: int, *messages: object) -> TrialState:
 
 PAUSED = ExperimentStatusChanged(Status.PAUSED)
 ACTIVE = ExperimentStatusChanged(Status.ACTIVE)
-HOLDING = trial(4, SlotsAssigned(1, "a", (0,)))
+HOLDING = trial(4, SlotsAssigned(1, (Place("a", (0,)),)))
 RELEASED = trial(4, PAUSED)
 NEXT_EPOCH = trial(4, PAUSED, ACTIVE)
 LET_GO = pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_books_that_agree_have_no_difference() -> None:
 
 @LET_GO
 def test_a_queued_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
-    stale = (SlotsReleased(4, 1, "t", "", group=3),)
+    stale = (SlotsReleased(4, 1, "t", (), group=3),)
     assert found(state, queued=True) == Differences(AuditFound(stale), (), ())
 
 
 @LET_GO
 def test_a_running_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
-    stale = (SlotsReleased(4, 1, "", "a"),)
+    stale = (SlotsReleased(4, 1, "", ("a",)),)
     assert found(state, running=True) == Differences(AuditFound(stale), (), ())
 
 
@@ -108,7 +108,7 @@ def test_an_allocation_that_only_its_agent_still_wants_is_removed(
 @LET_GO
 def test_what_pool_and_agent_both_kept_is_freed_and_removed(state: TrialState | None) -> None:
     assert found(state, running=True, desired=True) == Differences(
-        AuditFound((SlotsReleased(4, 1, "", "a"),)), (), (("a", AllocationRemoved(4, 1)),)
+        AuditFound((SlotsReleased(4, 1, "", ("a",)),)), (), (("a", AllocationRemoved(4, 1)),)
     )
 
 

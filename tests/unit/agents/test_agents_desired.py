@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.experiment_state import Definition, ExperimentState
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.trial_messages import (
     AllocationExited,
     ContainerStateReported,
@@ -28,7 +28,7 @@ AGENT = AgentState("a", "default", 1, (), 0, desired=(Desired(4, 1, (0, 1)),))
 
 def trial(*messages: object, closed: bool = True) -> TrialState:
     desk = Desk("trial#4")
-    desk.tell(created(closed=closed), SlotsAssigned(1, "a", (0, 1)), *messages)
+    desk.tell(created(closed=closed), SlotsAssigned(1, (Place("a", (0, 1)),)), *messages)
     assert isinstance(desk.state, TrialState)
     return desk.state
 

@@ -54,7 +54,7 @@ def test_a_trial_is_described_with_its_allocation(served: Cluster, agent: Agent)
     agent.report("1.1", {"kind": "environment", "time_ms": 5, "python": "3.12", "threads": 2})
     trial = served.get("/trials/1").json
     assert (trial["experiment_id"], trial["number"], trial["state"]) == (1, 0, "ACTIVE")
-    allocation = {"id": "1.1", "state": "RUNNING", "agent_id": "node", "slots": [0]}
+    allocation = {"id": "1.1", "state": "RUNNING", "places": [{"agent_id": "node", "slots": [0]}]}
     assert trial["allocation"] == allocation
     assert trial["environment"] == {"python": "3.12", "threads": 2}
     assert 0 <= trial["hparams"]["x"] <= 1

@@ -260,11 +260,11 @@ def test_followed_logs_leave_waiting_trials_alone(fake: FakeCluster, detcloud: D
 
 def test_a_running_trial_shows_where(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
-    placed = {"id": "1.2", "state": "RUNNING", "agent_id": "local", "slots": [0, 1]}
+    placed = {"id": "1.2", "state": "RUNNING", "places": [{"agent_id": "local", "slots": [0, 1]}]}
     fake.trials[0]["allocation"] = placed
     shown = detcloud("trial", "describe", "1").out
     assert "Allocation         1.2 RUNNING on agent local, slots 0, 1\n" in shown
-    fake.trials[0]["allocation"] = {"id": "1.2", "state": "PENDING", "agent_id": None, "slots": []}
+    fake.trials[0]["allocation"] = {"id": "1.2", "state": "PENDING", "places": []}
     assert "Allocation         1.2 PENDING\n" in detcloud("trial", "describe", "1").out
 
 
