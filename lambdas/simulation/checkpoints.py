@@ -33,6 +33,10 @@ class Checkpoints:
         (folder / "manifest.json").write_bytes(b"{}")
         self._stored[stored.uuid] = stored
 
+    def batches_in(self, uuid: str) -> int:
+        """Batches in the weights of a checkpoint that was complete once."""
+        return self._stored[uuid].batches
+
     def find(self, uuid: str) -> Stored | None:
         """The checkpoint, None if it never was or is not any more."""
         stored = self._stored.get(uuid)

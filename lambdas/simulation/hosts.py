@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.step import Refused
+from control_plane.actors.trial_state import TrialState
+from control_plane.agents.desired import SpecOf
 from control_plane.agents.service import AgentService
+from control_plane.agents.sessions import LogChunk
 from control_plane.agents.spec import spec_builder
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
@@ -129,7 +133,7 @@ class Hosts:
         return Host(
             table=table,
             engine=engine,
-            agents=AgentService(engine, _SPECS(stage.checkpoints), _store_log),
+            agents=AgentService(engine, _specs(stage.checkpoints), _store_log),
             suggester=Suggester(engine, drawn_point),
             collector=Collector(
                 Stores(engine, stage.objects, stage.checkpoints), lambda: stage.now_ms() / 1000
@@ -137,10 +141,20 @@ class Hosts:
         )
 
 
-def _SPECS(checkpoints: Path) -> Any:
-    return spec_builder("simulated", checkpoints)
+def _specs(checkpoints: Path) -> SpecOf:
+    """Specifications with what a simulated process looks at besides."""
+    built = spec_builder("simulated", checkpoints)
+
+    def spec_of(
+        experiment: ExperimentState, definition: Definition, trial: TrialState
+    ) -> dict[str, Any]:
+        inherited = trial.inherited.uuid if trial.inherited else None
+        more = {"restarts": trial.restarts, "inherited": inherited, "search": experiment.name}
+        return built(experiment, definition, trial) | more
+
+    return spec_of
 
 
-def _store_log(trial_id: int, chunk: Any) -> Put:
+def _store_log(trial_id: int, chunk: LogChunk) -> Put:
     key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)

@@ -1,6 +1,6 @@
 """What holds after every commit, checked on a copy of the table that the commits build."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
 
@@ -36,6 +36,8 @@ class Shadow:
         self.rows: dict[Key, Put] = {}
         self.commits = 0
         self.draining: list[int] = []
+        self.on_mail: Callable[[str], None] = lambda address: None
+        self._mail: set[Key] = set()
         self._states: dict[str, Any] = {}
         self._parts: dict[Key, object] = {}
         self._heard: dict[tuple[str, str], int] = {}
@@ -50,7 +52,7 @@ class Shadow:
 
     def mail(self) -> list[Key]:
         """Messages and timers that nobody has folded yet."""
-        return sorted(key for key in self.rows if key.sort.startswith((MAIL, TIMERS)))
+        return sorted(self._mail)
 
     def folded(self, address: str) -> list[tuple[str, dict[str, Any]]]:
         """The messages an actor has folded, in order, from its journal."""
@@ -82,6 +84,7 @@ class Shadow:
                 self._put(write)
             elif isinstance(write, Delete):
                 self.rows.pop(write.key, None)
+                self._mail.discard(write.key)
                 self._parts.pop(write.key, None)
         for address in {write.key.partition for write in writes}:
             if not self._lenient:
@@ -92,6 +95,9 @@ class Shadow:
         self.rows[put.key] = put
         self._parts.pop(put.key, None)
         address = put.key.partition
+        if put.key.sort.startswith((MAIL, TIMERS)):
+            self._mail.add(put.key)
+            self.on_mail(address)
         if put.key.sort.startswith("Z#0") and not self._lenient:
             self._check_order(address, put)
         if put.key.sort != HEAD or address.partition("#")[0] not in KINDS:
