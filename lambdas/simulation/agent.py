@@ -74,19 +74,20 @@ class Agent:
         """The agent's process begins, with whatever lies on the disk."""
         self._life += 1
         self._epoch, self._acked, self._calls = None, None, 0
-        self._calling, self._failures = False, 0
+        self._calling, self._fencing, self._failures, self._wakes = False, False, 0, 0
         self._wake(0)
 
     def reboot(self, minutes: int) -> None:
         """The machine starts again: processes are gone, and their agent says so afterwards."""
         self._life += 1
-        running = [run for run in self.runs.values() if not run.ended]
-        for run in running:
+        self._wakes = 1
+        for run in self.runs.values():
             run.vanish()
 
         def up() -> None:
-            for run in running:
-                run.fail("lost", "the machine was started again")
+            for run in self.runs.values():
+                if not run.has_exit:
+                    run.fail("lost", "the machine was started again")
             self.start()
 
         self._later(minutes * 60_000, up)

@@ -21,7 +21,7 @@ from control_plane.collection.stores import Stores
 from control_plane.dispatch.engine import Engine, Pacing
 from control_plane.objects.store import ObjectStore
 from control_plane.state.faults import Crash
-from control_plane.state.table import Expect, Key, Put, StateTable, Unavailable
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from control_plane.suggestions.suggester import Suggester
 from lambdas.simulation.disturbed import DisturbedTable, Weather
 from lambdas.simulation.suggestions import drawn_point
@@ -97,8 +97,8 @@ class Hosts:
         except Crash as crash:
             self.died += 1
             raise NoAnswer(str(crash)) from None
-        except Unavailable as unavailable:
-            raise NoAnswer(str(unavailable)) from None
+        except (Conflict, Unavailable) as error:
+            raise NoAnswer(str(error)) from None
         except Refused as refused:
             if refused.code == "unavailable":
                 raise NoAnswer(str(refused)) from None

@@ -77,8 +77,13 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether its exit is on the disk."""
+        """Whether nothing of it runs any more."""
         return self.doing is Doing.ENDED
+
+    @property
+    def has_exit(self) -> bool:
+        """Whether somebody has written down how it ended."""
+        return any(line["kind"] == "exited" for _, _, line in self.lines)
 
     def report(self, line: Line) -> None:
         """Appends a line to the stream its kind belongs to."""
