@@ -56,6 +56,7 @@ class AgentState:
     revision: int = 1
     desired: tuple[Desired, ...] = ()
     availability: Availability = OPEN
+    label: str = ""
 
 
 def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentState | None:
@@ -94,7 +95,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
     availability = OPEN if state is None else state.availability
     turn.reply = epoch
     slots = tuple(slot[0] for slot in message.slots)
-    joined = AgentJoined(message.agent, epoch, slots, availability)
+    joined = AgentJoined(message.agent, epoch, slots, availability, message.label)
     turn.send(addresses.pool(message.pool), joined)
     turn.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, turn)
@@ -110,6 +111,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
         revision=1 if state is None else state.revision + 1,
         desired=() if state is None else state.desired,
         availability=availability,
+        label=message.label,
     )
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
     """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
-    of each.
+    of each. Only jobs of its `label` run on it.
     """
 
     agent: str
     pool: str
     slots: tuple[tuple[int, str, str, str], ...]
     version: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import assert_never
 from control_plane.actors import addresses
 from control_plane.actors.experiment_continuation import continued
 from control_plane.actors.experiment_deletion import collection_ended, deleted, removed
+from control_plane.actors.experiment_job import audited, moved, published
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
@@ -21,9 +22,11 @@ from control_plane.actors.experiment_messages import (
     ExperimentCommand,
     ExperimentMessage,
     ExperimentSubmitted,
+    JobAudited,
     KillRequested,
     OperationsPosted,
     PauseRequested,
+    PoolChanged,
     SearchContinued,
     SettingsChanged,
     TrialEnded,
@@ -93,10 +96,8 @@ def step(
             return expanded(state, turn)
         case Suggested() | SuggestionFailed():
             return suggested(state, message, turn)
-        case CollectionEnded():
-            return collection_ended(state, message, turn)
-        case DeletionContinued():
-            return removed(state, turn)
+        case CollectionEnded() | DeletionContinued() | JobAudited():
+            return _tidied(state, message, turn)
         case _:
             return _commanded(state, message, turn)
 
@@ -146,8 +147,10 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         retention=message.retention,
         warm_start=message.warm_start,
         rules=message.rules,
+        job=message.job,
     )
     turn.write_part("definition", definition)
+    published(state, turn)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
     state = carried_out(state, begun, turn)
@@ -156,18 +159,34 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
     return listed(state, turn)
 
 
+def _tidied(
+    state: ExperimentState, message: CollectionEnded | DeletionContinued | JobAudited, turn: Turn
+) -> ExperimentState:
+    """Takes a word about what the experiment leaves elsewhere."""
+    match message:
+        case CollectionEnded():
+            return collection_ended(state, message, turn)
+        case DeletionContinued():
+            return removed(state, turn)
+        case JobAudited():
+            return audited(state, message, turn)
+
+
 def _commanded(state: ExperimentState, message: ExperimentCommand, turn: Turn) -> ExperimentState:
     if state.status is Status.DELETED:
         raise Refused("not_found", f"experiment {state.experiment_id} was deleted")
     match message:
         case SettingsChanged():
             return changed(state, message, turn)
+        case PoolChanged():
+            return moved(state, message, turn)
         case ArchiveRequested() | UnarchiveRequested():
             return archived(state, isinstance(message, ArchiveRequested), turn)
         case DeleteRequested():
             return deleted(state, turn)
         case ContinueRequested():
             state = continued(state, message, turn)
+            published(state, turn)
             return listed(expanded(state, turn) if state.search.backlog else state, turn)
         case KillRequested():
             return _killed(state, turn)

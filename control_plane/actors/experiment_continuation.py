@@ -9,13 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from control_plane.actors import addresses
+from control_plane.actors.experiment_job import settings_for_trials
 from control_plane.actors.experiment_messages import ContinueRequested
-from control_plane.actors.experiment_state import (
-    Definition,
-    ExperimentState,
-    definition_of,
-    settings_of,
-)
+from control_plane.actors.experiment_state import Definition, ExperimentState, definition_of
 from control_plane.actors.experiment_summaries import TrialSummary, summaries, summarise
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
@@ -56,7 +52,7 @@ def continued(state: ExperimentState, message: ContinueRequested, turn: Turn) ->
         raise _nothing_left(state)
     life = state.life + 1
     length = definition.plan.method.max_length if message.plan else None
-    settings = replace(definition.settings, max_slots=settings_of(turn).max_slots)
+    settings = settings_for_trials(state, turn)
     for trial in trials:
         if trial.summary.status == Status.COMPLETED:
             summarise(trial.number, trial.summary._replace(status="", life=life), turn)

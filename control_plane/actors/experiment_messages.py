@@ -8,6 +8,7 @@ Trials are named by their cluster-wide id in addresses and by their number (orde
 
 from dataclasses import dataclass, field
 
+from control_plane.actors.jobs import JobRow
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
 from control_plane.searchers.method import Suggested, SuggestionFailed
@@ -18,7 +19,7 @@ from control_plane.searchers.search import SearchPlan
 @dataclass(frozen=True, slots=True)
 class ExperimentSubmitted:
     """Constructor. `config` is the stored configuration, `code_sha256` names the model code,
-    `warm_start` the checkpoint that its trials start from.
+    `warm_start` the checkpoint that its trials start from, `job` what schedulers are to know of it.
     """
 
     experiment_id: int
@@ -39,6 +40,7 @@ class ExperimentSubmitted:
     warm_start: CheckpointRef | None = None
     rules: LifecycleRules = LENGTH_ERA
     time_metric: str = ""
+    job: JobRow = field(default_factory=JobRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class KillRequested:
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """Command: new values of what may change at any time; None keeps the present one, and
-    `max_slots` counts only with `max_slots_given`, since None lifts the limit.
+    `max_slots` counts only with `max_slots_given`, since None lifts the limit. Another `priority`
+    without a `position` (see jobs.py) goes back to the time of submission, unless `keep_position`.
     """
 
     name: str | None = None
@@ -73,6 +76,24 @@ class SettingsChanged:
     max_slots: int | None = None
     max_slots_given: bool = False
     retention: Retention | None = None
+    weight: float | None = None
+    priority: int | None = None
+    position: str | None = None
+    keep_position: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanged:
+    """Command: run in another resource pool."""
+
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAudited:
+    """What this pool knows of the experiment's job is not what it should be."""
+
+    pool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +196,7 @@ ExperimentCommand = (
     | CancelRequested
     | KillRequested
     | SettingsChanged
+    | PoolChanged
     | ArchiveRequested
     | UnarchiveRequested
     | DeleteRequested
@@ -186,6 +208,7 @@ ExperimentMessage = (
     | ExperimentCommand
     | CollectionEnded
     | DeletionContinued
+    | JobAudited
     | SearchContinued
     | Suggested
     | SuggestionFailed

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_custom import method_of, refused_when_over
+from control_plane.actors.experiment_job import settings_for_trials
 from control_plane.actors.experiment_messages import SearchContinued
 from control_plane.actors.experiment_state import (
     ExperimentState,
     SearchParts,
     definition_of,
-    settings_of,
 )
 from control_plane.actors.experiment_status import with_status
 from control_plane.actors.experiment_suggestions import asked, awaited
 from control_plane.actors.experiment_summaries import add_summary, open_summary, summary_of
 from control_plane.actors.identifiers import take
-from control_plane.actors.records import Status, TrialSettings
+from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
@@ -109,7 +109,7 @@ def carried_out(state: ExperimentState, found: SearchStep, turn: Turn) -> Experi
     state = asked(state, evolve(state, search=found.state, progress=progress), turn)
     creates = [op for op in found.operations if isinstance(op, CreateTrial)]
     if creates:
-        state = _created(state, creates, definition.settings, turn)
+        state = _created(state, creates, turn)
     for number, assigned in _work(found.operations).items():
         summary = open_summary(number, state.life, turn)
         if summary is not None:
@@ -177,12 +177,10 @@ def _ending(shutdown: Shutdown) -> Status:
 
 
 def _created(
-    state: ExperimentState, creates: list[CreateTrial], settings: TrialSettings, turn: Turn
+    state: ExperimentState, creates: list[CreateTrial], turn: Turn
 ) -> ExperimentState:
+    settings = settings_for_trials(state, turn)
     ids, trial_ids = take("trial", state.ids, len(creates), turn)
-    max_slots = settings_of(turn).max_slots
-    if max_slots != settings.max_slots:
-        settings = replace(settings, max_slots=max_slots)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
         add_summary(operation.trial, trial_id, turn)
         created = TrialCreated(

@@ -1,9 +1,10 @@
 """Changing what a user may change of an experiment at any time."""
 
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
 
-from control_plane.actors import addresses
 from control_plane.actors.experiment_deletion import collected
+from control_plane.actors.experiment_job import job_now, published
 from control_plane.actors.experiment_messages import SettingsChanged
 from control_plane.actors.experiment_state import (
     ExperimentState,
@@ -12,13 +13,12 @@ from control_plane.actors.experiment_state import (
     listed,
     settings_of,
 )
-from control_plane.actors.experiment_summaries import summaries
-from control_plane.actors.pool_messages import GroupLimited
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_messages import SlotsLimited
 from control_plane.evolve import evolve
 
+# 1 is served first.
+PRIORITY_MIN, PRIORITY_MAX = 1, 99
 _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
 
 
@@ -27,7 +27,7 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
 
     Raises:
         Refused: conflict for an experiment that is being deleted; invalid for a limit of slots
-            below what one trial needs.
+            below what one trial needs, and for what no job can have.
     """
     turn.reply = state.experiment_id
     if state.status is Status.DELETING:
@@ -41,12 +41,15 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
     if after == before and name == state.name and message.retention is None:
         return state
     _check_limit(after, turn)
+    _check_job(after)
     if after != before:
         turn.write_part("settings", after)
     if (name, after.labels) != (state.name, before.labels):
         state = listed(evolve(state, name=name), turn)
-    if after.max_slots != before.max_slots:
-        _limit(state, after.max_slots, turn)
+    definition = definition_of(turn)
+    jobs = [job_now(definition.job, definition.settings, settings) for settings in (before, after)]
+    if jobs[0] != jobs[1] and not state.status.final:
+        published(state, turn)
     if message.retention is not None:
         # The same numbers again: what is beyond them by now goes at once all the same.
         state = collected(state, turn)
@@ -73,7 +76,41 @@ def _merged(settings: Settings, message: SettingsChanged) -> Settings:
         settings = replace(settings, retention=message.retention)
     if message.description is not None:
         settings = replace(settings, description=message.description)
-    return settings if message.labels is None else replace(settings, labels=message.labels)
+    if message.labels is not None:
+        settings = replace(settings, labels=message.labels)
+    return _scheduled(settings, message)
+
+
+def _scheduled(settings: Settings, message: SettingsChanged) -> Settings:
+    """What concerns schedulers. A job of another priority stands there as it was submitted."""
+    if message.weight is not None:
+        settings = replace(settings, weight=message.weight)
+    if message.priority is not None and message.priority != settings.priority:
+        position = settings.position if message.keep_position else None
+        settings = replace(settings, priority=message.priority, position=position)
+    if message.position is not None:
+        settings = replace(settings, position=message.position)
+    return settings
+
+
+def _check_job(settings: Settings) -> None:
+    # Not a number is no weight either.
+    if not 0 < settings.weight < float("inf"):
+        raise Refused("invalid", f"weight must be greater than 0, not {settings.weight}")
+    priority = settings.priority
+    if priority is not None and not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        text = f"priority must be between {PRIORITY_MIN} and {PRIORITY_MAX}, not {priority}"
+        raise Refused("invalid", text)
+    if settings.position is not None and not _is_number(settings.position):
+        text = f"position must be a decimal number, not {settings.position!r:.40}"
+        raise Refused("invalid", text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
 
 
 def _check_limit(settings: Settings, turn: Turn) -> None:
@@ -84,12 +121,3 @@ def _check_limit(settings: Settings, turn: Turn) -> None:
             f"max_slots: must be at least slots_per_trial ({slots}), not {settings.max_slots}:"
             " no trial could ever start",
         )
-
-
-def _limit(state: ExperimentState, max_slots: int | None, turn: Turn) -> None:
-    """The pool acts on the limit now; the trials repeat it with whatever they ask for later."""
-    turn.send(addresses.pool(state.pool), GroupLimited(state.experiment_id, max_slots))
-    if state.trials_open:
-        for summary in summaries(state.trials, turn):
-            if summary.is_open(state.life):
-                turn.send(addresses.trial(summary.trial_id), SlotsLimited(max_slots))

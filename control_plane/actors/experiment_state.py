@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from control_plane.actors.identifiers import IdBlock
+from control_plane.actors.jobs import JobRow
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.step import Turn
@@ -15,7 +16,8 @@ LISTING = "experiments"
 @dataclass(frozen=True, slots=True)
 class Definition:
     """Part `definition`, written at the start and when the experiment is continued with changes;
-    the description, the labels and the retention are those it began with.
+    the description, the labels, the retention, the job and the settings' pool are those it began
+    with.
     """
 
     plan: SearchPlan
@@ -29,16 +31,22 @@ class Definition:
     retention: Retention = field(default_factory=Retention)
     warm_start: CheckpointRef | None = None
     rules: LifecycleRules = LENGTH_ERA
+    job: JobRow = field(default_factory=JobRow)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Part `settings`: what a user may change at any time. It is absent until it is changed."""
+    """Part `settings`: what a user may change at any time. It is absent until it is changed.
+    `weight`, `priority` and `position` as in JobRow.
+    """
 
     description: str
     labels: tuple[str, ...]
     max_slots: int | None
     retention: Retention
+    weight: float = 1.0
+    priority: int | None = None
+    position: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,8 +114,10 @@ def settings_now(definition: Definition, changed: Settings | None) -> Settings:
     return Settings(
         definition.description,
         definition.labels,
-        definition.settings.max_slots,
+        definition.job.max_slots,
         definition.retention,
+        definition.job.weight,
+        definition.job.priority,
     )
 
 

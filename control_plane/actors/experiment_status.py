@@ -5,6 +5,7 @@ ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is 
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_deletion import collected
+from control_plane.actors.experiment_job import published
 from control_plane.actors.experiment_state import ExperimentState, definition_of, listed
 from control_plane.actors.experiment_suggestions import asked
 from control_plane.actors.experiment_summaries import summaries
@@ -45,4 +46,5 @@ def finished(state: ExperimentState, turn: Turn) -> ExperimentState:
     if definition_of(turn).rules.progress_cleared:
         progress = None
     state = evolve(state, status=final, ended_ms=turn.now_ms, progress=progress)
+    published(state, turn)
     return collected(state, turn)

@@ -16,6 +16,7 @@ from control_plane.actors.step import Turn
 LEAF_MAX = 64
 
 Entries = tuple[tuple[str, object], ...]
+A = TypeVar("A")
 D = TypeVar("D")
 
 
@@ -33,13 +34,16 @@ class Leaf:
 
     entries: Entries = ()
 
-    def derived(self, derive: Callable[[Entries], D]) -> D:
-        """What `derive` makes of the entries, once for as long as this leaf is kept in memory."""
+    def derived(self, derive: Callable[[Entries, A], D], argument: A) -> D:
+        """What `derive` makes of the entries, once for as long as this leaf is kept in memory and
+        the argument is the same.
+        """
         # No field, so neither compared nor stored.
         name = derive.__name__
-        if name not in self.__dict__:
-            self.__dict__[name] = derive(self.entries)
-        return cast(D, self.__dict__[name])
+        known = self.__dict__.get(name)
+        if known is None or known[0] != argument:
+            known = self.__dict__[name] = (argument, derive(self.entries, argument))
+        return cast(D, known[1])
 
 
 class Ordered:

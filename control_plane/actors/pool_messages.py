@@ -1,22 +1,50 @@
 """Every message to a resource pool, in the past tense."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.actors.slots import OPEN, Availability
+from control_plane.scheduling.model import (
+    AUX_PER_AGENT_DEFAULT,
+    PRIORITY_DEFAULT,
+    SchedulerRules,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Part `settings` of a pool.
+
+    `default_priority`: of jobs without one. `aux_per_agent`: allocations without slots that an
+    agent takes. `provider` says where its machines come from, as JSON that only the provisioner
+    reads. `draining`: nothing starts any more; `over_budget`: nor while its budget is used up.
+    """
+
+    scheduler: SchedulerRules = field(default_factory=SchedulerRules)
+    default_priority: int = PRIORITY_DEFAULT
+    aux_per_agent: int = AUX_PER_AGENT_DEFAULT
+    provider: str = ""
+    draining: bool = False
+    over_budget: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfigured:
-    """Constructor and change of settings."""
+    """Constructor and change of settings; None keeps them, and begins with the defaults."""
 
     name: str
+    settings: PoolSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRemoved:
+    """Command: the pool is to go; refused while it has jobs or agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsRequested:
-    """A trial wants `slots` slots for its allocation `epoch`; `ticket` orders the queue.
-
-    `group` is its experiment's id, 0 for none, which may hold `max_slots` slots, None: any number.
+    """A trial wants `slots` slots for its allocation `epoch`; `ticket` orders the queue of its
+    `group`, which is its experiment's id.
     """
 
     trial_id: int
@@ -24,15 +52,13 @@ class SlotsRequested:
     slots: int
     ticket: str
     group: int = 0
-    max_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLimited:
-    """An experiment's limit was changed while it ran: the latest word on a group counts."""
+class JobChanged:
+    """The row of a job was written anew or removed: see jobs.py."""
 
     group: int
-    max_slots: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +76,13 @@ class SlotsReleased:
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent enrolled; `slots` are the ids of its slots."""
+    """An agent enrolled; `slots` are the ids of its slots. Only jobs of its label run there."""
 
     agent: str
     epoch: int
     slots: tuple[int, ...]
     availability: Availability = OPEN
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +117,9 @@ class SchedulingContinued:
 
 PoolMessage = (
     PoolConfigured
+    | PoolRemoved
     | SlotsRequested
-    | GroupLimited
+    | JobChanged
     | SlotsReleased
     | AgentJoined
     | AgentAvailabilityChanged

@@ -48,9 +48,8 @@ _FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR}) | _DELETIN
 class TrialSettings:
     """What a trial needs of its experiment, the same for all its trials.
 
-    `max_slots` bounds the slots of all of them together, None: nothing does. `terminate_ms`: a
-    trial that was told to stop and has saved its work is killed after this long, None: never;
-    `preempt_ms`: so is one that was told to stop, whatever it has saved.
+    `terminate_ms`: a trial that was told to stop and has saved its work is killed after this long,
+    None: never; `preempt_ms`: so is one that was told to stop, whatever it has saved.
     """
 
     pool: str
@@ -59,7 +58,6 @@ class TrialSettings:
     smaller_is_better: bool
     lengths: Lengths
     submitted_ms: int
-    max_slots: int | None = None
     terminate_ms: int | None = None
     preempt_ms: int | None = None
 

@@ -1,15 +1,17 @@
 """The slots of one agent, which of them take work, and who holds them, as the pool keeps them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from control_plane.actors.ordered import Entries, Ordered
-from control_plane.scheduling.model import Capacity
+from control_plane.scheduling.model import Capacity, Holding, Place
 
 AGENTS_PER_PART = 16
-# Fields of an agent as it is written where it does not take all work.
-_WITH_AVAILABILITY = 5
+# Fields of an agent as it is written where it takes all work and has no label.
+_PLAIN = 3
+# Fields of a part as it is written where its allocation stays and runs there alone.
+_STAYING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +35,46 @@ OPEN = Availability()
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSlots:
-    """Slot ids of the agent's session `epoch`, and the ids that each running allocation holds.
+class Part:
+    """What an allocation holds on one agent: ids of slots.
 
-    `groups`: of an allocation that is in a group, that group and the number of its start.
+    `group`: its job. `start` numbers the starts of the pool. `leaving`: it was asked to go.
+    `places`: all agents that it holds slots on, with how many, if these are several; this one is
+    number `rank` of them.
     """
+
+    slots: tuple[int, ...]
+    group: int = 0
+    start: int = 0
+    leaving: bool = False
+    rank: int = 0
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSlots:
+    """Slot ids of the agent's session `epoch`, and what each allocation holds of them."""
 
     epoch: int
     slots: tuple[int, ...]
-    running: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)
     availability: Availability = OPEN
+    label: str = ""
+
+    @property
+    def running(self) -> dict[str, tuple[int, ...]]:
+        """The slots of each allocation."""
+        return {name: part.slots for name, part in self.parts.items()}
+
+    @property
+    def leads(self) -> int:
+        """How many allocations have their first rank here."""
+        return sum(part.rank == 0 for part in self.parts.values())
 
     @property
     def free(self) -> tuple[int, ...]:
         """Ids that nobody holds and that take work, in order."""
-        held = {slot for slots in self.running.values() for slot in slots}
+        held = {slot for part in self.parts.values() for slot in part.slots}
         if self.availability is OPEN:
             return tuple([slot for slot in self.slots if slot not in held])
         takes = self.availability.takes
@@ -57,7 +83,7 @@ class AgentSlots:
     @property
     def held_count(self) -> int:
         """How many slots are held."""
-        return sum(map(len, self.running.values()))
+        return sum([len(part.slots) for part in self.parts.values()])
 
     @property
     def free_count(self) -> int:
@@ -77,6 +103,11 @@ class AgentSlots:
         return any(map(self.availability.takes, self.slots))
 
     @property
+    def aux_held(self) -> int:
+        """How many allocations are here without a slot."""
+        return sum([not part.slots for part in self.parts.values()])
+
+    @property
     def unwelcome(self) -> tuple[str, ...]:
         """Allocations that are to leave, by name."""
         if self.availability.draining:
@@ -84,26 +115,23 @@ class AgentSlots:
         takes = self.availability.takes
         leaving = (
             name
-            for name, held in self.running.items()
-            if not self.availability.enabled or not all(map(takes, held))
+            for name, part in self.parts.items()
+            if not self.availability.enabled or not all(map(takes, part.slots))
         )
         return tuple(sorted(leaving))
 
-    def group_of(self, allocation: str) -> int:
-        """The allocation's group, 0 for none."""
-        return self.groups.get(allocation, (0, 0))[0]
+    def having(self, allocation: str, part: Part) -> "AgentSlots":
+        """With the allocation's part as given."""
+        return replace(self, parts={**self.parts, allocation: part})
 
-    def placing(self, allocation: str, count: int, group: int = 0, start: int = 0) -> "AgentSlots":
-        """With `count` free slots given to the allocation."""
-        running = {**self.running, allocation: self.free[:count]}
-        groups = {**self.groups, allocation: (group, start)} if group else self.groups
-        return AgentSlots(self.epoch, self.slots, running, groups, self.availability)
+    def leaving(self, allocation: str) -> "AgentSlots":
+        """With the allocation asked to go."""
+        return self.having(allocation, replace(self.parts[allocation], leaving=True))
 
     def releasing(self, allocation: str) -> "AgentSlots":
         """Without the allocation."""
-        kept = {name: slots for name, slots in self.running.items() if name != allocation}
-        groups = {name: group for name, group in self.groups.items() if name != allocation}
-        return AgentSlots(self.epoch, self.slots, kept, groups, self.availability)
+        kept = {name: part for name, part in self.parts.items() if name != allocation}
+        return replace(self, parts=kept)
 
 
 class Agents:
@@ -121,12 +149,22 @@ class Agents:
         """All agents, by name."""
         return [(name, _parsed(value)) for name, value in self._ordered.items()]
 
-    def capacities(self) -> Iterator[Capacity]:
-        """What the agents that take work have, by name. Only those of parts that changed since they
-        were looked at last are looked at again.
+    def capacities(self, aux_per_agent: int) -> Iterator[Capacity]:
+        """What the agents have that take work or that are left in peace, by name. Only those of
+        parts that changed since they were looked at last are looked at again.
         """
-        found = (leaf.derived(_capacities) for leaf in self._ordered.leaves())
+        found = (leaf.derived(_capacities, aux_per_agent) for leaf in self._ordered.leaves())
         return chain.from_iterable(found)
+
+    def holdings(self, group: int) -> Iterator[Holding]:
+        """The allocations of a group, by the agent of their first rank."""
+        for leaf in self._ordered.leaves():
+            yield from leaf.derived(_holdings, None).get(group, ())
+
+    def holder(self, allocation: str) -> str:
+        """An agent that the allocation holds a part of, "" for none."""
+        found = (leaf.derived(_holders, None).get(allocation) for leaf in self._ordered.leaves())
+        return next(filter(None, found), "")
 
     def put(self, name: str, slots: AgentSlots) -> None:
         """Writes the slots of an agent."""
@@ -137,46 +175,96 @@ class Agents:
         self._ordered.remove(name)
 
 
-def _capacities(entries: Entries) -> tuple[Capacity, ...]:
-    found = (_capacity(name, value) for name, value in entries)
+def _capacities(entries: Entries, aux_per_agent: int) -> tuple[Capacity, ...]:
+    found = (_capacity(name, value, aux_per_agent) for name, value in entries)
     return tuple(capacity for capacity in found if capacity is not None)
 
 
-def _capacity(name: str, value: object) -> Capacity | None:
-    """None: the agent takes no work."""
+def _capacity(name: str, value: object, aux: int) -> Capacity | None:
+    """None: the agent takes no work, and what is there is to leave."""
     assert isinstance(value, list | tuple)
-    if len(value) == _WITH_AVAILABILITY:
-        agent = _parsed(value)
-        return Capacity(name, agent.total, agent.free_count) if agent.takes_work else None
-    _, slots, running, *_ = value
-    held = sum(map(len, running.values()))
-    return Capacity(name, len(slots), len(slots) - held) if slots else None
+    if len(value) == _PLAIN:
+        _, slots, parts = value
+        held = [len(part[0]) for part in parts.values()]
+        used, aux_used = sum(held), held.count(0)
+        return Capacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))
+    agent = _parsed(value)
+    if agent.availability.draining:
+        held_count = agent.held_count
+        return Capacity(name, held_count, 0, agent.label, agent.aux_held, 0, draining=True)
+    if not (agent.takes_work or (agent.availability.enabled and not agent.slots)):
+        return None
+    aux_free = max(0, aux - agent.aux_held)
+    return Capacity(name, agent.total, agent.free_count, agent.label, aux, aux_free)
+
+
+def _holdings(entries: Entries, _: None) -> dict[int, list[Holding]]:
+    found: dict[int, list[Holding]] = {}
+    for agent, value in entries:
+        for allocation, part in _parsed(value).parts.items():
+            if part.rank:
+                continue
+            places = part.places or (Place(agent, len(part.slots)),)
+            slots = sum([place.slots for place in places])
+            holding = Holding(
+                allocation, slots, part.group, part.start, leaving=part.leaving, places=places
+            )
+            found.setdefault(part.group, []).append(holding)
+    return found
+
+
+def _holders(entries: Entries, _: None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for agent, value in entries:
+        assert isinstance(value, list | tuple)
+        found |= dict.fromkeys(value[2], agent)
+    return found
 
 
 def _written(slots: AgentSlots) -> list[object]:
-    """Without what says nothing, since a part holds several agents."""
-    value: list[object] = [slots.epoch, slots.slots, slots.running]
+    """Without what says nothing, since a part of the pool holds several agents."""
+    parts = {name: _written_part(part) for name, part in slots.parts.items()}
+    value: list[object] = [slots.epoch, slots.slots, parts]
     given = slots.availability
-    is_open = given == OPEN
-    if slots.groups or not is_open:
-        value.append(slots.groups)
-    if not is_open:
+    if given != OPEN or slots.label:
         value.append([given.enabled, given.draining, given.disabled])
+        value.append(slots.label)
+    return value
+
+
+def _written_part(part: Part) -> list[object]:
+    value: list[object] = [part.slots, part.group, part.start]
+    if part.leaving or part.places:
+        value.append(part.leaving)
+    if part.places:
+        value += [part.rank, [(place.agent, place.slots) for place in part.places]]
     return value
 
 
 def _parsed(value: object) -> AgentSlots:
     assert isinstance(value, list | tuple)
-    epoch, slots, running, *more = value
-    groups = more[0] if more else {}
-    availability = OPEN
-    if len(more) > 1:
-        enabled, draining, disabled = more[1]
+    epoch, slots, parts, *more = value
+    availability, label = OPEN, ""
+    if more:
+        (enabled, draining, disabled), label = more
         availability = Availability(enabled, draining, tuple(disabled))
-    return AgentSlots(
-        epoch,
-        tuple(slots),
-        {name: tuple(held) for name, held in running.items()},
-        {name: (group, start) for name, (group, start) in groups.items()},
-        availability,
-    )
+        availability = OPEN if availability == OPEN else availability
+    read = {name: _parsed_part(part) for name, part in parts.items()}
+    return AgentSlots(epoch, tuple(slots), read, availability, label)
+
+
+def _parsed_part(value: list[object]) -> Part:
+    slots, group, start, *more = value
+    assert isinstance(slots, list | tuple)
+    assert isinstance(group, int)
+    assert isinstance(start, int)
+    if not more:
+        return Part(tuple(slots), group, start)
+    leaving, *gang = more
+    if not gang:
+        return Part(tuple(slots), group, start, bool(leaving))
+    rank, places = gang
+    assert isinstance(rank, int)
+    assert isinstance(places, list | tuple)
+    named = tuple(Place(agent, count) for agent, count in places)
+    return Part(tuple(slots), group, start, bool(leaving), rank, named)

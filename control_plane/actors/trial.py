@@ -7,19 +7,21 @@ wants slots exactly while its experiment is ACTIVE and it has unfinished work; a
 failure of the trial either, but it is not tried for ever.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors import trial_gang as gang
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_allocation import (
     advanced,
     assigned,
+    counted,
     exiting_early,
     killing,
     overdue,
     preempting,
+    refuses_hparams,
     saved,
 )
 from control_plane.actors.trial_checkpoints import condemned, files_deleted, handed_over
@@ -28,6 +30,7 @@ from control_plane.actors.trial_course import (
     ended,
     errored,
     is_done,
+    moved,
     released,
     wants_slots,
 )
@@ -47,17 +50,17 @@ from control_plane.actors.trial_messages import (
     PreemptionRequested,
     RestartDue,
     SlotsAssigned,
-    SlotsLimited,
     TerminationOverdue,
     TrialContinued,
     TrialCreated,
     TrialDeleted,
     TrialKillRequested,
     TrialMessage,
+    TrialMoved,
     ValidationReported,
     WorkAssigned,
 )
-from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
+from control_plane.actors.trial_state import Allocation, Loss, TrialState, Wish
 from control_plane.actors.trial_training import batches_of, cannot_begin, reached_already, reported
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
@@ -68,6 +71,7 @@ STALLS_MAX = 20
 # Between two starts on machines that cannot: it doubles, and with STALLS_MAX comes to 15 minutes.
 RESTART_MS_FIRST = 1_000
 RESTART_MS_MAX = 60_000
+LOSSES_KEPT = 5
 
 _WORSE = (
     Status.STOPPING_COMPLETED,
@@ -106,7 +110,7 @@ def _while_open(
     message: WorkAssigned
     | CheckpointHandedOver
     | ExperimentStatusChanged
-    | SlotsLimited
+    | TrialMoved
     | RestartDue
     | AllocationMessage,
     turn: Turn,
@@ -118,9 +122,8 @@ def _while_open(
             return _inherited(state, message, turn)
         case ExperimentStatusChanged():
             return _experiment_changed(state, message, turn)
-        case SlotsLimited():
-            settings = replace(state.settings, max_slots=message.max_slots)
-            return evolve(state, settings=settings)
+        case TrialMoved(pool=pool):
+            return moved(state, pool, turn)
         case RestartDue():
             return _restart_due(state, message, turn)
         case _:
@@ -137,9 +140,7 @@ def _of_allocation(state: TrialState, message: AllocationMessage, turn: Turn) ->
         case ContainerStateReported() | EarlyExitReported() | AllocationExited():
             return _by_agent(state, allocation, message, turn)
         case ValidationReported() | LengthReported() | CheckpointReported():
-            saved(state, allocation, message, turn)
-            running = advanced(state, allocation, AllocationState.RUNNING)
-            return reported(running, message, turn)
+            return _trained(state, allocation, message, turn)
         case TerminationOverdue():
             return overdue(state, allocation)
         case _:
@@ -292,8 +293,25 @@ def _by_pool(
             return killing(state, allocation, reason)
         case PreemptionRequested(reason=reason):
             return preempting(state, allocation, reason, turn)
-        case AllocationLost():
-            return released(evolve(state, losses=state.losses + 1), allocation, turn)
+        case AllocationLost() if allocation.is_gang:
+            return _member_gone(state, allocation, gang.lost(allocation, message), turn)
+        case AllocationLost(reason=reason):
+            gone = AllocationExited(state.epoch, gang.AGENT_LOST, message=reason)
+            return _exited(state, allocation, gone, turn)
+
+
+def _trained(
+    state: TrialState,
+    allocation: Allocation,
+    message: ValidationReported | LengthReported | CheckpointReported,
+    turn: Turn,
+) -> TrialState:
+    after = counted(allocation, message)
+    if after is None:
+        return state
+    saved(state, allocation, message, turn)
+    running = state if after is allocation else evolve(state, allocation=after)
+    return reported(running, message, turn)
 
 
 def _by_agent(
@@ -303,19 +321,43 @@ def _by_agent(
     turn: Turn,
 ) -> TrialState:
     match message:
-        case ContainerStateReported(state=container):
-            return advanced(state, allocation, container)
+        case ContainerStateReported():
+            return advanced(state, allocation, message)
         case EarlyExitReported(reason=reason):
             return exiting_early(state, reason, turn)
+        case AllocationExited() if message.nodes > 1:
+            return _member_gone(state, allocation, gang.exited(allocation, message), turn)
         case AllocationExited():
             return _exited(state, allocation, message, turn)
+
+
+def _member_gone(
+    state: TrialState, before: Allocation, allocation: Allocation, turn: Turn
+) -> TrialState:
+    """A node of a gang is gone. Where the rest cannot go on it is stopped, so that it all begins
+    again, and no slots are asked for before its own are free.
+    """
+    verdict = allocation.verdict
+    if allocation is before or verdict is None:
+        return state
+    state = evolve(state, allocation=allocation)
+    if gang.is_over(allocation):
+        wanted = evolve(allocation, wish=gang.asked(allocation))
+        return _exited(state, wanted, verdict.exit, turn)
+    if not gang.is_broken(allocation) and not refuses_hparams(state):
+        return state
+    reason = f"node {verdict.exit.node_rank} of {verdict.exit.nodes} is gone"
+    turn.because(f"the rest is stopped: {reason}")
+    return killing(state, allocation, f"{reason}: {gang.cause(verdict.exit)}")
 
 
 def _exited(
     state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
 ) -> TrialState:
     reason = message.reason
-    if state.early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP):
+    if reason == gang.AGENT_LOST:
+        return released(_losing(state, allocation, message, turn), allocation, turn)
+    if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
         return ended(state, Status.COMPLETED, ExitReason(state.early_exit), turn)
     if reason == "stop_requested" and allocation.wish is Wish.KILL and not state.early_exit:
@@ -326,14 +368,14 @@ def _exited(
         return ended(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, turn)
     if reason == "completed":
         return ended(evolve(state, closed=True), Status.COMPLETED, None, turn)
+    if gang.is_loss(message, allocation.wish):
+        # Nobody here asked for it: its machine ends, or its agent was stopped.
+        return _lost(state, allocation, message, turn)
     if reason in ("preempted", "idle"):
         return _yielded(state, allocation, turn)
     if allocation.wish is not Wish.RUN:
         # It was asked to stop: however it ended, that is no failure of its own.
         return _left(state, allocation, message, turn)
-    if reason in ("lost", "killed"):
-        # Nobody here asked for a kill: its agent was stopped.
-        return _lost(state, allocation, message, turn)
     if reason == "start_failed":
         return _not_started(state, allocation, message, turn)
     return _failed(state, allocation, message, turn)
@@ -365,11 +407,22 @@ def _lost(
     """Its processes are gone, which is no failure unless it never comes any further."""
     worked = state.steps > allocation.from_steps or message.reason != "lost"
     stalls = 0 if worked else state.stalls + 1
-    state = evolve(state, losses=state.losses + 1, stalls=stalls)
+    state = _losing(evolve(state, stalls=stalls), allocation, message, turn)
     if stalls > STALLS_MAX:
         text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
         return errored(state, text, turn)
     return released(state, allocation, turn)
+
+
+def _losing(
+    state: TrialState, allocation: Allocation, message: AllocationExited, turn: Turn
+) -> TrialState:
+    """Notes a loss, for people to see why the trial begins again."""
+    place, cause = allocation.places[message.node_rank :][:1], gang.cause(message)
+    turn.because(f"lost, which is no failure: {cause}")
+    loss = Loss(turn.now_ms, place[0].agent if place else "", cause)
+    recent = (*state.recent_losses, loss)[-LOSSES_KEPT:]
+    return evolve(state, losses=state.losses + 1, recent_losses=recent)
 
 
 def _not_started(

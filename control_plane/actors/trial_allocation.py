@@ -5,10 +5,13 @@ late one finds another epoch, or a wish that it does not concern.
 """
 
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_gang import furthest, reached
 from control_plane.actors.trial_messages import (
     CheckpointReported,
+    ContainerStateReported,
     SlotsAssigned,
     TerminationOverdue,
+    ValidationReported,
 )
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState, Wish
 from control_plane.evolve import evolve
@@ -16,8 +19,6 @@ from control_plane.searchers.method import ExitReason
 
 # How long training code may take to end after it refused its hyperparameters.
 REFUSED_MS = 10_000
-
-_PROGRESS = tuple(AllocationState)
 
 
 def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
@@ -27,19 +28,34 @@ def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) 
     placed = evolve(
         allocation,
         places=message.places,
-        state=_furthest(allocation.state, AllocationState.ASSIGNED),
+        state=furthest(allocation.state, AllocationState.ASSIGNED),
     )
     return evolve(state, allocation=placed)
 
 
-def advanced(state: TrialState, allocation: Allocation, container: str) -> TrialState:
-    """Its container is in the state of that name; it never goes back."""
-    if container not in AllocationState.__members__:
+def advanced(
+    state: TrialState, allocation: Allocation, message: ContainerStateReported
+) -> TrialState:
+    """A container is in the state of that name; it never goes back."""
+    if message.state not in AllocationState.__members__:
         return state
-    furthest = _furthest(allocation.state, AllocationState(container))
-    if furthest is allocation.state:
-        return state
-    return evolve(state, allocation=evolve(allocation, state=furthest))
+    container = AllocationState(message.state)
+    if message.nodes > 1:
+        after = reached(allocation, message.node_rank, message.nodes, container)
+    else:
+        after = evolve(allocation, state=furthest(allocation.state, container))
+    return state if after == allocation else evolve(state, allocation=after)
+
+
+def counted(allocation: Allocation, message: object) -> Allocation | None:
+    """The allocation after a report of its training, None: another node has said it before."""
+    if isinstance(message, ValidationReported) and message.nodes > 1:
+        if message.steps <= allocation.validated:
+            return None
+        return evolve(allocation, validated=message.steps)
+    if allocation.is_gang or allocation.state is AllocationState.RUNNING:
+        return allocation
+    return evolve(allocation, state=AllocationState.RUNNING)
 
 
 def preempting(state: TrialState, allocation: Allocation, reason: str, turn: Turn) -> TrialState:
@@ -76,17 +92,18 @@ def exiting_early(state: TrialState, reason: str, turn: Turn) -> TrialState:
 
 def overdue(state: TrialState, allocation: Allocation) -> TrialState:
     """It was to end by now."""
-    if allocation.wish is not Wish.PREEMPT and not _is_refusal(state.early_exit):
+    if allocation.wish is not Wish.PREEMPT and not refuses_hparams(state):
         return state
     return killing(state, allocation, "it did not end when it was told to")
 
 
+def refuses_hparams(state: TrialState) -> bool:
+    """Whether the code that runs has refused the hyperparameters."""
+    return _is_refusal(state.early_exit)
+
+
 def _is_refusal(early_exit: str) -> bool:
     return early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP)
-
-
-def _furthest(one: AllocationState, other: AllocationState) -> AllocationState:
-    return max(one, other, key=_PROGRESS.index)
 
 
 def _wishing(state: TrialState, allocation: Allocation, wish: Wish, reason: str) -> TrialState:

@@ -1,5 +1,7 @@
 """What a trial does next, given its experiment's status and its own work, and how it ends."""
 
+from dataclasses import replace
+
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import TrialEnded
 from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
@@ -57,6 +59,22 @@ def released(state: TrialState, allocation: Allocation, turn: Turn) -> TrialStat
     return carried_on(evolve(state, allocation=None, steps=min(state.steps, steps)), turn)
 
 
+def moved(state: TrialState, pool: str, turn: Turn) -> TrialState:
+    """Asks another pool from now on. What waits moves at once; what runs saves its work first, and
+    gives its slots back where it has them.
+    """
+    if pool == state.settings.pool:
+        return state
+    state = evolve(state, settings=replace(state.settings, pool=pool))
+    allocation = state.allocation
+    if allocation is None:
+        return state
+    if allocation.state is AllocationState.PENDING:
+        turn.because(f"withdrawn from pool {allocation.pool}")
+        return released(state, allocation, turn)
+    return preempting(state, allocation, f"the experiment moved to pool {pool}", turn)
+
+
 def errored(state: TrialState, text: str, turn: Turn) -> TrialState:
     """Ends by an error that is no failure of the training code's."""
     return ended(evolve(state, message=text), Status.ERROR, ExitReason.ERRORED, turn)
@@ -104,7 +122,6 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
             slots=state.settings.slots,
             ticket=ticket,
             group=state.experiment_id,
-            max_slots=state.settings.max_slots,
         ),
     )
     return evolve(
@@ -112,13 +129,13 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
         epoch=epoch,
         revision=1,
         early_exit="",
-        allocation=Allocation(ticket, from_steps=state.steps),
+        allocation=Allocation(ticket, from_steps=state.steps, pool=state.settings.pool),
     )
 
 
 def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
     turn.send(
-        addresses.pool(state.settings.pool),
+        addresses.pool(allocation.pool),
         SlotsReleased(
             state.trial_id,
             state.epoch,

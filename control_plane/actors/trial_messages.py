@@ -58,10 +58,10 @@ class TrialKillRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotsLimited:
-    """The experiment's new max_slots."""
+class TrialMoved:
+    """The experiment runs in another resource pool now."""
 
-    max_slots: int | None
+    pool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class ContainerStateReported:
 class ValidationReported:
     """A validation at `steps` batches with the searcher's metric; None: no finite number. `time`
     is its time metric, where the search has one; `lack` says why a search that needs both cannot
-    go on.
+    go on. It comes from one of `nodes` nodes, each of which may report it.
     """
 
     epoch: int
@@ -177,7 +177,7 @@ class ValidationReported:
     metric: float | None
     time: float | None = None
     lack: str = ""
-    node_rank: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class EarlyExitReported:
 @dataclass(frozen=True, slots=True)
 class AllocationExited:
     """The processes of a node, of that rank among `nodes`, are gone, and every report before was
-    delivered.
+    delivered. `notice`: why its machine was about to end, "" if it was not.
     """
 
     epoch: int
@@ -224,6 +224,7 @@ class AllocationExited:
     message: str = ""
     node_rank: int = 0
     nodes: int = 1
+    notice: str = ""
 
 
 AllocationMessage = (
@@ -244,7 +245,7 @@ TrialMessage = (
     | CheckpointHandedOver
     | TrialContinued
     | TrialKillRequested
-    | SlotsLimited
+    | TrialMoved
     | RestartDue
     | CheckpointsUnwanted
     | CheckpointFilesDeleted

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.actors.trial_messages import AllocationExited
 
 
 class AllocationState(StrEnum):
@@ -25,10 +26,29 @@ class Wish(StrEnum):
     KILL = "kill"
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of a gang: how far its container has come, and whether it is gone."""
+
+    state: AllocationState = AllocationState.PENDING
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The exit that decides how a gang ends, and what was wanted of the gang when it came."""
+
+    exit: AllocationExited
+    wish: Wish
+
+
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the pool's queue; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued.
+
+    The rest is of gangs alone: their `members` by rank, the `verdict` on them so far, and the steps
+    of the latest validation that counted.
     """
 
     ticket: str
@@ -37,11 +57,31 @@ class Allocation:
     wish: Wish = Wish.RUN
     wish_reason: str = ""
     from_steps: int = 0
+    members: tuple[Member, ...] = ()
+    verdict: Verdict | None = None
+    validated: int = -1
+    pool: str = ""
 
     @property
     def agents(self) -> tuple[str, ...]:
         """Those that it has slots of, as far as the trial knows."""
         return tuple(place.agent for place in self.places)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether it has several nodes, as far as the trial knows."""
+        return len(self.places) > 1 or len(self.members) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """An allocation that ended by no failure of the trial: when, on which agent ("": unknown), and
+    why.
+    """
+
+    at_ms: int
+    agent: str
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +92,8 @@ class TrialState:
     `deleted`: nothing is left of the trial but this. `held_back`: it waits a while before it asks
     for slots again. `stalls`: ends in a row that are no failures and brought it no further.
     `stopped`: the search wants no more of it. `inherited`: the checkpoint of another trial that it
-    starts from, which is still to come while it `awaits_checkpoint`.
+    starts from, which is still to come while it `awaits_checkpoint`. `losses` counts allocations
+    that were lost, of which `recent_losses` are the last few.
     """
 
     trial_id: int
@@ -90,3 +131,4 @@ class TrialState:
     stopped: bool = False
     awaits_checkpoint: bool = False
     inherited: CheckpointRef | None = None
+    recent_losses: tuple[Loss, ...] = ()

@@ -1,204 +1,216 @@
-"""The requests that wait for a pool's slots, by group: an experiment's trials share a limit.
+"""The jobs of a pool and their requests that wait.
 
-Three ordered maps in parts. `queue` says by ticket whose turn may come: a request that is in no
-group, or a group by the first of its requests. `requests` holds the requests of groups, by group
-and ticket; `groups` the limit of each and the slots it has. A group without room for its first
-request is not in the queue, so its thousands of requests are not looked at until it has.
+Two ordered maps in parts. `requests` holds what waits, by group and ticket; `groups` holds of each
+job its settings as its row has them, and the sums that a scheduler needs: a decision reads
+requests only of those that may start, and writes the leaf of one job.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
-from control_plane.actors.ordered import Ordered
+from control_plane.actors.jobs import JobRow, job_sort, jobs_of, read_job
+from control_plane.actors.ordered import Entries, Ordered
 from control_plane.actors.step import Turn
-from control_plane.scheduling.model import Line, Request
-from control_plane.scheduling.turns import has_room
+from control_plane.scheduling.model import Holding, Job, Request
 
-# A request that was on its way when the limit changed carries the one before.
-LIMIT_KEPT_MS = 600_000
 # Half of what other maps hold: these keys are long.
-LEAF_MAX = 32
+REQUESTS_PER_PART = 32
+GROUPS_PER_PART = 16
+_SUBMITTED_DIGITS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The slots that a group has, at most `max_slots` unless None. `limited_ms`: when the limit was
-    changed last while it ran, 0 for never.
+    """A job: its settings, how many of its requests wait by their slots, and what it holds.
+
+    `listed`: it has a row. `running` counts allocations; `held` their slots, of which `leaving` are
+    slots of those that were asked to go.
     """
 
-    max_slots: int | None = None
+    row: JobRow = field(default_factory=JobRow)
+    listed: bool = False
+    pending: Mapping[int, int] = field(default_factory=dict)
     running: int = 0
-    limited_ms: int = 0
+    held: int = 0
+    leaving: int = 0
 
     @property
-    def room(self) -> int | None:
-        """Slots that it may have beside, None for any number; below 0 where it has too many."""
-        return None if self.max_slots is None else self.max_slots - self.running
+    def idle(self) -> bool:
+        """Whether it neither asks for anything nor holds anything."""
+        return not (self.pending or self.running or self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The requests of a group, read as they are asked for."""
+
+    waiting: "Waiting"
+    group: int
+
+    def __iter__(self) -> Iterator[Request]:
+        return self.waiting.requests(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a group holds, read when it is asked for."""
+
+    holdings: Callable[[int], Iterator[Holding]]
+    group: int
+
+    def __iter__(self) -> Iterator[Holding]:
+        return self.holdings(self.group)
 
 
 class Waiting:
     """Who waits in the pool whose turn it is."""
 
     def __init__(self, turn: Turn) -> None:
-        self._now_ms = turn.now_ms
-        self._queue = Ordered(turn, "queue")
-        self._requests = Ordered(turn, "requests", LEAF_MAX)
-        self._groups = Ordered(turn, "groups")
+        self._turn = turn
+        self._requests = Ordered(turn, "requests", REQUESTS_PER_PART)
+        self._groups = Ordered(turn, "groups", GROUPS_PER_PART)
 
-    def add(self, request: Request) -> None:
-        """Lets a request wait."""
-        value = (request.allocation, request.slots)
-        if not request.group:
-            self._queue.put(request.ticket, value)
-            return
+    def add(self, request: Request) -> bool:
+        """Lets a request wait; False if it does already."""
         key = _request_key(request.group, request.ticket)
-        self._change(request.group, lambda: self._requests.put(key, value))
+        if self._requests.get(key) is not None:
+            return False
+        self._requests.put(key, (request.allocation, request.slots))
+        known = self._known(request)
+        self._put(request.group, _counting(known, request.slots, 1))
+        return True
 
     def remove(self, request: Request) -> bool:
         """Takes a request out, found by its allocation, ticket and group; whether it waited."""
-        if _allocation(self._queue.get(request.ticket)) == request.allocation:
-            self._queue.remove(request.ticket)
-            return True
-        group = request.group or self._group_of(request.ticket)
-        key = _request_key(group, request.ticket)
-        if _allocation(self._requests.get(key)) != request.allocation:
+        key = _request_key(request.group, request.ticket)
+        found = self._requests.get(key)
+        if not isinstance(found, list | tuple) or found[0] != request.allocation:
             return False
-        self._change(group, lambda: self._requests.remove(key))
+        self._requests.remove(key)
+        self._put(request.group, _counting(self.group(request.group), found[1], -1))
         return True
 
     def start(self, request: Request) -> None:
         """The request waits no more: it has its slots."""
-        if not request.group:
-            self._queue.remove(request.ticket)
-            return
+        self._requests.remove(_request_key(request.group, request.ticket))
+        group = _counting(self.group(request.group), request.slots, -1)
+        held = group.held + request.slots
+        self._put(request.group, replace(group, running=group.running + 1, held=held))
 
-        def started() -> None:
-            self._requests.remove(_request_key(request.group, request.ticket))
-            self._add_running(request.group, request.slots)
+    def leave(self, group: int, slots: int) -> None:
+        """An allocation of the group was asked to give up that many slots."""
+        known = self.group(group)
+        self._put(group, replace(known, leaving=known.leaving + slots))
 
-        self._change(request.group, started)
+    def free(self, group: int, slots: int, *, ended: bool, leaving: bool) -> None:
+        """The group has given slots back, as the last ones of an allocation if that has `ended`."""
+        known = self.group(group)
+        freed = replace(
+            known,
+            running=known.running - ended,
+            held=known.held - slots,
+            leaving=known.leaving - (slots if leaving else 0),
+        )
+        self._put(group, freed)
 
-    def free(self, group: int, slots: int) -> None:
-        """The group has given slots back."""
-        if group:
-            self._change(group, lambda: self._add_running(group, -slots))
-
-    def heed(self, group: int, max_slots: int | None) -> int:
-        """Takes the limit that a request carries, unless a later change of it is known; the slots
-        the group has too many then.
+    def read(self, group: int) -> bool:
+        """Reads the group's settings again; whether they have changed. One whose row is gone keeps
+        those it had while it has anything else.
         """
-        known = self.group(group)
-        if known.max_slots == max_slots or self._is_recent(known):
-            return 0
-        return self._set_limit(group, replace(known, max_slots=max_slots))
-
-    def limit(self, group: int, max_slots: int | None) -> int:
-        """Changes the limit; the slots the group has too many then."""
-        known = self.group(group)
-        return self._set_limit(group, replace(known, max_slots=max_slots, limited_ms=self._now_ms))
+        known, row = self._read(group), self._row(group)
+        after = replace(known or Group(), listed=row is not None)
+        if row is not None:
+            after = replace(after, row=row)
+        if known is None and row is None:
+            return False
+        self._put(group, after)
+        return after != known
 
     def group(self, group: int) -> Group:
         """What is known of a group."""
-        found = self._groups.get(_group_key(group))
-        if not isinstance(found, list | tuple):
-            return Group()
-        max_slots, running, limited_ms = found
-        return Group(max_slots, running, limited_ms)
+        return self._read(group) or Group()
 
-    def lines(self) -> Iterator[Line]:
-        """Who may start, by ticket. What a line holds is read when it is asked for."""
-        for ticket, value in self._queue.items():
-            assert isinstance(value, list | tuple)
-            if len(value) == 1:
-                group = value[0]
-                yield Line(ticket, self.requests(group), self.group(group).room)
-            else:
-                yield Line(ticket, (Request(value[0], value[1], ticket),))
+    def groups(self) -> Iterator[tuple[int, Group]]:
+        """All groups, by number."""
+        for leaf in self._groups.leaves():
+            yield from leaf.derived(_parsed_groups, None)
+
+    def jobs(
+        self, priority: int, holdings: Callable[[int], Iterator[Holding]]
+    ) -> Iterator[Job]:
+        """The groups that ask for something or hold it, as a scheduler sees them. `priority` is
+        that of a job without one.
+        """
+        for number, group in self.groups():
+            if group.idle:
+                continue
+            row = group.row
+            yield Job(
+                group=number,
+                submitted_ms=row.submitted_ms,
+                weight=row.weight,
+                priority=priority if row.priority is None else row.priority,
+                position=row.at(),
+                max_slots=row.max_slots,
+                label=row.label,
+                single_agent=row.single_agent,
+                pending=Pending(self, number) if group.pending else (),
+                holdings=Held(holdings, number) if group.running else (),
+                pending_slots=group.pending,
+                held_slots=group.held,
+                leaving_slots=group.leaving,
+            )
 
     def requests(self, group: int) -> Iterator[Request]:
         """The requests of a group, by ticket."""
+        row = self.group(group).row
         for key, value in self._requests.items(_request_key(group, "")):
-            request = _parsed(key, value)
-            if request.group != group:
+            number, ticket = _place(key)
+            if number != group:
                 return
-            yield request
+            assert isinstance(value, list | tuple)
+            yield Request(value[0], value[1], ticket, group, row.label, row.single_agent)
 
     def items(self) -> Iterator[Request]:
-        """Every request that waits, in no order that matters."""
-        for ticket, value in self._queue.items():
-            assert isinstance(value, list | tuple)
-            if len(value) > 1:
-                yield Request(value[0], value[1], ticket)
+        """Every request that waits, by group and ticket."""
         for key, value in self._requests.items():
-            yield _parsed(key, value)
+            assert isinstance(value, list | tuple)
+            group, ticket = _place(key)
+            yield Request(value[0], value[1], ticket, group)
 
-    def held_back(self, group: int) -> str:
-        """Why none of the group's requests may start; "" if one may or none waits."""
-        first = self._first(group)
-        known = self.group(group)
-        if first is None or has_room(first.slots, known.room):
-            return ""
-        return (
-            f"{first.allocation} needs {first.slots} slots; experiment {group} has {known.running}"
-            f" of its max_slots {known.max_slots}"
-        )
+    def _known(self, request: Request) -> Group:
+        """The group of a request, which may be the first word of it."""
+        known = self._read(request.group)
+        if known is not None:
+            return known
+        row = self._row(request.group)
+        if row is not None:
+            return Group(row, listed=True)
+        submitted = request.ticket[:_SUBMITTED_DIGITS]
+        return Group(JobRow(int(submitted) if submitted.isdigit() else 0))
 
-    def first_held_back(self) -> str:
-        """Why the first group's requests may not start, where nobody's may."""
-        first = next(self._requests.items(), None)
-        return "" if first is None else self.held_back(_parsed(*first).group)
+    def _row(self, group: int) -> JobRow | None:
+        pool = self._turn.address.partition("#")[2]
+        seen = self._turn.row(jobs_of(pool), job_sort(group))
+        return read_job(seen.body) if seen.revision else None
 
-    def _set_limit(self, group: int, after: Group) -> int:
-        self._change(group, lambda: self._put_group(group, after))
-        room = after.room
-        return 0 if room is None else max(0, -room)
+    def _read(self, group: int) -> Group | None:
+        found = self._groups.get(_group_key(group))
+        return None if found is None else _parsed(found)
 
-    def _add_running(self, group: int, slots: int) -> None:
-        known = self.group(group)
-        self._put_group(group, replace(known, running=max(0, known.running + slots)))
-
-    def _put_group(self, group: int, after: Group) -> None:
-        if after == Group():
+    def _put(self, group: int, after: Group) -> None:
+        """Writes a group, or forgets one that has nothing and no row."""
+        if after.idle and not after.listed:
             self._groups.remove(_group_key(group))
-            return
-        value = (after.max_slots, after.running, after.limited_ms)
-        self._groups.put(_group_key(group), value)
+        else:
+            self._groups.put(_group_key(group), _written(after))
 
-    def _change(self, group: int, change: Callable[[], None]) -> None:
-        """Keeps the group's place in the queue true to a change, and forgets a group that has
-        nothing and wants nothing.
-        """
-        before = self._next_ticket(group)
-        change()
-        after = self._next_ticket(group)
-        if after != before:
-            # First in, so that a leaf of one entry is not given up for a new one.
-            if after:
-                self._queue.put(after, (group,))
-            if before:
-                self._queue.remove(before)
-        known = self.group(group)
-        if not (known.running or self._is_recent(known) or self._first(group)):
-            self._groups.remove(_group_key(group))
 
-    def _is_recent(self, known: Group) -> bool:
-        return known.limited_ms > 0 and self._now_ms - known.limited_ms < LIMIT_KEPT_MS
-
-    def _next_ticket(self, group: int) -> str:
-        first = self._first(group)
-        if first is None or not has_room(first.slots, self.group(group).room):
-            return ""
-        return first.ticket
-
-    def _first(self, group: int) -> Request | None:
-        found = self._requests.first(_request_key(group, ""))
-        request = None if found is None else _parsed(*found)
-        return request if request is not None and request.group == group else None
-
-    def _group_of(self, ticket: str) -> int:
-        """For those who do not say it, as requests once had no group."""
-        found = (_parsed(key, value) for key, value in self._requests.items())
-        return next((request.group for request in found if request.ticket == ticket), 0)
+def _counting(group: Group, slots: int, more: int) -> Group:
+    """With more requests of so many slots."""
+    count = group.pending.get(slots, 0) + more
+    others = {size: kept for size, kept in group.pending.items() if size != slots}
+    return replace(group, pending={**others, slots: count} if count else others)
 
 
 def _group_key(group: int) -> str:
@@ -209,12 +221,27 @@ def _request_key(group: int, ticket: str) -> str:
     return f"{group:012d}.{ticket}"
 
 
-def _parsed(key: str, value: object) -> Request:
-    assert isinstance(value, list | tuple)
+def _place(key: str) -> tuple[int, str]:
     group, _, ticket = key.partition(".")
-    return Request(value[0], value[1], ticket, int(group))
+    return int(group), ticket
 
 
-def _allocation(value: object) -> str:
-    """Of the request that a place holds; "" for a group's place and for none."""
-    return str(value[0]) if isinstance(value, list | tuple) and len(value) > 1 else ""
+def _parsed_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
+    return tuple((int(key), _parsed(value)) for key, value in entries)
+
+
+# Compact, since a part holds several groups: numbers, then settings that are no defaults.
+def _written(group: Group) -> list[object]:
+    pending = {str(slots): count for slots, count in group.pending.items()}
+    numbers = [int(group.listed), group.running, group.held, group.leaving]
+    default = asdict(JobRow())
+    settings = {name: v for name, v in asdict(group.row).items() if v != default[name]}
+    return [numbers, pending, settings]
+
+
+def _parsed(value: object) -> Group:
+    assert isinstance(value, list | tuple)
+    (listed, running, held, leaving), pending, settings = value
+    counts = {int(slots): count for slots, count in pending.items()}
+    return Group(JobRow(**settings), bool(listed), counts, running, held, leaving)
+

@@ -81,10 +81,15 @@ class AgentService:
         self._definitions: dict[tuple[int, int], Definition] = {}
 
     def enrol(
-        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
+        self,
+        agent: str,
+        pool: str,
+        slots: tuple[tuple[int, str, str, str], ...],
+        version: str,
+        label: str = "",
     ) -> int:
         """Begins a new session of the agent and returns its epoch."""
-        message = AgentEnrolled(agent=agent, pool=pool, slots=slots, version=version)
+        message = AgentEnrolled(agent=agent, pool=pool, slots=slots, version=version, label=label)
         epoch = self._engine.command(addresses.agent(agent), message)
         assert isinstance(epoch, int)
         return epoch

@@ -52,6 +52,7 @@ class Enrolment(Message):
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
     slots: Annotated[list[Slot], Field(min_length=1, max_length=SLOTS_MAX)]
     version: ShortText = ""
+    label: ShortText = ""
 
 
 class ReportLine(Message):

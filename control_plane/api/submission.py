@@ -28,7 +28,7 @@ from control_plane.config import (
     ExperimentConfig,
     check,
 )
-from control_plane.config.trial_settings import lifecycle_of, trial_settings
+from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -101,6 +101,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         warm_start=warm_start_of(services, config),
         rules=lifecycle_of(config),
         time_metric="" if asked.test_mode else config.time_metric,
+        job=job_of(config, settings.submitted_ms),
     )
     return Accepted(config, message)
 
@@ -168,7 +169,7 @@ def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
         labels=list(message.labels),
         job_id=message.job_id,
         seed=message.plan.seed,
-        max_slots=message.settings.max_slots,
+        max_slots=message.job.max_slots,
         **asdict(message.retention),
         code_sha256=message.code_sha256,
         config=submitted.config.public(),

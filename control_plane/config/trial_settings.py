@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from control_plane.actors.jobs import JobRow
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.config.eras import Era
@@ -14,6 +15,19 @@ PREEMPTION_SECONDS_MAX = 3_153_600_000
 def lifecycle_of(config: ExperimentConfig) -> LifecycleRules:
     """The rules by which its experiment lives."""
     return STEP_ERA if config.era is Era.STEP else LENGTH_ERA
+
+
+def job_of(config: ExperimentConfig, submitted_ms: int) -> JobRow:
+    """What schedulers are to know of its experiment, submitted then."""
+    asked = config.resources
+    return JobRow(
+        submitted_ms=submitted_ms,
+        weight=asked.weight,
+        priority=asked.priority,
+        max_slots=asked.max_slots,
+        label=asked.agent_label,
+        single_agent=bool(asked.is_single_node),
+    )
 
 
 def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> TrialSettings:
@@ -29,7 +43,6 @@ def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> Tr
         smaller_is_better=config.searcher.smaller_is_better,
         lengths=config.scale.lengths(config.unit),
         submitted_ms=submitted_ms,
-        max_slots=config.job.max_slots,
         terminate_ms=rules.terminate_ms,
         preempt_ms=preempt_ms,
     )

@@ -20,7 +20,7 @@ from control_plane.actors.agent_messages import AgentMessage
 from control_plane.actors.experiment_messages import ExperimentMessage
 from control_plane.actors.experiment_state import Definition, ExperimentState, Settings
 from control_plane.actors.experiment_summaries import Summaries
-from control_plane.actors.pool_messages import PoolMessage
+from control_plane.actors.pool_messages import PoolMessage, PoolSettings
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_checkpoints import CheckpointRecord
 from control_plane.actors.trial_messages import TrialMessage
@@ -156,8 +156,7 @@ KINDS: Mapping[str, Kind] = {
         pool.fallback,
         pool.settle,
         parts={
-            "queue": ordered.Directory,
-            "queue/": ordered.Leaf,
+            "settings": PoolSettings,
             "requests": ordered.Directory,
             "requests/": ordered.Leaf,
             "groups": ordered.Directory,

@@ -47,17 +47,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The waiting requests of one group, in order. `ticket` is that of the first of them; `room`
-    the slots that the group may take beside those it has, None for any number.
-    """
-
-    ticket: str
-    requests: Iterable[Request]
-    room: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """So many slots on one agent; 0 for a place beside the slots."""
 

@@ -1,10 +1,12 @@
 """What a configuration submits, and what of it a simulated machine has to know."""
 
+from dataclasses import replace
+
 from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.trial_state import TrialState
 from control_plane.config import ExperimentConfig
-from control_plane.config.trial_settings import lifecycle_of, trial_settings
+from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.simulation.machines import Pace, Period
 
 POOL = "simulated"
@@ -25,6 +27,8 @@ def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
         paused=False,
         rules=lifecycle_of(config),
         time_metric=config.time_metric,
+        # Its machines are all alike.
+        job=replace(job_of(config, submitted_ms=0), label=""),
     )
 
 

@@ -43,7 +43,7 @@ ECHOES = (
     to_experiment.TrialValidated,
     to_experiment.TrialLengthReached,
     to_trial.ExperimentStatusChanged,
-    to_trial.SlotsLimited,
+    to_trial.TrialMoved,
 )
 
 

@@ -87,6 +87,12 @@ def _settings(message: to_experiment.SettingsChanged, told: Told) -> str:
     if message.max_slots_given:
         limit = "no limit" if message.max_slots is None else str(message.max_slots)
         changes.append(f"max_slots to {limit}")
+    scheduled = {
+        "weight": message.weight,
+        "priority": message.priority,
+        "position": message.position,
+    }
+    changes += [f"{name} to {value}" for name, value in scheduled.items() if value is not None]
     if message.retention is not None:
         kept = message.retention
         changes.append(f"the checkpoints kept to {_retained(kept)}")
@@ -213,6 +219,8 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.CancelRequested: lambda _, told: f"canceled{told.user}",
     to_experiment.KillRequested: lambda _, told: f"killed{told.user}",
     to_experiment.SettingsChanged: _settings,
+    to_experiment.PoolChanged: lambda x, told: f"moved to resource pool {x.pool}{told.user}",
+    to_experiment.JobAudited: lambda x, told: f"the job in pool {x.pool} is put right",
     to_experiment.ArchiveRequested: lambda _, told: f"archived{told.user}",
     to_experiment.UnarchiveRequested: lambda _, told: f"unarchived{told.user}",
     to_experiment.DeleteRequested: lambda _, told: f"to be deleted{told.user}",
@@ -245,9 +253,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     ),
     to_trial.CheckpointHandedOver: _handed_over,
     to_trial.TrialKillRequested: lambda _, told: f"{told.name} killed{told.user}",
-    to_trial.SlotsLimited: lambda x, told: (
-        f"{told.name} heard that max_slots is {'lifted' if x.max_slots is None else x.max_slots}"
-    ),
+    to_trial.TrialMoved: lambda x, told: f"{told.name} is to run in resource pool {x.pool}",
     to_trial.TerminationOverdue: lambda x, told: f"{told.allocation(x.epoch)} is overdue to stop",
     to_trial.RestartDue: lambda x, told: f"{told.name} may be started again",
     to_trial.CheckpointsUnwanted: lambda x, told: f"checkpoints no longer kept: {_uuids(x.uuids)}",
@@ -281,10 +287,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
 OF_POOLS: Mapping[type, Sentence] = {
     to_pool.PoolConfigured: lambda x, told: f"pool {x.name} configured{told.user}",
     to_pool.SlotsRequested: _requested,
-    to_pool.GroupLimited: lambda x, told: (
-        f"experiment {x.group} may hold "
-        + ("any number of slots" if x.max_slots is None else _count(x.max_slots, "slot"))
-    ),
+    to_pool.PoolRemoved: lambda _, told: f"{told.name} removed{told.user}",
+    to_pool.JobChanged: lambda x, told: f"the job of experiment {x.group} changed",
     to_pool.SlotsReleased: lambda x, told: (
         f"allocation {x.trial_id}.{x.epoch} gives its slots back"
     ),

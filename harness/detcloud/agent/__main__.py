@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         runtime = ProcessRuntime(None if options.plain_starts else _template(work, slots))
         log_bytes_max = options.log_mib << 20
         node = Node(work, slots, runtime, code, say, log_bytes_max=log_bytes_max)
-        identity = Identity(options.name, options.pool, slots, __version__)
+        identity = Identity(options.name, options.pool, slots, __version__, options.label)
         session = Session(options.url, token, identity, node, pace, say)
         notices = FileNotices(work / "preemption-notice.json")
         agent = Agent(node, pace, session, notices, options.stop_seconds, say)
@@ -94,6 +94,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--token-file", required=True, type=Path, help="holds the join token")
     parser.add_argument("--name", required=True, help="this agent's name, unique in the cluster")
     parser.add_argument("--pool", required=True, help="the resource pool to join")
+    parser.add_argument(
+        "--label", default="", help="take only experiments with this resources.agent_label"
+    )
     parser.add_argument("--work-dir", required=True, type=Path, help="trial directories and cache")
     parser.add_argument("--slots", type=int, help="CPU slots instead of the devices found")
     parser.add_argument(

@@ -35,6 +35,7 @@ class Identity:
     resource_pool: str
     slots: Sequence[Slot]
     version: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from control_plane.actors.experiment_messages import (
     ArchiveRequested,
     CancelRequested,
     ContinueRequested,
+    PoolChanged,
     SearchContinued,
     SettingsChanged,
     TrialEnded,
@@ -15,6 +16,8 @@ from control_plane.actors.experiment_messages import (
     TrialValidated,
 )
 from control_plane.actors.experiment_state import Definition, read_listing
+from control_plane.actors.jobs import read_job
+from control_plane.actors.pool_messages import JobChanged
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_messages import TrialContinued, TrialCreated
@@ -216,11 +219,23 @@ def test_more_restarts_reach_the_trials_that_go_on_and_those_to_come() -> None:
     assert desk.ever_sent(TrialCreated)[-1].settings.max_restarts == 9
 
 
-def test_trials_that_go_on_know_the_limit_of_slots_of_now() -> None:
+def test_an_experiment_that_goes_on_has_its_job_again_as_it_was_changed() -> None:
     desk = experiment(random_plan(1))
-    desk.tell(errored(0), SettingsChanged(max_slots=4, max_slots_given=True), CONTINUE)
+    key = ("jobs#default", "000000000001")
+    desk.tell(errored(0), SettingsChanged(max_slots=4, max_slots_given=True))
+    assert desk.row(*key).revision == 0
+    desk.tell(CONTINUE)
+    assert read_job(desk.row(*key).body).max_slots == 4
+    assert JobChanged(1) in desk.sent_to("pool#default")
+
+
+def test_trials_that_go_on_run_in_the_pool_that_the_experiment_moved_to() -> None:
+    desk = experiment(random_plan(1))
+    desk.tell(PoolChanged("spot"), errored(0))
+    desk.tell(CONTINUE)
     [told] = desk.ever_sent(TrialContinued)
-    assert told.settings.max_slots == 4
+    assert told.settings.pool == "spot"
+    assert desk.row("jobs#spot", "000000000001").revision > 0
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from control_plane.actors.experiment_messages import (
     TrialLengthReached,
     TrialValidated,
 )
+from control_plane.actors.pool_messages import JobChanged
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused
+from control_plane.actors.step import Refused, Send
 from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.evolve import evolve
 from control_plane.searchers.custom import CustomPlan
@@ -50,7 +51,7 @@ def told(desk: Desk, *operations: dict[str, object]) -> Any:
 def test_it_waits_for_its_method() -> None:
     desk = begun()
     assert desk.state.status is Status.ACTIVE
-    assert desk.sent == []
+    assert desk.sent == [Send("pool#default", JobChanged(1))]
     assert desk.state.search.method.newest == 1
 
 

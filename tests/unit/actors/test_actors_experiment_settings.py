@@ -18,10 +18,8 @@ from control_plane.actors.experiment_messages import (
 )
 from control_plane.actors.experiment_state import Listing, Settings, read_listing
 from control_plane.actors.experiment_summaries import Summaries, TrialSummary
-from control_plane.actors.pool_messages import GroupLimited
 from control_plane.actors.records import CheckpointRef, Retention, Status
 from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import SlotsLimited, TrialCreated
 from control_plane.evolve import evolve
 from tests.unit.actors.desk import ABSENT, Desk
 from tests.unit.actors.samples import random_plan, submitted
@@ -81,26 +79,6 @@ def test_a_change_to_the_same_writes_nothing() -> None:
     assert desk.sent == []
 
 
-def test_a_new_limit_of_slots_reaches_the_pool_and_every_open_trial() -> None:
-    desk = experiment(3)
-    desk.tell(TrialEnded(1, Status.COMPLETED, ""))
-    desk.tell(SettingsChanged(max_slots=4, max_slots_given=True))
-    assert desk.sent_to("pool#default") == [GroupLimited(1, 4)]
-    assert [send.to for send in desk.sent] == ["pool#default", "trial#1", "trial#3"]
-    assert desk.sent_to("trial#3") == [SlotsLimited(4)]
-    desk.tell(SettingsChanged(max_slots=None, max_slots_given=True))
-    assert desk.sent_to("pool#default") == [GroupLimited(1, None)]
-    assert desk.sent_to("trial#1") == [SlotsLimited(None)]
-
-
-def test_trials_created_later_have_the_new_limit() -> None:
-    desk = experiment(3, concurrent=1)
-    desk.tell(SettingsChanged(max_slots=2, max_slots_given=True))
-    desk.tell(TrialEnded(0, Status.COMPLETED, ""))
-    limits = [created.settings.max_slots for created in desk.ever_sent(TrialCreated)]
-    assert limits == [None, 2]
-
-
 def test_a_limit_below_what_one_trial_needs_is_refused() -> None:
     # A trial of the samples needs two slots.
     code, text = refusal(experiment(), SettingsChanged(max_slots=1, max_slots_given=True))
@@ -128,7 +106,7 @@ def test_the_same_retention_once_more_collects_what_has_come_since() -> None:
 def test_what_has_ended_can_be_changed_and_only_collects() -> None:
     desk = ended()
     desk.tell(SettingsChanged(max_slots=8, max_slots_given=True, retention=Retention(1, 1, 1)))
-    assert [send.to for send in desk.sent] == ["pool#default"]
+    assert desk.sent == []
     assert collection(desk)["generation"] == 2
 
 

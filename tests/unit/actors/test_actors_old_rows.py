@@ -32,8 +32,7 @@ def without(body: bytes, *names: str) -> bytes:
 
 def older_settings(body: bytes) -> bytes:
     fields = json.loads(body)
-    for name in ("max_slots", "terminate_ms"):
-        del fields["settings"][name]
+    del fields["settings"]["terminate_ms"]
     return json.dumps(fields).encode()
 
 
@@ -94,9 +93,7 @@ def test_messages_of_before() -> None:
         0, Status.ERROR, "ERRORED", "m", life=0
     )
     asked = {"trial_id": 4, "epoch": 1, "slots": 2, "ticket": "t"}
-    assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(
-        4, 1, 2, "t", group=0, max_slots=None
-    )
+    assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(4, 1, 2, "t", group=0)
 
 
 def test_submissions_and_creations_of_before() -> None:

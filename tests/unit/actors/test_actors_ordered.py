@@ -100,7 +100,7 @@ def test_a_leaf_that_is_full_splits_in_halves() -> None:
     shelf = filled(LEAF_MAX)
     assert len(shelf.leaves()) == 1
     shelf.put("000064", 64)
-    assert sorted(shelf.written) == ["queue", "queue/0", "queue/1"]
+    assert sorted(shelf.written) == ["queue", "groups/0", "queue/1"]
     # 65 entries: 65 // 2 = 32 stay, 33 go.
     assert sorted(len(leaf.entries) for leaf in shelf.leaves()) == [32, 33]
 
@@ -169,13 +169,15 @@ def test_the_first_entry_from_a_key_on_is_found_alone(keys: list[str], key: str)
 def test_what_is_derived_of_a_leaf_is_derived_once_and_is_no_part_of_it() -> None:
     looked: list[int] = []
 
-    def count(entries: Entries) -> int:
+    def count(entries: Entries, more: int) -> int:
         looked.append(len(entries))
-        return len(entries)
+        return len(entries) + more
 
     leaf = Leaf((("a", 1), ("b", 2)))
-    assert (leaf.derived(count), leaf.derived(count)) == (2, 2)
+    assert (leaf.derived(count, 1), leaf.derived(count, 1)) == (3, 3)
     assert looked == [2]
+    assert (leaf.derived(count, 2), leaf.derived(count, 2)) == (4, 4)
+    assert looked == [2, 2]
     assert leaf == Leaf((("a", 1), ("b", 2)))
     kind = KINDS["pool"]
-    assert kind.encode_part("queue/0", leaf) == b'{"entries":[["a",1],["b",2]]}'
+    assert kind.encode_part("groups/0", leaf) == b'{"entries":[["a",1],["b",2]]}'

@@ -17,7 +17,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.records import Place
-from control_plane.actors.slots import AgentSlots
+from control_plane.actors.slots import AgentSlots, Part
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import AllocationLost, SlotsAssigned
 from tests.unit.actors.desk import Desk
@@ -89,7 +89,7 @@ def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -
 def test_a_request_waits_for_an_agent() -> None:
     desk = pool(requested(7))
     assert desk.sent == []
-    assert desk.state.waits == "7.1 needs 1 slots; 0 free"
+    assert desk.state.waits == "there is no agent"
     desk.tell(joined("a", 1))
     assert desk.sent_to("trial#7") == [SlotsAssigned(1, (Place("a", (0,)),))]
     assert desk.state.waits == ""
@@ -103,10 +103,10 @@ def test_requests_start_in_the_order_of_their_tickets_whatever_order_they_came_i
     assert queue(desk) == [ticket(3)]
 
 
-def test_nothing_overtakes_the_head_of_the_queue() -> None:
+def test_a_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
     desk = pool(joined("a", 2), requested(1, slots=1), requested(2, slots=2), requested(3, slots=1))
-    assert list(slots_of(desk, "a").running) == ["1.1"]
-    assert desk.state.waits == "2.1 needs 2 slots; 1 free"
+    assert list(slots_of(desk, "a").running) == ["1.1", "3.1"]
+    assert desk.state.waits.startswith("needs 2 slots, 0 free")
 
 
 def test_a_release_lets_the_next_one_start_on_the_same_slots() -> None:
@@ -159,10 +159,10 @@ def test_a_release_of_an_older_allocation_leaves_the_current_one() -> None:
 
 
 def test_withdrawing_the_head_lets_the_next_one_start() -> None:
-    desk = pool(joined("a", 1), requested(1, slots=2), requested(2))
-    assert desk.state.running == 0
-    desk.tell(released(1))
-    assert desk.sent_to("trial#2") == [SlotsAssigned(1, (Place("a", (0,)),))]
+    desk = pool(joined("a", 1), requested(1), requested(2), requested(3))
+    desk.tell(released(2))
+    desk.tell(released(1, "a"))
+    assert desk.sent_to("trial#3") == [SlotsAssigned(1, (Place("a", (0,)),))]
 
 
 def test_a_zero_slot_request_starts_on_a_full_agent_and_takes_nothing() -> None:
@@ -181,7 +181,7 @@ def test_an_agent_that_joins_again_keeps_what_runs_there() -> None:
     desk = pool(joined("a", 2), requested(1))
     desk.tell(joined("a", 2, epoch=2))
     assert desk.sent == []
-    assert slots_of(desk, "a") == AgentSlots(2, (0, 1), {"1.1": (0,)})
+    assert slots_of(desk, "a") == AgentSlots(2, (0, 1), {"1.1": Part((0,), start=1)})
     assert counts(desk) == (1, 2, 1, 0, 1)
 
 
@@ -259,19 +259,20 @@ def test_the_scheduler_runs_once_in_a_fold_and_only_if_something_changed() -> No
     desk = pool(joined("a", 1))
     desk.tell(requested(9), requested(1))
     assert list(slots_of(desk, "a").running) == ["1.1"]
-    assert "9.1 needs 1 slots; 0 free" in desk.reasons
+    assert desk.reasons == [desk.state.waits]
+    assert desk.state.waits.startswith("needs 1 slots, 0 free")
     desk.tell(released(77))
     assert desk.reasons == []
     assert desk.parts_written == []
 
 
 def test_a_decision_writes_as_much_for_a_long_queue_as_for_a_short_one() -> None:
-    # Places one request and withdraws none: a leaf of the queue, a leaf of agents.
+    # Places one request: a leaf of requests, the job's leaf and a leaf of agents.
     short, long = pool(*map(requested, range(1, 11))), pool(*map(requested, range(1, 1001)))
     for desk in (short, long):
         desk.tell(joined("a", 1))
         desk.tell(released(1, "a"))
-        assert sorted(set(desk.parts_written)) == ["agents/0", "queue/0"]
+        assert sorted(set(desk.parts_written)) == ["agents/0", "groups/0", "requests/0"]
 
 
 def test_a_thousand_requests_start_in_order_and_never_on_a_slot_twice() -> None:

@@ -13,7 +13,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.records import Place
-from control_plane.actors.slots import OPEN, AgentSlots, Availability
+from control_plane.actors.slots import OPEN, AgentSlots, Availability, Part
 from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
 from tests.unit.actors.desk import Desk
 
@@ -64,7 +64,7 @@ def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> No
     assert sums(desk) == (1, 0, 1, 1)
     desk.tell(released(1))
     assert sums(desk) == (0, 0, 1, 0)
-    assert desk.state.waits == "2.1 needs 1 slots; 0 free"
+    assert desk.state.waits == "needs 1 slots: agents have none"
 
 
 def test_draining_may_turn_into_disabling() -> None:
@@ -133,15 +133,15 @@ def test_a_word_of_another_session_changes_nothing(epoch: int) -> None:
     assert replace(desk.state, waits="") == before
 
 
-def test_an_open_agent_is_written_as_it_was_before_anything_could_be_disabled() -> None:
+def test_an_open_agent_is_written_without_what_says_nothing() -> None:
     desk = pool(JOINED, requested(1))
-    assert desk.parts["agents/0"] == b'{"entries":[["a",[1,[0,1,2],{"1.1":[0]}]]]}'
+    assert desk.parts["agents/0"] == b'{"entries":[["a",[1,[0,1,2],{"1.1":[[0],0,1]}]]]}'
     desk.tell(changed(DRAINING))
     assert b"[false,true,[]]" in desk.parts["agents/0"]
 
 
 def test_slots_that_take_no_work_are_not_free() -> None:
-    slots = AgentSlots(1, (0, 1, 2, 3), {"1.1": (0,)}, availability=Availability(disabled=(0, 2)))
+    slots = AgentSlots(1, (0, 1, 2, 3), {"1.1": Part((0,))}, Availability(disabled=(0, 2)))
     assert slots.free == (1, 3)
     assert slots.total == 3
     assert slots.unwelcome == ("1.1",)

@@ -1,12 +1,21 @@
 """What the scheduler sees of agents, however much of them is open."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.actors.ordered import Ordered
-from control_plane.actors.slots import AGENTS_PER_PART, OPEN, Agents, AgentSlots, Availability
+from control_plane.actors.slots import (
+    AGENTS_PER_PART,
+    OPEN,
+    Agents,
+    AgentSlots,
+    Availability,
+    Part,
+)
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.scheduling.model import Capacity
+from control_plane.scheduling.model import Capacity, Holding, Place
 
 
 class Nothing:
@@ -24,36 +33,62 @@ def agents() -> Agents:
 
 
 @given(
-    slots=st.integers(0, 8),
+    slots=st.integers(1, 8),
     held=st.integers(0, 8),
-    enabled=st.booleans(),
-    disabled=st.sets(st.integers(0, 8)),
-    group=st.integers(0, 2),
+    availability=st.builds(
+        Availability,
+        enabled=st.booleans(),
+        disabled=st.sets(st.integers(0, 8)).map(lambda found: tuple(sorted(found))),
+    ),
+    draining=st.booleans(),
+    label=st.sampled_from(["", "a100"]),
 )
 def test_a_capacity_is_what_the_slots_say(
-    slots: int, held: int, enabled: bool, disabled: set[int], group: int
+    slots: int, held: int, availability: Availability, draining: bool, label: str
 ) -> None:
-    availability = Availability(enabled, False, tuple(sorted(disabled)))
+    if draining and not availability.enabled:
+        availability = replace(availability, draining=True)
     if availability == OPEN:
         availability = OPEN
-    agent = AgentSlots(1, tuple(range(slots)))
-    agent = agent.placing("1.1", min(held, slots), group, 1)
-    agent = AgentSlots(agent.epoch, agent.slots, agent.running, agent.groups, availability)
+    part = Part(tuple(range(min(held, slots))), 1, 1)
+    agent = AgentSlots(1, tuple(range(slots)), {"1.1": part}, availability, label)
     known = agents()
     known.put("a", agent)
     assert known.get("a") == agent
-    free = len(agent.free)
+    free, used = len(agent.free), len(part.slots)
     assert agent.free_count == free
-    expected = [Capacity("a", free + min(held, slots), free)] if agent.takes_work else []
-    assert list(known.capacities()) == expected
+    aux = 0 if used else 1
+    expected = [Capacity("a", free + used, free, label, 5, 5 - aux)]
+    if availability.draining:
+        expected = [Capacity("a", used, 0, label, aux, 0, draining=True)]
+    elif not agent.takes_work:
+        expected = []
+    assert list(known.capacities(5)) == expected
 
 
 def test_a_change_of_an_agent_is_seen_at_once() -> None:
     known = agents()
     for name in "abc":
         known.put(name, AgentSlots(1, (0, 1)))
-    assert [one.free for one in known.capacities()] == [2, 2, 2]
-    known.put("b", AgentSlots(1, (0, 1)).placing("1.1", 2))
-    assert [one.free for one in known.capacities()] == [2, 0, 2]
+    assert [one.free for one in known.capacities(100)] == [2, 2, 2]
+    known.put("b", AgentSlots(1, (0, 1), {"1.1": Part((0, 1))}))
+    assert [one.free for one in known.capacities(100)] == [2, 0, 2]
+    assert [one.aux_free for one in known.capacities(7)] == [7, 7, 7]
     known.remove("a")
-    assert [one.agent for one in known.capacities()] == ["b", "c"]
+    assert [one.agent for one in known.capacities(100)] == ["b", "c"]
+
+
+def test_an_allocation_is_found_by_its_group_and_by_its_name() -> None:
+    known = agents()
+    places = (Place("a", 2), Place("b", 2))
+    known.put("a", AgentSlots(1, (0, 1), {"1.1": Part((0, 1), 3, 7, places=places)}))
+    known.put("b", AgentSlots(1, (0, 1), {"1.1": Part((0, 1), 3, 7, rank=1, places=places)}))
+    known.put("c", AgentSlots(1, (0, 1), {"2.1": Part((1,), 3, 8, leaving=True)}))
+    assert list(known.holdings(3)) == [
+        Holding("1.1", 4, 3, 7, places=places),
+        Holding("2.1", 1, 3, 8, leaving=True, places=(Place("c", 1),)),
+    ]
+    assert list(known.holdings(4)) == []
+    assert [known.holder(name) for name in ("2.1", "3.1")] == ["c", ""]
+    assert known.holder("1.1") in ("a", "b")
+

@@ -18,11 +18,11 @@ from control_plane.actors.trial_messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    SlotsLimited,
     TerminationOverdue,
     TrialContinued,
     TrialDeleted,
     TrialKillRequested,
+    TrialMoved,
     WorkAssigned,
 )
 from control_plane.actors.trial_state import Wish
@@ -77,7 +77,7 @@ def failed(of: TrialSettings | None = None) -> Desk:
 
 def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
     return TrialSettings(
-        "default", 2, 5, True, settings().lengths, 500, max_slots=None, terminate_ms=terminate_ms
+        "default", 2, 5, True, settings().lengths, 500, terminate_ms=terminate_ms
     )
 
 
@@ -217,14 +217,48 @@ def test_no_minute_is_set_while_nobody_wants_it_to_stop_nor_in_the_length_era() 
     assert desk.timers == []
 
 
-def test_a_new_limit_of_slots_goes_with_the_next_request() -> None:
+def test_what_waits_moves_to_another_pool_at_once() -> None:
+    desk = queued()
+    desk.tell(TrialMoved("spot"))
+    assert [type(message) for message in desk.sent_to(POOL)] == [SlotsReleased]
+    [request] = desk.sent_to("pool#spot")
+    assert isinstance(request, SlotsRequested)
+    assert (request.epoch, request.group) == (2, 1)
+    # The pool that it left may have placed it meanwhile.
+    desk.tell(SlotsAssigned(1, (Place("a", (0, 1)),)))
+    assert desk.state.allocation.places == ()
+
+
+def test_what_runs_saves_its_work_before_it_moves_and_gives_its_slots_back_where_it_has_them() -> (
+    None
+):
     desk = running()
-    assert desk.ever_sent(SlotsRequested)[0].max_slots is None
-    desk.tell(SlotsLimited(6))
+    desk.tell(TrialMoved("spot"))
     assert desk.sent == []
-    exited(desk, "errored")
+    assert desk.state.allocation.wish == "preempt"
+    assert desk.state.allocation.wish_reason == "the experiment moved to pool spot"
+    desk.tell(checkpoint_reported(40))
+    exited(desk, "preempted")
+    assert [type(message) for message in desk.sent_to(POOL)] == [SlotsReleased]
+    assert [type(message) for message in desk.sent_to("pool#spot")] == [SlotsRequested]
+    assert desk.state.restarts == 0
+
+
+def test_a_move_to_the_pool_it_is_in_is_none() -> None:
+    for desk in (queued(), running()):
+        before = desk.state
+        desk.tell(TrialMoved("default"))
+        assert (desk.state, desk.sent) == (before, [])
+
+
+def test_a_preempted_trial_keeps_the_place_of_its_job_in_the_queue() -> None:
+    # Submitted at 500 ms; it asks again an hour later.
+    desk = running()
+    desk.now_ms = 3_600_000
+    desk.tell(PreemptionRequested(1, "its share is 0 of 4 slots"))
+    exited(desk, "preempted")
     [request] = [m for m in desk.sent_to(POOL) if isinstance(m, SlotsRequested)]
-    assert (request.group, request.max_slots) == (1, 6)
+    assert request.ticket == "00000000000500.00000003600000.000000000004"
 
 
 def test_a_trial_goes_on_from_its_latest_checkpoint_with_restarts_to_spare() -> None:
@@ -338,7 +372,7 @@ def test_a_trial_that_runs_is_not_deleted() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [KILL, TrialContinued(1, settings()), TrialDeleted(), SlotsLimited(1), TerminationOverdue(1)],
+    [KILL, TrialContinued(1, settings()), TrialDeleted(), TrialMoved("b"), TerminationOverdue(1)],
 )
 def test_nothing_new_makes_a_trial(message: object) -> None:
     desk = Desk("trial#4")

@@ -1,0 +1,84 @@
+"""Agents by kind, those of a kind on a ring of hashes, where a request finds the nearest."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from hashlib import md5
+from typing import Generic, TypeVar
+
+# Below the hash of an agent lies its number, counted down: of equal hashes the first name is next.
+_NUMBER_BITS = 24
+_NUMBER_MAX = (1 << _NUMBER_BITS) - 1
+_HASHES = 1 << 64
+
+K = TypeVar("K")
+
+
+class Rings(Generic[K]):
+    """A ring for each kind. Agents are known by their numbers in `names`, which are sorted."""
+
+    def __init__(self, names: Sequence[str], kinds: Iterable[tuple[int, K]]) -> None:
+        self._names = names
+        self._rings: dict[K, list[int]] = {}
+        for number, kind in kinds:
+            self._rings.setdefault(kind, []).append(self._mark(number))
+        for ring in self._rings.values():
+            ring.sort()
+
+    def copy(self) -> "Rings[K]":
+        """The same rings, to be changed on their own."""
+        made = Rings[K](self._names, ())
+        made._rings = {kind: ring.copy() for kind, ring in self._rings.items()}
+        return made
+
+    @property
+    def kinds(self) -> Collection[K]:
+        """The kinds of which there are agents."""
+        return self._rings.keys()
+
+    def count(self, kind: K) -> int:
+        """How many agents are of a kind."""
+        return len(self._rings[kind])
+
+    def add(self, kind: K, number: int) -> None:
+        """Puts an agent on the ring of its kind."""
+        ring = self._rings.get(kind)
+        if ring is None:
+            self._rings[kind] = [self._mark(number)]
+        else:
+            insort(ring, self._mark(number))
+
+    def remove(self, kind: K, number: int) -> None:
+        """Takes an agent off the ring of its kind."""
+        ring = self._rings[kind]
+        if len(ring) == 1:
+            del self._rings[kind]
+        else:
+            del ring[bisect_left(ring, self._mark(number))]
+
+    def nearest(self, kinds: Sequence[K], allocation: str) -> int:
+        """The agent of these kinds with the smallest (hash(allocation) - hash(agent)) mod 2^64."""
+        if len(kinds) == 1:
+            return self.row(kinds[0], allocation, 1)[0]
+        place = _hash(allocation)
+        found = [self.row(kind, allocation, 1)[0] for kind in kinds]
+        return min(found, key=lambda one: ((place - _agent_hash(self._names[one])) % _HASHES, one))
+
+    def row(self, kind: K, allocation: str, count: int) -> list[int]:
+        """The `count` nearest agents of a kind, the nearest first."""
+        ring = self._rings[kind]
+        last = 0
+        if len(ring) > 1:
+            last = bisect_right(ring, _hash(allocation) << _NUMBER_BITS | _NUMBER_MAX) - 1
+        return [_NUMBER_MAX - (ring[last - step] & _NUMBER_MAX) for step in range(count)]
+
+    def _mark(self, number: int) -> int:
+        return _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:8], "little")
+
+
+# Agents are the same in every plan; allocations come and go.
+_agent_hash = lru_cache(maxsize=16_384)(_hash)

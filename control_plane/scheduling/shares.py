@@ -1,0 +1,140 @@
+"""Max-min fair shares of a pool by progressive filling, weighted, of whole slots."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import lcm
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a group wants, and what it is offered of it. `None` slots: no request is pending.
+
+    `demand`: slots that it runs on or waits for, at most its limit. `fixed`: slots that it cannot
+    be asked to give back. `smallest`: slots of its smallest pending request. `registered` orders
+    groups by age.
+    """
+
+    group: int
+    registered: tuple[int, int]
+    demand: int
+    weight: float = 1.0
+    fixed: int = 0
+    smallest: int | None = None
+    offered: int = 0
+    preoffer: int = 0
+    disabled: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be offered more."""
+        return not self.disabled and self.offered < self.demand
+
+
+def offer(claims: Sequence[Claim], capacity: int) -> list[Claim]:
+    """Sets what each group is offered; the claims in the order in which they are served.
+
+    Rounds of offers in proportion to weights, small demands first, until nothing is left. A group
+    whose smallest request does not fit into its offer by then gives it up, latest first, and the
+    rounds go on. Slots that cannot be taken back are offered before all rounds and count against
+    what their group is offered in them.
+    """
+    for claim in claims:
+        claim.offered = claim.preoffer = claim.fixed
+    left = max(0, capacity - sum(claim.fixed for claim in claims))
+    order = sorted(claims, key=lambda claim: (claim.demand, claim.registered))
+    filling = _Filling(order, left)
+    latest = iter(sorted(claims, key=lambda claim: claim.registered, reverse=True))
+    while True:
+        was_open = filling.round()
+        if filling.left > 0:
+            if not was_open:
+                return order
+        elif not filling.give_up(latest):
+            return order
+
+
+class _Filling:
+    """The rounds. `left`: slots that nobody was offered.
+
+    A round ends with the last slot and starts among those that are open still: with ten thousand
+    groups, each that gives up a slot or two costs a step or two.
+    """
+
+    def __init__(self, order: Sequence[Claim], left: int) -> None:
+        self.left = left
+        self._order = order
+        self._places = {claim.group: place for place, claim in enumerate(order)}
+        self._next = [place if claim.is_open else place + 1 for place, claim in enumerate(order)]
+        self._next.append(len(order))
+        self._weights = _whole(claim.weight for claim in order)
+        self._open_weight = sum(
+            weight for weight, claim in zip(self._weights, order, strict=True) if claim.is_open
+        )
+        self._total_weight = self._open_weight
+
+    def round(self) -> bool:
+        """Offers every open group its share; whether any was open."""
+        start = self.left
+        place = self._open(0)
+        was_open = place < len(self._order)
+        while place < len(self._order) and self.left > 0:
+            self._serve(place, start)
+            place = self._open(place + 1)
+        return was_open
+
+    def give_up(self, latest: Iterator[Claim]) -> bool:
+        """The next group for whose smallest request the offer is too small; False: there is none.
+        Whoever is passed by never gets into that state: offers only grow.
+        """
+        for claim in latest:
+            if claim.is_open and claim.smallest is not None and claim.smallest > claim.offered:
+                self.left += claim.offered
+                claim.offered = 0
+                claim.disabled = True
+                self._close(self._places[claim.group])
+                return True
+        return False
+
+    def _serve(self, place: int, start: int) -> None:
+        claim = self._order[place]
+        total = self._total_weight
+        share = max(1, start * self._weights[place] // total) if total else 1
+        given = min(share, self.left, claim.demand - claim.offered)
+        if claim.preoffer > given:
+            claim.preoffer -= given
+            return
+        # As in the original, an offer larger than the rest of the pre-offer is given in full.
+        given = 0 if claim.preoffer == given else given
+        claim.preoffer = 0
+        claim.offered += given
+        self.left -= given
+        if claim.offered == claim.demand:
+            self._close(place)
+            self._total_weight = self._open_weight
+
+    def _close(self, place: int) -> None:
+        self._next[place] = place + 1
+        self._open_weight -= self._weights[place]
+
+    def _open(self, place: int) -> int:
+        """The first open group from `place` on; the way there gets shorter with every look."""
+        following = self._next
+        while following[place] != place:
+            following[place] = following[following[place]]
+            place = following[place]
+        return place
+
+
+def _whole(weights: Iterable[float]) -> list[int]:
+    """Whole numbers in the same proportions, so that shares are exact."""
+    exact = [_exact(weight) for weight in weights]
+    scale = lcm(*{weight.denominator for weight in exact})
+    return [weight.numerator * (scale // weight.denominator) for weight in exact]
+
+
+@lru_cache(maxsize=1024)
+def _exact(weight: float) -> Fraction:
+    """As it is written: 0.1 is a tenth."""
+    return Fraction(repr(weight))

@@ -1,0 +1,86 @@
+"""Which numbers of slots agents can ever give to one allocation, and which to advise instead."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+# Larger sizes to advise beside the nearest smaller one.
+LARGER_MAX = 2
+
+
+def gang(slots: int, unused: Mapping[int, int], heterogeneous: bool) -> tuple[tuple[int, int], ...]:
+    """How many whole agents of which size hold `slots`, biggest first; () if they cannot.
+
+    `unused` counts the agents of each size. All of a gang are of one size, the biggest of which
+    there are enough and that divides `slots`. Without such a size a heterogeneous gang takes as
+    many as possible of the biggest, then of the next, and must come out even.
+    """
+    sizes = sorted((size for size, count in unused.items() if size > 0 < count), reverse=True)
+    for size in sizes:
+        if slots % size == 0 and slots <= size * unused[size]:
+            return ((size, slots // size),)
+    return _mixed(slots, unused, sizes) if heterogeneous else ()
+
+
+def can_hold(
+    slots: int, sizes: Mapping[int, int], single_agent: bool = False, heterogeneous: bool = False
+) -> bool:
+    """Whether agents of these sizes could hold `slots` if nobody else used them."""
+    if any(slots <= size for size, count in sizes.items() if count > 0):
+        return True
+    return not single_agent and slots > 1 and bool(gang(slots, sizes, heterogeneous))
+
+
+def fitting_sizes(
+    request_slots: int,
+    agent_slots: Mapping[int, int],
+    single_agent: bool = False,
+    heterogeneous: bool = False,
+) -> tuple[int, ...]:
+    """The sizes nearest to `request_slots` that agents could hold, ascending: the size itself if
+    they can hold it, else one smaller and two larger ones where there are such.
+
+    `agent_slots` counts the agents of each size, as many as the pool can ever have.
+    """
+
+    def holds(slots: int) -> bool:
+        return can_hold(slots, agent_slots, single_agent, heterogeneous)
+
+    if holds(request_slots):
+        return (request_slots,)
+    most = sum(size * count for size, count in agent_slots.items())
+    smaller = filter(holds, range(min(request_slots, most + 1) - 1, 0, -1))
+    larger = () if single_agent else filter(holds, range(request_slots + 1, most + 1))
+    return (*islice(smaller, 1), *islice(larger, LARGER_MAX))
+
+
+def advice(
+    request_slots: int,
+    agent_slots: Mapping[int, int],
+    single_agent: bool = False,
+    heterogeneous: bool = False,
+) -> str:
+    """Why a request can never be held and what could be: "needs 12 slots: agents have 8; it would
+    fit with 8, 16 or 24".
+    """
+    known = sorted(size for size, count in agent_slots.items() if size > 0 < count)
+    if not known:
+        return f"needs {request_slots} slots: agents have none"
+    fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
+    on_one = " on one agent" if single_agent else ""
+    instead = f"; it would fit with {_listed(fits, 'or')}" if fits else ""
+    return f"needs {request_slots} slots{on_one}: agents have {_listed(known, 'or')}{instead}"
+
+
+def _mixed(slots: int, unused: Mapping[int, int], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+    taken: list[tuple[int, int]] = []
+    for size in sizes:
+        count = min(unused[size], slots // size)
+        if count:
+            taken.append((size, count))
+            slots -= size * count
+    return tuple(taken) if slots == 0 else ()
+
+
+def _listed(numbers: tuple[int, ...] | list[int], last: str) -> str:
+    *most, final = map(str, numbers)
+    return f"{', '.join(most)} {last} {final}" if most else final

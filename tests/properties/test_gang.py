@@ -1,0 +1,136 @@
+"""A gang under any order and repetition of what its nodes and its agents say ends in one way."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
+from control_plane.actors.records import Place, Status
+from control_plane.actors.trial_messages import (
+    AllocationExited,
+    AllocationLost,
+    ContainerStateReported,
+    ExperimentStatusChanged,
+    PreemptionRequested,
+    SlotsAssigned,
+    ValidationReported,
+)
+from control_plane.actors.trial_state import Wish
+from tests.unit.actors.desk import Desk
+from tests.unit.actors.samples import created
+from tests.unit.actors.samples import settings as trial_settings
+
+REASONS = ("completed", "preempted", "idle", "errored", "lost", "killed", "start_failed")
+STATES = ("PULLING", "STARTING", "RUNNING")
+FEW = settings(deadline=None, derandomize=True, max_examples=300)
+
+
+@st.composite
+def nodes_lives(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
+    """What each of some nodes has to say: its states in order, then how it went; and the pool."""
+    nodes = draw(st.integers(2, 4))
+    lives: list[list[object]] = []
+    for rank in range(nodes):
+        life: list[object] = [
+            ContainerStateReported(1, name, rank, nodes)
+            for name in STATES[: draw(st.integers(0, 3))]
+        ]
+        if draw(st.booleans()):
+            life.append(ValidationReported(1, draw(st.sampled_from((50, 60))), 0.5, nodes=nodes))
+        reason = draw(st.sampled_from((*REASONS, *REASONS, "silence")))
+        if reason == "silence":
+            life.append(AllocationLost(1, f"agent {rank} was lost", str(rank)))
+        else:
+            notice = draw(st.sampled_from(("", "", "the machine ends")))
+            gone = AllocationExited(1, reason, node_rank=rank, nodes=nodes, notice=notice)
+            life += [gone] * draw(st.integers(1, 2))
+            if draw(st.booleans()):
+                life.append(AllocationLost(1, f"agent {rank} was lost", str(rank)))
+        lives.append(life)
+    orders = st.sampled_from(
+        (
+            ExperimentStatusChanged(Status.PAUSED),
+            ExperimentStatusChanged(Status.ACTIVE),
+            PreemptionRequested(1, "slots are wanted"),
+        )
+    )
+    lives.append(draw(st.lists(orders, max_size=2)))
+    return nodes, lives
+
+
+def shuffled(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
+    """The lives in some order that keeps that of each, with repeats of what was said before."""
+    left = [list(life) for life in lives if life]
+    told: list[object] = []
+    while left:
+        life = left[draw.draw(st.integers(0, len(left) - 1))]
+        told.append(life.pop(0))
+        left = [each for each in left if each]
+        if draw.draw(st.integers(0, 4)) == 0:
+            told.append(told[draw.draw(st.integers(0, len(told) - 1))])
+    return told
+
+
+def gone_by(message: object) -> int | None:
+    """The node that the message says is gone."""
+    match message:
+        case AllocationExited(node_rank=rank):
+            return rank
+        case AllocationLost(agent=agent):
+            return int(agent)
+        case _:
+            return None
+
+
+def breaks(message: object) -> bool:
+    """Whether the rest cannot go on after it."""
+    exited = isinstance(message, AllocationExited)
+    return not exited or message.reason in ("errored", "start_failed", "lost")
+
+
+@FEW
+@given(nodes_lives(), st.data())
+def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
+    drawn: tuple[int, list[list[object]]], data: st.DataObject
+) -> None:
+    nodes, lives = drawn
+    desk = Desk("trial#4")
+    places = tuple(Place(str(rank), (0, 1)) for rank in range(nodes))
+    desk.tell(created(of=trial_settings(slots=2 * nodes)), SlotsAssigned(1, places))
+    gone: set[int] = set()
+    for message in shuffled(data, lives):
+        desk.tell(message)
+        rank = gone_by(message)
+        is_news = rank is not None and rank not in gone
+        gone |= {rank} if rank is not None else set()
+        allocation = desk.state.allocation
+        holds = desk.state.epoch == 1 and allocation is not None
+        # It holds its slots exactly until the last node is gone.
+        assert holds == (len(gone) < nodes)
+        asked = [one.epoch for one in desk.ever_sent(SlotsRequested)]
+        given_back = [one.epoch for one in desk.ever_sent(SlotsReleased)]
+        assert asked == list(range(1, desk.state.epoch + 1))
+        # Before slots are asked for again, those of the epoch before were given back.
+        assert given_back[: len(asked) - 1] == asked[:-1]
+        if holds and is_news and breaks(message):
+            assert allocation.wish is Wish.KILL
+        assert desk.state.restarts + desk.state.losses <= 1
+    assert len(gone) == nodes
+
+
+@FEW
+@given(nodes_lives(), st.data())
+def test_a_gang_that_lost_an_agent_first_has_not_failed(
+    drawn: tuple[int, list[list[object]]], data: st.DataObject
+) -> None:
+    """Whatever the others said before or say after it: a vanished node may be the cause of all."""
+    nodes, lives = drawn
+    lost = data.draw(st.integers(0, nodes - 1))
+    lives[lost] = [AllocationLost(1, f"agent {lost} was lost", str(lost))]
+    desk = Desk("trial#4")
+    places = tuple(Place(str(rank), (0, 1)) for rank in range(nodes))
+    desk.tell(created(of=trial_settings(slots=2 * nodes, max_restarts=0)))
+    desk.tell(SlotsAssigned(1, places), *shuffled(data, lives))
+    assert desk.state.restarts == 0
+    assert desk.state.status is Status.ACTIVE
+    assert desk.state.losses == 1
+    assert len(desk.state.recent_losses) == 1
