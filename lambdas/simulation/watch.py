@@ -153,29 +153,31 @@ class Shadow:
             held = [slot for slots in agent.running.values() for slot in slots]
             assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
             assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
-            places += agent.running
-            for allocation in agent.running:
-                group = agent.group_of(allocation)
-                used[group] = used.get(group, 0) + len(agent.running[allocation])
+            places += [name for name, part in agent.parts.items() if part.rank == 0]
+            for part in agent.parts.values():
+                used[part.group] = used.get(part.group, 0) + len(part.slots)
             free += len(agent.free)
         assert len(set(places)) == len(places), f"an allocation has two places: {places}"
         assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"
-        assert state.running == sum(len(agent.running) for _, agent in agents)
+        assert state.running == sum(agent.leads for _, agent in agents)
         assert state.slots == sum(agent.total for _, agent in agents)
         for group, slots in used.items():
-            counted = waiting_in(turn).group(group).running
-            assert group == 0 or counted == slots, f"group {group} has {slots}, not {counted}"
+            counted = waiting_in(turn).group(group).held
+            assert counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
-        """No trial has two live allocations with a valid epoch."""
-        live: dict[int, str] = {}
+        """No trial has two live allocations with a valid epoch, and no node of one is in two
+        places.
+        """
+        live: dict[tuple[int, int], str] = {}
         for agent in self.states("agent"):
             for desired in agent.desired:
                 trial = self._states.get(f"trial#{desired.trial_id}")
                 if agent.lost or trial is None or trial.allocation is None:
                     continue
                 if trial.epoch == desired.epoch:
-                    other = live.setdefault(desired.trial_id, agent.agent)
+                    node = (desired.trial_id, desired.node_rank)
+                    other = live.setdefault(node, agent.agent)
                     assert other == agent.agent, f"{desired} runs on {other} and {agent.agent}"
 
     def _check_experiment(self, address: str, state: ExperimentState) -> None:
