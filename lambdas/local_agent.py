@@ -57,7 +57,7 @@ class LocalAgent:
 
     def start(self) -> None:
         """Replaces what an earlier server left and begins."""
-        _end_former(self._home)
+        end_former(self._home)
         self._thread.start()
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class LocalAgent:
             with self._log().open("ab") as errors:
                 process = subprocess.Popen(
                     self._command,
-                    env=_environment(),
+                    env=agent_environment(),
                     cwd=self._home.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=errors,
@@ -131,7 +131,7 @@ class LocalAgent:
         return lines[-1] if lines else ""
 
 
-def _end_former(home: HomeFolder) -> None:
+def end_former(home: HomeFolder) -> None:
     """Kills the agent of an earlier server, if it is still the same process; its trials go on."""
     record = home.record(RECORD)
     pid, ticks = record.get("pid"), record.get("started_ticks")
@@ -148,7 +148,7 @@ def _end_former(home: HomeFolder) -> None:
         time.sleep(0.01)
 
 
-def _environment() -> dict[str, str]:
+def agent_environment() -> dict[str, str]:
     """Ours, with `detcloud` importable."""
     packages = str(Path(detcloud.__file__).parents[1])
     folders = [packages, os.environ.get("PYTHONPATH", "")]

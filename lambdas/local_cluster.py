@@ -6,7 +6,8 @@ import os
 from detcloud import __version__
 from lambdas.clock import now_ms
 from lambdas.home import HomeFolder
-from lambdas.local_agent import LocalAgent, agent_command
+from lambdas.local_agent import LocalAgent, agent_command, end_former
+from lambdas.local_instances import LocalInstances
 from lambdas.serving import HOST, EmbeddedServer, listening, log_to
 from lambdas.ticker import Ticker
 from lambdas.wiring import POOL, embedded
@@ -23,6 +24,7 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
     cluster = embedded(home, getpass.getuser())
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     ticker = Ticker(cluster.engine, cluster.collector)
+    instances = LocalInstances(home, cluster.engine, cluster.cluster_id, url)
 
     def agent_started(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
@@ -33,11 +35,17 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
         home.write_record("server", {**record, "agent_pid": None})
         ticker.start()
         cluster.suggesting.start()
-        agent.start()
+        if POOL in instances.pools.names():
+            end_former(home)
+        else:
+            agent.start()
+        instances.start()
 
     def leave() -> None:
         # The API goes on meanwhile: the trials' exits are still to be reported.
+        instances.ask_to_stop()
         agent.stop()
+        instances.stop()
         cluster.waiting.close()
 
     try:

@@ -45,6 +45,7 @@ class Embedded:
     waiting: WaitingRoom
     collector: Collector
     suggesting: Suggesting
+    cluster_id: str
 
 
 def embedded(home: HomeFolder, user: str) -> Embedded:
@@ -77,7 +78,8 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
     )
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
     collector = Collector(Stores(engine, objects, home.checkpoints))
-    return Embedded(create_app(services), engine, table, waiting, collector, suggesting)
+    app = create_app(services)
+    return Embedded(app, engine, table, waiting, collector, suggesting, cluster_id)
 
 
 def _people(home: HomeFolder, user: str) -> StaticTokens:

@@ -1,1 +1,1 @@
-"""Turns demand into instances."""
+"""Turns the demand of resource pools into instances, and leaks none."""

@@ -140,10 +140,28 @@ def mark_lost(
     return lost
 
 
-def _mark_one(table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int) -> bool:
+def mark_ended(
+    table: StateTable, pool: str, agent: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
+) -> bool:
+    """Marks an agent whose machine has ended for sure, so that nobody waits for its lease; whether
+    it was not marked yet. Raises Conflict where it has just spoken.
+    """
+    row = table.get(Key(leases_of(pool), agent))
+    lease = _LEASE.validate_json(row.body) if row else None
+    if row is None or lease is None or lease.lost:
+        return False
+    if not _mark_one(table, pool, row, lease, now_ms, "its machine has ended"):
+        raise Conflict(row.key)
+    follow((addresses.pool(pool),))
+    return True
+
+
+def _mark_one(
+    table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int, reason: str = ""
+) -> bool:
     agent = row.key.sort
-    silent = (now_ms - lease.renewed_ms) // 1000
-    message = AgentLost(agent, lease.epoch, f"it has not been heard of for {silent} s")
+    silent = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
+    message = AgentLost(agent, lease.epoch, reason or silent)
     to = addresses.pool(pool)
     sender = f"lease#{agent}"
     clock = mailbox.next_clock(0, now_ms)

@@ -30,8 +30,11 @@ PURE_FOLDERS = tuple(
 PURE_FILES = (
     "control_plane/evolve.py",
     "control_plane/collection/ranking.py",
+    "control_plane/fleet/records.py",
     "provisioner/decide.py",
     "provisioner/model.py",
+    "provisioner/offerings.py",
+    "provisioner/sizing.py",
 )
 PURE_MODULES = tuple(
     path.removesuffix(".py").replace("/", ".") for path in (*PURE_FOLDERS, *PURE_FILES)

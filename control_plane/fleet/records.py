@@ -1,0 +1,144 @@
+"""What is known of a pool's instances: offerings, launches under way, instances, and the fleet.
+
+The provisioner alone writes these. Times are epoch milliseconds, prices dollars an hour.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MS_PER_HOUR = 3_600_000
+
+
+class Market(StrEnum):
+    """How an instance is bought. One of the spot market may be taken away."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """One way to get an instance; `name` is unique in its pool."""
+
+    name: str
+    instance_type: str
+    zone: str
+    market: Market
+    slots: int
+    price_per_hour: float = 0.0
+
+
+class InstanceState(StrEnum):
+    """How far an instance has come.
+
+    DRAINING: its agent takes no new work; TERMINATING: the cloud was asked to end it, and counts
+    it until it is gone; ENDED: it costs nothing more.
+    """
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    TERMINATING = "TERMINATING"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """An instance; its id is the name of its agent.
+
+    `connected_ms`: its agent was first seen; `notice_ms`: the cloud said that it takes it away;
+    `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not connected,
+    and the cloud does not list it.
+    """
+
+    id: str
+    pool: str
+    offering: Offering
+    state: InstanceState
+    launched_ms: int
+    intent: str
+    connected_ms: int | None = None
+    ended_ms: int | None = None
+    reason: str = ""
+    notice_ms: int | None = None
+    idle_ms: int | None = None
+    silent_ms: int | None = None
+    missed_ms: int | None = None
+
+    def cost(self, now_ms: int) -> float:
+        """Dollars it has cost by `now_ms`."""
+        until_ms = now_ms if self.ended_ms is None else self.ended_ms
+        hours = max(0, until_ms - self.launched_ms) / MS_PER_HOUR
+        return hours * self.offering.price_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRow:
+    """One attempt to launch `count` instances, frozen: it is sent as it is, however often, until
+    any answer closes it. `section`: the provider's settings at that time, as JSON.
+    """
+
+    id: str
+    cluster: str
+    pool: str
+    offering: Offering
+    count: int
+    token: str
+    created_ms: int
+    section: str = ""
+
+
+class ErrorKind(StrEnum):
+    """Why the cloud gave no instance. BOOT: it gave one, whose agent never came."""
+
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    AUTH = "auth"
+    CONFIGURATION = "configuration"
+    THROTTLED = "throttled"
+    BOOT = "boot"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingHealth:
+    """What an offering was good for lately. `errors` launches failed in a row, the last as told by
+    `kind` and `message`; it is not tried before `retry_ms`, and not again once `given_up`.
+
+    `faults`: errors that time alone does not heal, since an agent last came of it;
+    `interrupted_ms`: when an instance of it was last taken away.
+    """
+
+    errors: int = 0
+    faults: int = 0
+    kind: ErrorKind | None = None
+    message: str = ""
+    failed_ms: int = 0
+    retry_ms: int = 0
+    given_up: bool = False
+    interrupted_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """A pool's fleet as a whole, whose revision fences every write to its instances.
+
+    `provider`: the settings it was last reconciled with, as JSON; `passed_ms`: when that was;
+    `resumed_ms`: the end of the last time that nobody looked; `leased_until_ms`: somebody is at
+    it. `tokens`: terminations that may be begun, as of `tokens_ms`. `health` by offering, of those
+    with something to tell. `waits`: why work that waits gets no instance; "": it gets one, or none
+    waits. `trouble`: why the cloud could not be asked. `launches` numbers the intents.
+    """
+
+    pool: str
+    provider: str = ""
+    passed_ms: int = 0
+    resumed_ms: int = 0
+    leased_until_ms: int = 0
+    tokens: float = 0.0
+    tokens_ms: int = 0
+    health: Mapping[str, OfferingHealth] = field(default_factory=dict)
+    waits: str = ""
+    trouble: str = ""
+    launches: int = 0

@@ -1,0 +1,60 @@
+"""The provisioner of an embedded cluster: a thread of its own, so that a slow cloud holds up
+neither leases nor mail.
+"""
+
+import logging
+import threading
+
+from control_plane.state.table import TableError
+from provisioner.reconcile import Reconciler
+from provisioner.settings import SettingsInvalid
+from provisioner.sweep import SWEEP_MS, Sweep
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+LOOKS_PER_SWEEP = int(SWEEP_MS / 1000 / LOOK_SECONDS)
+
+
+class Provisioning:
+    """Reconciles all pools once a second, which each pool limits itself, and sweeps each minute."""
+
+    def __init__(self, reconciler: Reconciler, sweep: Sweep) -> None:
+        self._reconciler = reconciler
+        self._sweep = sweep
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="provisioning", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the pass under way."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=LOOK_SECONDS * 5)
+
+    def _run(self) -> None:
+        looks = 0
+        while not self._stopped.wait(LOOK_SECONDS):
+            looks += 1
+            try:
+                self._look(looks)
+            except TableError as error:
+                log.warning("no provisioning now: %s", error)
+            except Exception:
+                log.exception("the provisioning failed")
+
+    def _look(self, looks: int) -> None:
+        for pool in self._reconciler.pools():
+            if self._stopped.is_set():
+                return
+            try:
+                for reason in self._reconciler.reconcile(pool):
+                    log.info("pool %s: %s", pool, reason)
+            except SettingsInvalid as error:
+                log.warning("pool %s cannot be provisioned: %s", pool, error)
+        if looks % LOOKS_PER_SWEEP == 0:
+            for name in self._sweep.sweep():
+                log.warning("instance %s was nobody's and is ended", name)

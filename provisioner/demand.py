@@ -1,0 +1,124 @@
+"""The books of the cluster's resource pools, as the provisioner sees them.
+
+What is read may be of different moments: a pass that decides upon it writes nothing to the pool,
+and what it misses it finds 5 s later.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from control_plane.actors import addresses
+from control_plane.actors.agent import leases_of
+from control_plane.actors.agent_messages import AgentDisableRequested
+from control_plane.actors.pool_messages import PoolSettings
+from control_plane.actors.pool_state import POOLS, agents_of, settings_of, waiting_in
+from control_plane.actors.slots import AgentSlots
+from control_plane.actors.step import Refused, RowSeen, Turn
+from control_plane.actors.waiting import Waiting
+from control_plane.agents.leases import BRAKE, mark_ended
+from control_plane.dispatch.engine import Engine
+from control_plane.fleet.rows import read_all
+from control_plane.state.table import Conflict
+from provisioner.model import AgentSeen, Demand, JobDemand
+from provisioner.pools import Books
+from provisioner.settings import provisioner_settings
+
+log = logging.getLogger(__name__)
+
+BY = "provisioner"
+
+
+class EnginePools:
+    """The pools of an engine; see Pools."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def names(self) -> Sequence[str]:
+        """The pools that have a provider."""
+        names = (row.key.sort for row in read_all(self._engine.table, POOLS))
+        return [name for name in names if settings_of(self._turn(name)).provider]
+
+    def books(self, pool: str) -> Books:
+        """See Pools. Raises SettingsInvalid for a provider that cannot be read."""
+        leases = {
+            row.key.sort: row.revision
+            for row in read_all(self._engine.table, leases_of(pool))
+            if row.key.sort != BRAKE
+        }
+        turn = self._turn(pool)
+        settings = settings_of(turn)
+        agents = {name: _seen(agent) for name, agent in agents_of(turn).items()}
+        return Books(
+            settings=provisioner_settings(settings.provider) if settings.provider else None,
+            demand=demand_of(waiting_in(turn), settings),
+            agents=agents,
+            leases=leases,
+        )
+
+    def drain(self, agent: str) -> None:
+        """See Pools."""
+        message = AgentDisableRequested(drain=True)
+        try:
+            self._engine.command(addresses.agent(agent), message, by=BY)
+        except Refused as refused:
+            # It was lost meanwhile: nothing new is placed on it either.
+            log.info("agent %s cannot be drained: %s", agent, refused)
+
+    def ended(self, pool: str, agent: str) -> None:
+        """See Pools."""
+        with suppress(Conflict):
+            engine = self._engine
+            mark_ended(engine.table, pool, agent, engine.clock(), engine.follow)
+
+    def _turn(self, pool: str) -> Turn:
+        address = addresses.pool(pool)
+        return Turn(address, 0, _Parts(self._engine, address))
+
+
+def demand_of(waiting: Waiting, settings: PoolSettings) -> Demand:
+    """What waits in a pool. Labelled work is left out: no agent of a provider has a label."""
+    jobs = list(_jobs(waiting))
+    held_back = ""
+    if settings.draining:
+        held_back = "the pool drains: nothing starts in it"
+    elif settings.over_budget:
+        held_back = "the pool's budget is used up"
+    return Demand(
+        jobs=tuple(job for job in jobs if job.sizes),
+        zero_slot=sum(it.pending.get(0, 0) for _, it in waiting.groups() if not it.row.label),
+        aux_per_agent=settings.aux_per_agent,
+        held_back=held_back,
+    )
+
+
+def _jobs(waiting: Waiting) -> Iterator[JobDemand]:
+    for _, group in waiting.groups():
+        row = group.row
+        if row.label:
+            continue
+        room = None if row.max_slots is None else max(0, row.max_slots - group.held)
+        sizes = {slots: count for slots, count in group.pending.items() if slots}
+        yield JobDemand(sizes, room, row.single_agent)
+
+
+def _seen(agent: AgentSlots) -> AgentSeen:
+    takes_work = agent.availability.enabled and agent.takes_work
+    return AgentSeen(not agent.parts, takes_work, agent.held_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Reads a pool's parts outside of a fold."""
+
+    engine: Engine
+    address: str
+
+    def part(self, name: str) -> object | None:
+        found: object | None = self.engine.part(self.address, name)
+        return found
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        raise AssertionError(f"the books of a pool need no row {partition} / {sort}")

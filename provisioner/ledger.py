@@ -1,0 +1,122 @@
+"""A pool's fleet as it is read and written by one pass: every commit moves the fleet's revision.
+
+So no two passes write at once, however long one of them slept: the second finds the revision
+changed and drops everything. What was read is of one moment for the same reason.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, IntentRow
+from control_plane.fleet.rows import (
+    FLEETS,
+    decode_fleet,
+    decode_instance,
+    decode_intent,
+    encode,
+    instance_key,
+    instances_of,
+    intents_of,
+    read_all,
+)
+from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
+
+LEASE_MS = 30_000
+# Operations of one commit, the fleet's row and what is checked beside not counted.
+WRITES_MAX = 80
+
+
+class Ledger:
+    """The fleet of `pool`. Its commits raise Conflict once somebody else has written."""
+
+    def __init__(self, table: StateTable, pool: str) -> None:
+        self._table = table
+        row = table.get(Key(FLEETS, pool))
+        self._revision = 0 if row is None else row.revision
+        self.fleet = FleetRow(pool) if row is None else decode_fleet(row)
+        # What is read after the fleet's row is at least as new, and if newer no commit succeeds.
+        self.intents = {
+            intent.id: intent for intent in map(decode_intent, read_all(table, intents_of(pool)))
+        }
+        found = read_all(table, instances_of(pool))
+        self.instances = {one.id: one for one in map(decode_instance, found)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that lives or may live."""
+        return not (self.intents or self.instances)
+
+    def lease(self, now_ms: int) -> bool:
+        """Keeps others away for LEASE_MS; whether nobody else is at it. Raises Conflict."""
+        if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
+            return False
+        self.commit(replace(self.fleet, leased_until_ms=now_ms + LEASE_MS))
+        return True
+
+    def commit(
+        self,
+        fleet: FleetRow,
+        *,
+        changed: Sequence[InstanceRow] = (),
+        intended: Sequence[IntentRow] = (),
+        closed: IntentRow | None = None,
+        checks: Sequence[Check] = (),
+        place: Put | None = None,
+    ) -> None:
+        """Writes all of it, in one commit unless there are very many changes: then what ends comes
+        before what is intended, and `checks` hold for the first commit. `place`: see rows.CLOUDS.
+        """
+        writes: list[Write] = [write for row in changed for write in _writes_of(row)]
+        writes += [_put(intent) for intent in intended]
+        writes += [Delete(_intent_key(closed), Expect.PRESENT)] if closed else []
+        writes += [place] if place else []
+        if fleet == self.fleet and not writes:
+            return
+        first: Sequence[Write] = checks
+        while len(writes) > WRITES_MAX:
+            self._commit(self.fleet, [*first, *writes[:WRITES_MAX]])
+            writes, first = writes[WRITES_MAX:], ()
+        self._commit(fleet, [*first, *writes])
+        self._take(changed, intended, closed)
+
+    def forget(self) -> None:
+        """Removes the fleet's row; nothing else of the fleet may be left."""
+        if self._revision:
+            self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
+
+    def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
+        expect = self._revision or Expect.ABSENT
+        key = Key(FLEETS, fleet.pool)
+        self._table.commit((Put(key, self._revision + 1, encode(fleet), expect), *writes))
+        self._revision += 1
+        self.fleet = fleet
+
+    def _take(
+        self,
+        changed: Sequence[InstanceRow],
+        intended: Sequence[IntentRow],
+        closed: IntentRow | None,
+    ) -> None:
+        for row in changed:
+            self.instances[row.id] = row
+            if row.state is InstanceState.ENDED:
+                del self.instances[row.id]
+        for intent in intended:
+            self.intents[intent.id] = intent
+        if closed is not None:
+            del self.intents[closed.id]
+
+
+def _writes_of(row: InstanceRow) -> list[Write]:
+    put = Put(instance_key(row), 1, encode(row), Expect.ANYTHING)
+    if row.state is not InstanceState.ENDED:
+        return [put]
+    return [put, Delete(Key(instances_of(row.pool), row.id), Expect.ANYTHING)]
+
+
+def _put(intent: IntentRow) -> Put:
+    return Put(_intent_key(intent), 1, encode(intent), Expect.ABSENT)
+
+
+def _intent_key(intent: IntentRow) -> Key:
+    return Key(intents_of(intent.pool), intent.id)

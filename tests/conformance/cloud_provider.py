@@ -1,0 +1,160 @@
+"""What every cloud provider must do, whatever is behind it.
+
+A suite subclasses `CloudProviderContract` and gives it the fixtures `cloud`, a provider with room
+for three instances of its first offering; `again`, which opens the same cloud anew as a restarted
+process does; and `wait`, which lets time go by until a look at the cloud finds what it looks for.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from control_plane.fleet.records import IntentRow
+from provisioner.clouds.provider import (
+    CLUSTER_TAG,
+    INTENT_TAG,
+    POOL_TAG,
+    CloudInstance,
+    CloudProvider,
+    TokenReused,
+)
+from provisioner.model import InstanceStatus
+
+Wait = Callable[[Callable[[], bool]], None]
+
+CLUSTER, POOL = "c1", "blue"
+ENDED = (InstanceStatus.TERMINATED, None)
+
+
+class CloudProviderContract:
+    """The suite."""
+
+    @pytest.fixture
+    def cloud(self) -> CloudProvider:
+        raise AssertionError("a suite gives its own provider")
+
+    @pytest.fixture
+    def again(self) -> Callable[[], CloudProvider]:
+        raise AssertionError("a suite gives its own way to open the cloud again")
+
+    @pytest.fixture
+    def wait(self) -> Wait:
+        raise AssertionError("a suite gives its own time")
+
+    def test_what_is_offered_has_names_of_its_own(self, cloud: CloudProvider) -> None:
+        names = [offering.name for offering in cloud.offerings()]
+        assert names
+        assert len(set(names)) == len(names)
+
+    def test_a_launch_returns_at_most_what_was_asked_for(self, cloud: CloudProvider) -> None:
+        found = cloud.launch(request(cloud, "one", count=2))
+        assert 1 <= len(found) <= 2
+        assert len({it.id for it in found}) == len(found)
+
+    def test_an_instance_is_listed_with_its_tags(self, cloud: CloudProvider, wait: Wait) -> None:
+        (launched,) = cloud.launch(request(cloud, "one"))
+        wait(lambda: status(cloud, launched.id) is InstanceStatus.RUNNING)
+        (listed,) = cloud.list(CLUSTER, POOL)
+        assert listed.id == launched.id
+        assert dict(listed.tags) | {CLUSTER_TAG: CLUSTER, POOL_TAG: POOL, INTENT_TAG: "one"} == (
+            dict(listed.tags)
+        )
+
+    def test_an_id_can_be_the_name_of_an_agent(self, cloud: CloudProvider) -> None:
+        (launched,) = cloud.launch(request(cloud, "one"))
+        assert launched.id.replace("-", "").isalnum()
+        assert len(launched.id) <= 63
+
+    def test_the_same_request_launches_once(self, cloud: CloudProvider, wait: Wait) -> None:
+        first = cloud.launch(request(cloud, "one", count=2))
+        second = cloud.launch(request(cloud, "one", count=2))
+        assert ids(first) == ids(second)
+        wait(lambda: ids(cloud.list(CLUSTER)) == ids(first))
+
+    def test_another_process_repeats_a_launch(
+        self, cloud: CloudProvider, again: Callable[[], CloudProvider]
+    ) -> None:
+        first = cloud.launch(request(cloud, "one"))
+        assert ids(again().launch(request(cloud, "one"))) == ids(first)
+
+    def test_a_token_is_good_for_one_request(self, cloud: CloudProvider) -> None:
+        cloud.launch(request(cloud, "one"))
+        with pytest.raises(TokenReused):
+            cloud.launch(replace(request(cloud, "one"), count=2))
+        with pytest.raises(TokenReused):
+            cloud.launch(replace(request(cloud, "one"), section='{"a": 1}'))
+
+    def test_other_tokens_launch_others(self, cloud: CloudProvider) -> None:
+        first = cloud.launch(request(cloud, "one"))
+        second = cloud.launch(request(cloud, "two"))
+        assert not set(ids(first)) & set(ids(second))
+
+    def test_a_list_is_of_a_cluster_or_one_of_its_pools(
+        self, cloud: CloudProvider, wait: Wait
+    ) -> None:
+        blue = cloud.launch(request(cloud, "one"))
+        green = cloud.launch(replace(request(cloud, "two"), pool="green"))
+        cloud.launch(replace(request(cloud, "three"), cluster="another"))
+        wait(lambda: len(cloud.list(CLUSTER)) == 2)
+        wait(lambda: len(cloud.list("another")) == 1)
+        assert ids(cloud.list(CLUSTER, POOL)) == ids(blue)
+        assert ids(cloud.list(CLUSTER)) == sorted([*ids(blue), *ids(green)])
+
+    def test_a_terminated_instance_ends(self, cloud: CloudProvider, wait: Wait) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        (two,) = cloud.launch(request(cloud, "two"))
+        wait(lambda: status(cloud, one.id) is InstanceStatus.RUNNING)
+        cloud.terminate([one.id])
+        wait(lambda: status(cloud, one.id) in ENDED)
+        wait(lambda: status(cloud, two.id) is InstanceStatus.RUNNING)
+
+    def test_to_terminate_again_is_harmless(self, cloud: CloudProvider, wait: Wait) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        wait(lambda: status(cloud, one.id) is not None)
+        cloud.terminate([one.id])
+        cloud.terminate([one.id, one.id])
+        wait(lambda: status(cloud, one.id) in ENDED)
+        cloud.terminate([one.id])
+        wait(lambda: status(cloud, one.id) in ENDED)
+
+    def test_an_unknown_instance_is_no_error(self, cloud: CloudProvider, wait: Wait) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        wait(lambda: status(cloud, one.id) is not None)
+        cloud.terminate(["i-0123456789abcdef0", one.id])
+        wait(lambda: status(cloud, one.id) in ENDED)
+
+    def test_a_launch_repeated_after_the_end_launches_none(
+        self, cloud: CloudProvider, wait: Wait
+    ) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        wait(lambda: status(cloud, one.id) is not None)
+        cloud.terminate([one.id])
+        wait(lambda: status(cloud, one.id) in ENDED)
+        assert ids(cloud.launch(request(cloud, "one"))) == [one.id]
+        wait(lambda: status(cloud, one.id) in ENDED)
+
+    def test_instances_outlive_who_launched_them(
+        self, cloud: CloudProvider, again: Callable[[], CloudProvider], wait: Wait
+    ) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        other = again()
+        wait(lambda: status(other, one.id) is InstanceStatus.RUNNING)
+        other.terminate([one.id])
+        wait(lambda: status(other, one.id) in ENDED)
+
+
+def request(cloud: CloudProvider, name: str, *, count: int = 1) -> IntentRow:
+    """A launch of the first offering, whose token comes of its name."""
+    token = f"{sum(map(ord, name)):040d}"[::-1]
+    return IntentRow(name, CLUSTER, POOL, cloud.offerings()[0], count, token, 1_000, "{}")
+
+
+def status(cloud: CloudProvider, name: str) -> InstanceStatus | None:
+    """What the cloud says of an instance, None where it lists none."""
+    return next((it.status for it in cloud.list(CLUSTER) if it.id == name), None)
+
+
+def ids(found: "tuple[CloudInstance, ...] | object") -> list[str]:
+    assert isinstance(found, tuple | list)
+    return sorted(it.id for it in found)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from control_plane.fleet.records import Market, Offering
+from detcloud.cli.processes import PROC
+from lambdas.clock import now_ms
+from provisioner.clouds.fake import FakeCloud, FakeRules
+from provisioner.clouds.local import LocalProcesses
+from provisioner.clouds.provider import CloudProvider
+from tests.conformance.cloud_provider import CloudProviderContract, Wait
+
+WAIT_SECONDS_MAX = 20.0
+
+
+class TestFakeCloud(CloudProviderContract):
+    """With everything that a well-behaved cloud does: slow to show, slow to start, slow to end."""
+
+    RULES = FakeRules(
+        visible_ms=(10_000, 40_000),
+        running_ms=(5_000, 20_000),
+        boot_ms=(10_000, 60_000),
+        ending_ms=(5_000, 30_000),
+        stale_ms=30_000,
+        partial_share=0.3,
+    )
+
+    @pytest.fixture
+    def time_ms(self) -> list[int]:
+        return [1_000_000]
+
+    @pytest.fixture(params=range(5))
+    def cloud(self, request: pytest.FixtureRequest, time_ms: list[int]) -> CloudProvider:
+        sold = (Offering("small/a/spot", "small", "a", Market.SPOT, 4, 0.3),)
+        return FakeCloud(lambda: time_ms[0], Random(request.param), sold, self.RULES)
+
+    @pytest.fixture
+    def again(self, cloud: CloudProvider) -> Callable[[], CloudProvider]:
+        return lambda: cloud
+
+    @pytest.fixture
+    def wait(self, time_ms: list[int]) -> Wait:
+        def waited(holds: Callable[[], bool]) -> None:
+            for _ in range(60):
+                if holds():
+                    return
+                time_ms[0] += 5_000
+            raise AssertionError("waited 5 minutes in vain")
+
+        return waited
+
+
+# An agent as far as its machine is concerned: it runs in a folder until it is told to stop.
+AGENT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()"
+
+
+class TestLocalProcesses(CloudProviderContract):
+    @pytest.fixture
+    def again(self, tmp_path: Path) -> Iterator[Callable[[], CloudProvider]]:
+        def command(name: str, request: object, work: Path) -> list[str]:
+            return [sys.executable, "-c", AGENT, "detcloud", str(work)]
+
+        yield lambda: LocalProcesses(tmp_path / "instances", command, "http://here", now_ms)
+        _end_all(tmp_path)
+
+    @pytest.fixture
+    def cloud(self, again: Callable[[], CloudProvider]) -> CloudProvider:
+        return again()
+
+    @pytest.fixture
+    def wait(self) -> Wait:
+        def waited(holds: Callable[[], bool]) -> None:
+            give_up_at = time.monotonic() + WAIT_SECONDS_MAX
+            while not holds():
+                assert time.monotonic() < give_up_at, f"waited {WAIT_SECONDS_MAX} s in vain"
+                time.sleep(0.02)
+
+        return waited
+
+
+def _end_all(folder: Path) -> None:
+    for entry in PROC.iterdir():
+        try:
+            if entry.name.isdigit() and os.fsencode(folder) in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+                os.waitpid(int(entry.name), 0)
+        except (OSError, ChildProcessError):
+            continue

@@ -1,0 +1,363 @@
+"""Decisions worked out from the rules of the scale decider; slots are 4 unless said otherwise."""
+
+from dataclasses import replace
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind, FleetRow, InstanceState, OfferingHealth
+from provisioner.decide import decide
+from provisioner.model import AgentSeen, Demand, InstanceStatus
+from tests.unit.provisioner.fleet_table import (
+    BUSY,
+    DRAINED,
+    IDLE,
+    MINUTE_MS,
+    NOW_MS,
+    SMALL,
+    SPOT,
+    SPOT_B,
+    down,
+    idle,
+    instance,
+    launches,
+    moves,
+    situation,
+    starting,
+    up,
+    waiting,
+)
+
+TERMINATED, STOPPED = InstanceStatus.TERMINATED, InstanceStatus.STOPPED
+RUNNING, PENDING = InstanceStatus.RUNNING, InstanceStatus.PENDING
+
+
+class TestLaunches:
+    def test_what_waits_gets_whole_instances(self) -> None:
+        # 3 + 3 + 3 = 9 slots on instances of 4: ceil(9 / 4) = 3.
+        assert launches(decide(situation([], waiting(3, 3, 3)))) == {SMALL.name: 3}
+
+    def test_nothing_waits_and_nothing_is_launched(self) -> None:
+        plan = decide(situation())
+        assert not (plan.launches or plan.changed or plan.reasons)
+        assert plan.fleet.waits == ""
+
+    def test_the_minimum_is_held_without_work(self) -> None:
+        # clamp(2 - 1, 0, 10 - 1) = 1.
+        plan = decide(situation([(instance("a"), up())], min_instances=2))
+        assert launches(plan) == {SMALL.name: 1}
+
+    def test_the_maximum_bounds_them_and_is_told(self) -> None:
+        # 20 slots want 5 instances; clamp(0 - 1, 5, 3 - 1) = 2.
+        plan = decide(situation([(instance("a"), up())], waiting(*[4] * 5), max_instances=3))
+        assert launches(plan) == {SMALL.name: 2}
+        assert plan.fleet.waits == "the pool has its 3 instances"
+
+    def test_an_instance_that_starts_is_credited_whole(self) -> None:
+        # 8 slots want 2; one starts: 2 - 1 = 1.
+        plan = decide(situation([(starting("a"), up(None))], waiting(4, 4)))
+        assert launches(plan) == {SMALL.name: 1}
+
+    def test_so_nothing_is_launched_twice_for_the_same_work(self) -> None:
+        # The thrash of launching for 5 s what is on its way for minutes: 1 - 1 = 0.
+        for seen in (up(None), down(PENDING), down(None), down(InstanceStatus.STARTING)):
+            row = starting("a", 0.5)
+            assert decide(situation([(row, seen)], waiting(4))).launches == ()
+
+    def test_a_launch_without_an_answer_is_credited_and_counted(self) -> None:
+        # 12 slots want 3, of which 1 is under way: 2; but 3 - 1 - 1 = 1 may still come.
+        plan = decide(
+            situation(
+                [(instance("a"), up())], waiting(4, 4, 4), pending=((SMALL, 1),), max_instances=3
+            )
+        )
+        assert launches(plan) == {SMALL.name: 1}
+
+    def test_connected_agents_are_no_credit(self) -> None:
+        # The scheduler has used their free slots as far as it could.
+        assert launches(decide(situation([(instance("a"), up(IDLE))], waiting(4)))) == {
+            SMALL.name: 1
+        }
+
+    def test_an_agent_that_was_lost_is_no_credit(self) -> None:
+        row = instance("a", launched_ms=NOW_MS - 5 * MINUTE_MS)
+        assert launches(decide(situation([(row, up(None))], waiting(4)))) == {SMALL.name: 1}
+
+    def test_demand_is_capped_by_what_a_job_may_have(self) -> None:
+        # 10 requests of 4, but room for 9 slots: 2 whole requests, 8 slots, 2 instances.
+        assert launches(decide(situation([], waiting(*[4] * 10, room=9)))) == {SMALL.name: 2}
+        assert decide(situation([], waiting(4, room=0))).launches == ()
+        assert decide(situation([], waiting(4, room=-4))).launches == ()
+
+    def test_gangs_fill_whole_instances_or_are_told_that_they_cannot(self) -> None:
+        # 16 % 4 == 0: 4 instances. 6 > 4 and 6 % 4 == 2: nowhere.
+        assert launches(decide(situation([], waiting(16)))) == {SMALL.name: 4}
+        plan = decide(situation([], waiting(6)))
+        assert plan.launches == ()
+        assert plan.fleet.waits == (
+            f"requests for 6 slots fit into no 10 instances of one offering: {SMALL.name} with 4"
+        )
+
+    def test_a_gang_larger_than_the_pool_may_grow_launches_nothing(self) -> None:
+        # 16 / 4 = 4 instances, and there may be 3: three would stand about.
+        assert decide(situation([], waiting(16), max_instances=3)).launches == ()
+
+    @pytest.mark.parametrize(("zero_slot", "count"), [(1, 1), (100, 1), (101, 2), (0, 0)])
+    def test_work_without_slots_shares_instances(self, zero_slot: int, count: int) -> None:
+        # ceil(zero-slot / 100) instances.
+        plan = decide(situation(demand=Demand(zero_slot=zero_slot)))
+        assert sum(launches(plan).values()) == count
+
+    def test_work_without_slots_shares_them_with_the_others(self) -> None:
+        # max(ceil(150 / 100), ceil(4 / 4)) = 2.
+        plan = decide(situation(demand=Demand((waiting(4),), zero_slot=150)))
+        assert launches(plan) == {SMALL.name: 2}
+
+    def test_no_work_without_slots_where_agents_take_none(self) -> None:
+        plan = decide(situation(demand=Demand(zero_slot=5, aux_per_agent=0)))
+        assert plan.launches == ()
+
+    def test_instances_without_slots_are_for_work_without_slots(self) -> None:
+        cpu = replace(SMALL, slots=0)
+        assert decide(situation([], waiting(1), offerings=(cpu,))).launches == ()
+        plan = decide(situation(demand=Demand(zero_slot=1), offerings=(cpu,)))
+        assert launches(plan) == {cpu.name: 1}
+
+    def test_a_pool_that_is_held_back_launches_nothing_and_says_why(self) -> None:
+        demand = Demand((waiting(4),), held_back="the pool's budget is used up")
+        plan = decide(situation(demand=demand))
+        assert plan.launches == ()
+        assert plan.fleet.waits == "the pool's budget is used up"
+
+    def test_what_terminates_is_no_capacity_and_does_not_count(self) -> None:
+        # N = 0: clamp(1 - 0, 1, 1 - 0) = 1.
+        row = instance("a", state=InstanceState.TERMINATING, reason="it was idle")
+        seen = down(InstanceStatus.TERMINATING)
+        plan = decide(situation([(row, seen)], waiting(4), min_instances=1, max_instances=1))
+        assert launches(plan) == {SMALL.name: 1}
+
+    def test_what_drains_is_no_capacity_but_counts(self) -> None:
+        # The minimum lacks one, and one may come: clamp(1 - 0, 0, 2 - 1) = 1; then none.
+        row = instance("a", state=InstanceState.DRAINING, reason="the cloud advised to leave it")
+        draining = [(row, up(AgentSeen(idle=False, takes_work=False)))]
+        assert launches(decide(situation(draining, min_instances=1, max_instances=2))) == {
+            SMALL.name: 1
+        }
+        assert decide(situation(draining, min_instances=1, max_instances=1)).launches == ()
+
+    def test_an_agent_that_people_drain_is_no_capacity(self) -> None:
+        plan = decide(situation([(instance("a"), up(DRAINED))], min_instances=1))
+        assert launches(plan) == {SMALL.name: 1}
+
+
+class TestNotices:
+    def test_a_replacement_may_start_at_the_notice(self) -> None:
+        # What runs there will ask again: 4 slots, 1 instance, though the pool is at its maximum.
+        row = instance("a")
+        plan = decide(situation([(row, up(BUSY, notice_ms=NOW_MS + 120_000))], max_instances=1))
+        assert launches(plan) == {SMALL.name: 1}
+        assert plan.changed == (replace(row, notice_ms=NOW_MS + 120_000),)
+
+    def test_it_is_launched_once(self) -> None:
+        # The replacement starts: 4 slots less its 4.
+        pairs = [
+            (instance("a", notice_ms=NOW_MS + 90_000), up(BUSY)),
+            (starting("b", 0.5), up(None)),
+        ]
+        assert decide(situation(pairs, max_instances=1)).launches == ()
+
+    def test_the_offering_is_avoided_for_a_while(self) -> None:
+        row = instance("a", offering=SPOT)
+        seen = up(BUSY, notice_ms=NOW_MS + 120_000)
+        plan = decide(situation([(row, seen)], offerings=(SPOT, SPOT_B)))
+        assert launches(plan) == {SPOT_B.name: 1}
+
+    def test_advice_only_drains(self) -> None:
+        plan = decide(situation([(instance("a"), up(BUSY, rebalance=True))], waiting()))
+        assert moves(plan) == {"a": "DRAINING"}
+        assert plan.launches == ()
+
+
+class TestIdleInstances:
+    def test_one_that_is_idle_for_too_long_drains_before_it_ends(self) -> None:
+        row = idle("a", 20)
+        assert moves(decide(situation([(row, up(IDLE))]))) == {"a": "DRAINING"}
+        draining = replace(row, state=InstanceState.DRAINING, reason="it was idle for 1200 s")
+        assert moves(decide(situation([(draining, up(IDLE))]))) == {}
+        assert moves(decide(situation([(draining, up(DRAINED))]))) == {"a": "TERMINATING"}
+
+    def test_one_that_got_work_meanwhile_finishes_it(self) -> None:
+        draining = instance("a", state=InstanceState.DRAINING, reason="it was idle for 1200 s")
+        busy = AgentSeen(idle=False, takes_work=False, used_slots=4)
+        assert moves(decide(situation([(draining, up(busy))]))) == {}
+
+    def test_a_moment_too_early_it_stays(self) -> None:
+        # 19.9 of 20 minutes.
+        assert decide(situation([(idle("a", 19.9), up(IDLE))])).changed == ()
+
+    def test_work_clears_the_mark(self) -> None:
+        plan = decide(situation([(idle("a", 30), up(BUSY))]))
+        assert [row.idle_ms for row in plan.changed] == [None]
+        assert moves(plan) == {}
+
+    def test_the_minimum_stays_however_idle(self) -> None:
+        # Three idle, two are to stay: one goes, that which has been idle longest.
+        pairs = [
+            (idle(name, minutes), up(IDLE)) for name, minutes in (("a", 25), ("b", 40), ("c", 30))
+        ]
+        assert moves(decide(situation(pairs, min_instances=2))) == {"b": "DRAINING"}
+
+    def test_busy_ones_count_for_the_minimum(self) -> None:
+        # Two of three are busy: 3 - 1 >= 2.
+        pairs = [(instance("a"), up()), (instance("b"), up()), (idle("c", 30), up(IDLE))]
+        assert moves(decide(situation(pairs, min_instances=2))) == {"c": "DRAINING"}
+
+    def test_what_costs_most_goes_first(self) -> None:
+        pairs = [(idle("a", 40, offering=SPOT), up(IDLE)), (idle("b", 25), up(IDLE))]
+        assert moves(decide(situation(pairs, min_instances=1))) == {"b": "DRAINING"}
+
+    def test_a_short_queue_ends_nothing_that_works(self) -> None:
+        pairs = [(instance(name), up()) for name in "abc"]
+        plan = decide(situation(pairs))
+        assert not (plan.changed or plan.launches)
+
+    def test_a_mark_from_before_nobody_looked_begins_anew(self) -> None:
+        # 30 minutes of idleness, of which 25 nobody saw: 5.
+        fleet = FleetRow("p", passed_ms=NOW_MS, resumed_ms=NOW_MS - 5 * MINUTE_MS)
+        assert moves(decide(situation([(idle("a", 30), up(IDLE))], fleet=fleet))) == {}
+
+
+class TestLostInstances:
+    def test_one_that_the_cloud_ended_has_ended(self) -> None:
+        plan = decide(situation([(instance("a"), down(TERMINATED))]))
+        (row,) = plan.changed
+        assert (row.state, row.ended_ms, row.reason) == (
+            InstanceState.ENDED,
+            NOW_MS,
+            "the cloud ended it",
+        )
+
+    def test_one_that_stopped_is_terminated_whatever_the_bucket_says(self) -> None:
+        empty = FleetRow("p", passed_ms=NOW_MS, tokens=0.0, tokens_ms=NOW_MS)
+        plan = decide(situation([(instance("a"), down(STOPPED))], fleet=empty))
+        assert moves(plan) == {"a": "TERMINATING"}
+
+    def test_stopped_ones_do_not_lower_the_minimum(self) -> None:
+        # N = 2 and both are idle for long; the stopped one is in neither count: one goes.
+        pairs = [
+            (instance("s"), down(STOPPED)),
+            (idle("a", 30), up(IDLE)),
+            (idle("b", 30), up(IDLE)),
+        ]
+        assert moves(decide(situation(pairs, min_instances=1))) == {
+            "s": "TERMINATING",
+            "a": "DRAINING",
+        }
+
+    def test_an_agent_away_for_ten_minutes_is_given_up(self) -> None:
+        for minutes, expected in ((9.9, {}), (10, {"a": "TERMINATING"})):
+            row = instance("a", silent_ms=NOW_MS - int(minutes * MINUTE_MS))
+            plan = decide(situation([(row, up(None))]))
+            assert moves(plan) == expected
+            assert plan.unseen == tuple(expected)
+
+    def test_an_agent_is_away_from_when_it_was_first_missed(self) -> None:
+        plan = decide(situation([(instance("a"), up(None))]))
+        assert [row.silent_ms for row in plan.changed] == [NOW_MS]
+
+    def test_one_that_never_connects_is_given_up_at_last(self) -> None:
+        # Starting for 20 minutes, then away for 10.
+        row = starting("a", 20)
+        assert [one.silent_ms for one in decide(situation([(row, up(None))])).changed] == [NOW_MS]
+        row = starting("a", 30, silent_ms=NOW_MS - 10 * MINUTE_MS)
+        plan = decide(situation([(row, up(None))]))
+        assert moves(plan) == {"a": "TERMINATING"}
+        assert plan.fleet.health[SMALL.name].kind is ErrorKind.BOOT
+
+    def test_one_that_ends_before_it_connects_counts_against_its_offering(self) -> None:
+        # Draw 0.5 of the first 30 s: not again for 15 s.
+        plan = decide(situation([(starting("a"), down(TERMINATED))], waiting(4)))
+        health = plan.fleet.health[SMALL.name]
+        assert (health.kind, health.faults) == (ErrorKind.BOOT, 1)
+        assert health.retry_ms == NOW_MS + 15_000
+        assert plan.launches == ()
+        assert plan.fleet.waits == (
+            f"no instance can be had: {SMALL.name}: boot: instance a ended before its agent "
+            "enrolled (tried again in 15 s)"
+        )
+
+    def test_a_connected_agent_clears_what_was_held_against_its_offering(self) -> None:
+        health = {SMALL.name: OfferingHealth(errors=3, faults=3, kind=ErrorKind.BOOT)}
+        plan = decide(situation([(starting("a"), up(IDLE))], health=health))
+        assert plan.fleet.health == {}
+
+    def test_a_fresh_instance_that_is_not_listed_is_not_gone(self) -> None:
+        assert decide(situation([(starting("a", 0.9), down(None))])).changed == ()
+
+    def test_an_older_one_is_gone_after_a_minute_of_absence(self) -> None:
+        for seconds, expected in ((59, {}), (60, {"a": "ENDED"})):
+            row = starting("a", 3, missed_ms=NOW_MS - seconds * 1000)
+            assert moves(decide(situation([(row, down(None))]))) == expected
+
+    def test_one_whose_agent_speaks_is_not_gone(self) -> None:
+        row = instance("a", missed_ms=NOW_MS - 5 * MINUTE_MS)
+        plan = decide(situation([(row, down(None, BUSY))]))
+        assert [(it.missed_ms, it.state) for it in plan.changed] == [(None, InstanceState.RUNNING)]
+
+    def test_what_terminates_is_believed_in_until_the_cloud_says_gone(self) -> None:
+        row = instance("a", state=InstanceState.TERMINATING, reason="it was idle")
+        assert decide(situation([(row, down(RUNNING))])).changed == ()
+        (ended,) = decide(situation([(row, down(TERMINATED))])).changed
+        assert (ended.state, ended.reason) == (InstanceState.ENDED, "it was idle")
+
+    def test_an_unknown_state_is_no_reason_to_end_or_to_replace(self) -> None:
+        plan = decide(
+            situation([(instance("a"), down(InstanceStatus.UNKNOWN, BUSY))], min_instances=1)
+        )
+        assert not (plan.changed or plan.launches)
+
+
+class TestMaximum:
+    def test_what_nobody_waits_for_goes_first_and_busy_agents_finish(self) -> None:
+        # Five are there and one may be: in the order of the rule, four go.
+        pairs = [
+            (instance("old"), up()),
+            (instance("new", launched_ms=NOW_MS - 30 * MINUTE_MS), up()),
+            (instance("idle"), up(IDLE)),
+            (starting("request"), down(PENDING)),
+            (starting("boots"), up(None)),
+        ]
+        plan = decide(situation(pairs, max_instances=1))
+        assert moves(plan) == {
+            "request": "TERMINATING",
+            "idle": "DRAINING",
+            "boots": "TERMINATING",
+            "new": "DRAINING",
+        }
+        # Whoever enrols meanwhile is not to be ended.
+        assert plan.unseen == ("request", "boots")
+
+    def test_those_on_their_way_out_are_not_replaced_by_more(self) -> None:
+        # Two of three drain: one is left, as it should be.
+        pairs = [
+            (instance("a", state=InstanceState.DRAINING), up(AgentSeen(False, takes_work=False))),
+            (instance("b", state=InstanceState.DRAINING), up(AgentSeen(False, takes_work=False))),
+            (instance("c"), up()),
+        ]
+        assert decide(situation(pairs, max_instances=1)).changed == ()
+
+
+class TestBucket:
+    def test_terminations_are_limited_at_once_and_by_the_minute(self) -> None:
+        # max(5, 30 / 4 = 8) = 8 at once.
+        pairs = [(idle(f"{n:02}", 30), up(IDLE)) for n in range(30)]
+        plan = decide(situation(pairs, max_instances=30))
+        assert len(moves(plan)) == 8
+        assert plan.fleet.tokens == 0
+        # 8 a minute: after 15 s two more.
+        fleet = replace(plan.fleet, tokens_ms=NOW_MS - 15_000)
+        assert len(moves(decide(situation(pairs, max_instances=30, fleet=fleet)))) == 2
+
+    def test_a_full_bucket_is_no_reason_to_write(self) -> None:
+        first = decide(situation([(idle("a", 1), up(IDLE))])).fleet
+        fleet = replace(first, tokens_ms=NOW_MS - 60_000)
+        assert decide(situation([(idle("a", 1), up(IDLE))], fleet=fleet)).fleet == fleet

@@ -1,0 +1,95 @@
+import json
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import Market, Offering
+from provisioner.model import ProvisionerSettings
+from provisioner.settings import (
+    SettingsInvalid,
+    provisioner_settings,
+    read_settings,
+    written_settings,
+)
+
+
+def _read(**fields: Any) -> ProvisionerSettings:
+    return provisioner_settings(json.dumps({"type": "local"} | fields))
+
+
+def test_everything_but_the_kind_has_a_default() -> None:
+    settings = _read()
+    assert settings == ProvisionerSettings("local")
+    assert (settings.min_instances, settings.max_instances) == (0, 5)
+    assert settings.idle_ms_max == settings.starting_ms_max == 1_200_000
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"), [("20m", 1_200_000), ("1h30m", 5_400_000), ("500ms", 500), (90, 90_000)]
+)
+def test_periods_are_texts_or_seconds(text: object, time_ms: int) -> None:
+    assert _read(max_idle_agent_period=text).idle_ms_max == time_ms
+
+
+def test_an_offering_is_named_after_what_it_is() -> None:
+    fields = {"instance_type": "g5", "zone": "a", "market": "spot", "slots": 4, "price_per_hour": 2}
+    offering = Offering("g5/a/spot", "g5", "a", Market.SPOT, 4, 2.0)
+    assert _read(offerings=[fields]).offerings == (offering,)
+    plain = Offering("g5/on_demand", "g5", "", Market.ON_DEMAND, 1)
+    assert _read(offerings=[{"instance_type": "g5"}]).offerings == (plain,)
+
+
+def test_what_is_the_clouds_own_is_left_to_it() -> None:
+    settings = _read(instance_slots=2, min_instances=1)
+    assert settings.section == '{"instance_slots": 2}'
+
+
+def test_a_place_is_an_account_and_a_region() -> None:
+    assert _read(region="eu-1", image_id="a").place == _read(region="eu-1", image_id="b").place
+    assert _read(region="eu-1").place != _read(region="eu-2").place
+
+
+def test_retries_of_launches_are_a_limit_of_errors() -> None:
+    # The launch itself and three retries are four.
+    assert _read(launch_error_retries=3).launch_error_limit == 4
+    assert _read(launch_error_retries=0).launch_error_limit == 10
+    assert _read(launch_error_retries=3, launch_error_limit=0).launch_error_limit == 0
+
+
+def test_settings_are_kept_as_they_are() -> None:
+    settings = _read(offerings=[{"instance_type": "g5", "market": "spot"}], on_demand_base=0.5)
+    assert read_settings(written_settings(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"type": 1}, "provider.type: names no kind of cloud"),
+        ({"max_instances": "many"}, "provider.max_instances: Input should be a valid integer"),
+        (
+            {"min_instances": 3, "max_instances": 2},
+            "provider.max_instances: must be at least min_instances (3), not 2",
+        ),
+        (
+            {"max_idle_agent_period": "soon"},
+            "provider.max_idle_agent_period: must be a duration such as 20m, not 'soon'",
+        ),
+        ({"on_demand_base": 2}, "provider.on_demand_base: must be a share from 0 to 1, not 2.0"),
+        ({"offerings": [1]}, "provider.offerings: each must be a map"),
+        ({"offerings": [{}]}, "provider.offerings.instance_type: Field required"),
+        (
+            {"offerings": [{"instance_type": "a"}] * 2},
+            "provider.offerings: two of them are the same",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        _read(**fields)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000])
+def test_settings_are_a_map(text: str) -> None:
+    with pytest.raises(SettingsInvalid):
+        provisioner_settings(text)
