@@ -4,6 +4,7 @@ that come, go, close and open: against a model that asks everybody each time.
 
 from dataclasses import dataclass, field
 
+from control_plane.scheduling.turns import has_room
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from control_plane.actors.step import Turn
 from control_plane.actors.trial_messages import PreemptionRequested
 from control_plane.actors.waiting import LIMIT_KEPT_MS, Waiting
 from control_plane.scheduling.model import Request
-from control_plane.scheduling.turns import has_room
 from tests.unit.actors.desk import Desk
 
 AGENTS = "abc"

@@ -81,7 +81,8 @@ class ScriptedPool:
         return sum(work.slots for work in self.work if work.agent == agent)
 
     def is_busy(self, name: str) -> bool:
-        return name in self.known and bool(self.used(name))
+        machine = self.cloud.machines[name]
+        return machine.agent_is_up(self.cloud.clock()) and bool(self.used(name))
 
     def step(self, elapsed_ms: int) -> None:
         """Agents come and go, work runs on, waits, and ends."""

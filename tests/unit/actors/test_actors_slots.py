@@ -91,4 +91,3 @@ def test_an_allocation_is_found_by_its_group_and_by_its_name() -> None:
     assert list(known.holdings(4)) == []
     assert [known.holder(name) for name in ("2.1", "3.1")] == ["c", ""]
     assert known.holder("1.1") in ("a", "b")
-

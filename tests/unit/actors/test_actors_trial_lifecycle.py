@@ -76,9 +76,7 @@ def failed(of: TrialSettings | None = None) -> Desk:
 
 
 def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
-    return TrialSettings(
-        "default", 2, 5, True, settings().lengths, 500, terminate_ms=terminate_ms
-    )
+    return TrialSettings("default", 2, 5, True, settings().lengths, 500, terminate_ms=terminate_ms)
 
 
 def test_a_queued_trial_that_is_killed_ends_at_once() -> None:

@@ -1,0 +1,123 @@
+"""A pool whose instances are agent processes: from nothing to its work and back, and over a loss."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.pool_messages import PoolConfigured, PoolSettings
+from control_plane.fleet.records import InstanceRow, InstanceState
+from control_plane.fleet.rows import instances, past_instances
+from control_plane.state.sqlite import SqliteTable
+from detcloud.cli.processes import Process, alive, read
+from lambdas.home import HomeFolder
+from lambdas.wiring import POOL, embedded
+from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+PROVIDER = {"type": "local", "max_instances": 2, "max_idle_agent_period": "3s"}
+
+
+def configure(home: Path, **fields: Any) -> None:
+    """Gives the pool `default` a provider, before the cluster is up."""
+    cluster = embedded(HomeFolder(home), getpass.getuser())
+    settings = PoolSettings(provider=json.dumps(PROVIDER | fields))
+    cluster.engine.command(addresses.pool(POOL), PoolConfigured(POOL, settings))
+    cluster.table.close()
+
+
+def rows(laptop: Laptop) -> list[InstanceRow]:
+    """The instances there are."""
+    table = SqliteTable(laptop.home / "state.db")
+    try:
+        return instances(table, POOL)
+    finally:
+        table.close()
+
+
+def running(laptop: Laptop) -> list[str]:
+    return [row.id for row in rows(laptop) if row.state is InstanceState.RUNNING]
+
+
+def ended(laptop: Laptop) -> list[str]:
+    table = SqliteTable(laptop.home / "state.db")
+    try:
+        return sorted(row.reason for row in past_instances(table, POOL)[0])
+    finally:
+        table.close()
+
+
+def agent(laptop: Laptop, name: str) -> Process:
+    """The agent process of an instance."""
+    record = json.loads((laptop.home / "instances" / name / "instance.json").read_text())
+    found = read(record["pid"])
+    assert found is not None
+    return found
+
+
+def agents(laptop: Laptop) -> list[Process]:
+    return [it for it in laptop.processes() if "detcloud.agent" in it.command]
+
+
+def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_path: Path) -> None:
+    configure(laptop.home)
+    laptop.run("up")
+    assert agents(laptop) == []
+    laptop.run("create", *write_model(tmp_path, 0.5))
+    eventually(lambda: len(running(laptop)) == 2)
+    assert len(agents(laptop)) == 2
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    eventually(lambda: not rows(laptop), 60)
+    assert agents(laptop) == []
+    assert ended(laptop) == ["it was idle for 3 s"] * 2 or len(ended(laptop)) == 2
+    assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
+
+
+def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    configure(laptop.home, min_instances=1, max_instances=1)
+    laptop.run("up")
+    (first,) = eventually(lambda: running(laptop))
+    laptop.run("create", *write_model(tmp_path, 0.5))
+    trial = eventually(lambda: trials(laptop, first))
+    os.kill(agent(laptop, first).pid, signal.SIGKILL)
+    eventually(lambda: running(laptop) not in ([], [first]))
+    # Nothing of it is left to run beside its successor.
+    assert not any(map(alive, trial))
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert "the cloud ended it" in ended(laptop)
+    assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
+
+
+def test_a_notice_is_obeyed_and_the_replacement_comes_at_once(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    configure(laptop.home, max_instances=1)
+    laptop.run("up")
+    laptop.run("create", *write_model(tmp_path, 0.5))
+    (first,) = eventually(lambda: running(laptop))
+    eventually(lambda: trials(laptop, first))
+    notice = {"deadline_ms": 2_000_000_000_000, "reason": "the spot market wants it"}
+    path = laptop.home / "instances" / first / "work" / "preemption-notice.json"
+    path.write_text(json.dumps(notice))
+    eventually(lambda: set(running(laptop)) - {first})
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+
+
+def trials(laptop: Laptop, name: str) -> list[Process]:
+    """The trials' processes of an instance."""
+    found = []
+    for path in laptop.home.glob(f"instances/{name}/work/allocations/*/agent/process.json"):
+        process = read(json.loads(path.read_text())["pid"])
+        found += [process] if process else []
+    return found
