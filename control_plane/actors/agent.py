@@ -6,6 +6,7 @@ from typing import assert_never
 
 from control_plane.actors import addresses
 from control_plane.actors.agent_messages import (
+    LOOPBACK,
     AgentDeclaredLost,
     AgentDisableRequested,
     AgentEnableRequested,
@@ -41,7 +42,8 @@ class Desired:
 
 @dataclass(frozen=True)
 class AgentState:
-    """The head. `revision` grows with every change of `desired`; `slots` as in AgentEnrolled.
+    """The head. `revision` grows with every change of `desired`; `slots` and `address` as in
+    AgentEnrolled.
 
     `availability` is what people said last: it outlives sessions and losses.
     """
@@ -57,6 +59,7 @@ class AgentState:
     desired: tuple[Desired, ...] = ()
     availability: Availability = OPEN
     label: str = ""
+    address: str = LOOPBACK
 
 
 def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentState | None:
@@ -112,6 +115,7 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
         desired=() if state is None else state.desired,
         availability=availability,
         label=message.label,
+        address=message.address,
     )
 
 

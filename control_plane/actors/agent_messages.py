@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
     """Constructor and re-enrolment: a new session of the agent. `slots`: (id, type, uuid, name)
-    of each. Only jobs of its `label` run on it.
+    of each. Only jobs of its `label` run on it. `address`: where other agents' trials reach those
+    on this one.
     """
 
     agent: str
@@ -14,6 +17,7 @@ class AgentEnrolled:
     slots: tuple[tuple[int, str, str, str], ...]
     version: str = ""
     label: str = ""
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

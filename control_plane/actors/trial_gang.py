@@ -3,8 +3,8 @@
 It is as far as the node that is behind, and over when every node is gone; once one of them has
 failed or was lost, the rest is stopped. One of its exits decides how it ended: a loss before a
 failure, since the others fail of a node that vanished, and news of that comes late; the first
-failure before any kill that followed from it; and where all ended well, whoever has most left to
-do.
+failure before any kill that followed from it; and where all ended well, that of the chief, the node
+of rank 0.
 """
 
 from dataclasses import replace
@@ -18,8 +18,8 @@ AGENT_LOST = "agent_lost"
 
 _PROGRESS = tuple(AllocationState)
 _WELL = ("completed", "idle", "preempted", "stop_requested")
-_FAILED = len(_WELL)
-_LOST = _FAILED + 1
+# How much an exit has to say about the gang; of two that have as much the first one counts.
+_OTHER, _CHIEF, _FAILED, _LOST = range(4)
 # Of these no machine is the cause, even if it was about to end.
 _OWN = ("completed", "idle", "stop_requested", "start_failed")
 _CAUSE_CHARACTERS_MAX = 200
@@ -117,4 +117,6 @@ def _members(allocation: Allocation, nodes: int) -> list[Member]:
 def _weight(message: AllocationExited, wish: Wish) -> int:
     if is_loss(message, wish):
         return _LOST
-    return _WELL.index(message.reason) if message.reason in _WELL else _FAILED
+    if message.reason not in _WELL:
+        return _FAILED
+    return _OTHER if message.node_rank else _CHIEF

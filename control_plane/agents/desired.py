@@ -5,14 +5,19 @@ experiments.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
-from control_plane.actors.agent import AgentState
+from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.agents.sessions import Session
 
 GRACE_MS = 15_000
+# Below the ports that systems give to connections, and above those of well-known services.
+PORT_FIRST = 20_480
+PORT_BLOCKS = 1_024
+PORTS_PER_BLOCK = 8
 
 _FOR_GOOD = (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
 
@@ -22,11 +27,14 @@ SpecOf = Callable[[ExperimentState, Definition, TrialState], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Access to what the desired state is made of, each None if there is none."""
+    """Access to what the desired state is made of, each None if there is none; and the address of
+    an agent.
+    """
 
     trial: Callable[[int], TrialState | None]
     experiment: Callable[[int], tuple[ExperimentState, Definition] | None]
     spec: SpecOf
+    address: Callable[[str], str]
 
 
 def desired_of(
@@ -45,13 +53,21 @@ def desired_of(
                 entries.append(_unwanted(allocation, session))
             continue
         entry = _entry(allocation, trial)
+        if allocation not in have and _is_unplaced(desired, trial):
+            # It has not heard yet where its other nodes are.
+            entries.append({"allocation": allocation, "state": "wait", "directives": None})
+            continue
         found = None if allocation in have else trials.experiment(trial.experiment_id)
         if found is not None:
             experiment, definition = found
-            entry["spec"] = trials.spec(experiment, definition, trial) | {
+            spec = trials.spec(experiment, definition, trial)
+            entry["spec"] = {
+                **spec,
                 "allocation_id": allocation,
                 "epoch": desired.epoch,
                 "slots": list(desired.slots),
+                **_nodes(desired, trial, agent, trials.address),
+                "rendezvous_port": rendezvous_port(str(spec.get("cluster_id", "")), allocation),
             }
             entry["code"] = {
                 "sha256": definition.code_sha256,
@@ -72,6 +88,38 @@ def directives_of(trial: TrialState) -> dict[str, Any]:
         "closed": trial.closed,
         "answered": trial.answered,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
+    }
+
+
+def rendezvous_port(cluster_id: str, allocation: str) -> int:
+    """Where the nodes of an allocation meet, on the machine of the first one.
+
+    Trials whose numbers are close have ports of their own, as have the allocations of a trial that
+    come one after the other, since a process of the one before may still hold its port.
+    """
+    trial_id, _, epoch = allocation.partition(".")
+    block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS
+    return PORT_FIRST + block * PORTS_PER_BLOCK + int(epoch) % PORTS_PER_BLOCK
+
+
+def _is_unplaced(desired: Desired, trial: TrialState) -> bool:
+    held = trial.allocation
+    return desired.nodes > 1 and (held is None or len(held.places) < desired.nodes)
+
+
+def _nodes(
+    desired: Desired, trial: TrialState, agent: AgentState, address: Callable[[str], str]
+) -> dict[str, Any]:
+    """Which node the agent is, and where all of them are. Each of them starts one process."""
+    hosts = [agent.address]
+    if desired.nodes > 1 and trial.allocation is not None:
+        hosts = [address(name) for name in trial.allocation.agents]
+    return {
+        "rank": desired.node_rank,
+        "size": desired.nodes,
+        "node_rank": desired.node_rank,
+        "nodes": desired.nodes,
+        "hosts": hosts,
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from control_plane.agents.logs import IndexedChunk, TrialLogs
+from control_plane.agents.logs import RANK, IndexedChunk, TrialLogs
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 PIECE_BYTES = 16 * 1024
@@ -19,7 +19,6 @@ PIECE_BYTES = 16 * 1024
 SCANNED_BYTES_MAX = 512 * 1024
 SCANNED_CHUNKS_MAX = 2_000
 
-_RANK = re.compile(rb"\[rank=(\d{1,5})\] ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
 # [time] [name] LEVEL, with what usually stands between them.
@@ -178,7 +177,7 @@ def find_lines(
 
 def parsed(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
     """A line without its end, as what it says of itself."""
-    rank = _RANK.match(raw)
+    rank = RANK.match(raw)
     text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")
     return LogLine(offset, time_ms, int(rank[1]) if rank else 0, level_of(text), text)
 

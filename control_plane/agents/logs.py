@@ -3,13 +3,17 @@
 A trial's log is the logs of its allocations one after the other. An offset counts bytes of the
 whole; the index rows of an allocation carry offsets within it, so that a chunk is found without
 reading those before it. An index row says where its chunk ends and when its bytes were first seen.
+
+The nodes of a gang write into one log, chunk after chunk as they come, each of whole lines: those
+of any node but the first begin with their rank.
 """
 
 import codecs
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.agents.sessions import LOGS, LogChunk
@@ -19,6 +23,10 @@ from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 NAMESPACE = "logs"
 ROWS_READ = 200
+# How a line begins that says which process of a trial wrote it.
+RANK = re.compile(rb"\[rank=(\d{1,5})\] ")
+
+_LINE = re.compile(rb"[^\n]*\n?")
 
 Marks = tuple[tuple[int, int], ...]
 """Offsets, ascending, and the times, epoch ms, at which bytes from there on were first seen."""
@@ -36,13 +44,14 @@ class LogText:
 @dataclass(frozen=True, slots=True)
 class IndexedChunk:
     """A chunk of one allocation's log, `start` and `end` in bytes of that one. No `marks`: nobody
-    knows when it was seen.
+    knows when it was seen. `node_rank` is of the node of a gang that it comes from.
     """
 
     allocation: str
     start: int
     end: int
     marks: Marks
+    node_rank: int | None = None
 
 
 class TrialLogs:
@@ -53,14 +62,22 @@ class TrialLogs:
         self._objects = objects
 
     def store(self, trial_id: int, chunk: LogChunk) -> Put:
-        """Stores a chunk and returns the write of its index row. Storing it again is no error."""
-        end = chunk.offset + len(chunk.text)
-        self._objects.put(_object(trial_id, chunk.allocation, chunk.offset, end), chunk.text)
+        """Stores a chunk and returns the write of its index row. Storing it again is no error; the
+        write of a gang's is refused where another node's came in between, and is to be made anew.
+        """
         epoch = int(chunk.allocation.partition(".")[2])
+        node = chunk.node_rank if chunk.nodes > 1 else None
+        if node is not None:
+            chunk = _joined(chunk, self._size(trial_id, epoch))
+        end = chunk.offset + len(chunk.text)
+        place = _object(trial_id, chunk.allocation, chunk.offset, end, node)
+        self._objects.put(place, chunk.text)
         key = Key(addresses.trial(trial_id), _sort(epoch, chunk.offset))
-        fields = {"end": end, "marks": _marks_within(chunk, end)}
+        fields: dict[str, object] = {"end": end, "marks": _marks_within(chunk, end)}
+        if node is not None:
+            fields["node"] = node
         body = json.dumps(fields, separators=(",", ":")).encode()
-        return Put(key, 1, body, Expect.ANYTHING)
+        return Put(key, 1, body, Expect.ANYTHING if node is None else Expect.ABSENT)
 
     def read(self, trial_id: int, epochs: int, after: int, bytes_max: int, ended: bool) -> LogText:
         """Text from byte `after` on. A character that is cut off is left for the next call, unless
@@ -84,13 +101,13 @@ class TrialLogs:
 
     def sizes(self, trial_id: int, epochs: int) -> list[int]:
         """Bytes of each allocation's log, the first allocation's first."""
+        return [self._size(trial_id, epoch) for epoch in range(1, epochs + 1)]
+
+    def _size(self, trial_id: int, epoch: int) -> int:
+        first, last = _sort(epoch, 0), _sort(epoch + 1, 0)
         address = addresses.trial(trial_id)
-        sizes = []
-        for epoch in range(1, epochs + 1):
-            first, last = _sort(epoch, 0), _sort(epoch + 1, 0)
-            rows = self._table.query(address, first, last, limit=1, descending=True).rows
-            sizes.append(_chunk_of(trial_id, rows[0]).end if rows else 0)
-        return sizes
+        rows = self._table.query(address, first, last, limit=1, descending=True).rows
+        return _chunk_of(trial_id, rows[0]).end if rows else 0
 
     def _content(
         self, trial_id: int, sizes: list[int], after: int, bytes_max: int
@@ -121,7 +138,7 @@ class TrialLogs:
 
     def content(self, trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
         """Bytes of a chunk. One that is gone reads as blanks."""
-        key = _object(trial_id, chunk.allocation, chunk.start, chunk.end)
+        key = _object(trial_id, chunk.allocation, chunk.start, chunk.end, chunk.node_rank)
         skipped, length = start - chunk.start, end - start
         try:
             return b"".join(self._objects.get(key, start=skipped, length=length))
@@ -144,7 +161,27 @@ def _chunk_of(trial_id: int, row: Row) -> IndexedChunk:
     if isinstance(found, int):
         return IndexedChunk(allocation, int(start), found, ())
     marks = tuple((offset, time_ms) for offset, time_ms in found["marks"])
-    return IndexedChunk(allocation, int(start), found["end"], marks)
+    return IndexedChunk(allocation, int(start), found["end"], marks, found.get("node"))
+
+
+def _joined(chunk: LogChunk, start: int) -> LogChunk:
+    """A chunk of a gang's node as it stands in the log of all, from byte `start` on."""
+    prefix = b"[rank=%d] " % chunk.node_rank if chunk.node_rank else b""
+    lines = [
+        line if RANK.match(line) else prefix + line for line in _LINE.findall(chunk.text) if line
+    ]
+    text = b"".join(lines)
+    ended = text if text.endswith(b"\n") else text + b"\n"
+    marks = tuple(
+        (start + _place(chunk, offset, lines), time_ms) for offset, time_ms in chunk.marks
+    )
+    return replace(chunk, offset=start, text=ended, marks=marks)
+
+
+def _place(chunk: LogChunk, offset: int, lines: list[bytes]) -> int:
+    """Where the line that holds byte `offset` of the node's log begins in the joined lines."""
+    before = chunk.text.count(b"\n", 0, max(0, offset - chunk.offset))
+    return sum(map(len, lines[:before]))
 
 
 def _marks_within(chunk: LogChunk, end: int) -> Marks:
@@ -161,5 +198,9 @@ def _sort(epoch: int, offset: int) -> str:
     return f"{LOGS}{epoch:08d}#{offset:014d}"
 
 
-def _object(trial_id: int, allocation: str, start: int, end: int) -> ObjectKey:
-    return ObjectKey(f"{NAMESPACE}/{trial_id}/{allocation}/{start}-{end - start}")
+def _object(
+    trial_id: int, allocation: str, start: int, end: int, node: int | None = None
+) -> ObjectKey:
+    # Nodes that are at it at once take the same place, of which one gets it.
+    suffix = "" if node is None else f"-{node}"
+    return ObjectKey(f"{NAMESPACE}/{trial_id}/{allocation}/{start}-{end - start}{suffix}")

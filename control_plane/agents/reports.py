@@ -7,7 +7,7 @@ The kinds of lines are in docs/trial-directory.md and docs/agent-protocol.md.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard
 
 from pydantic_core import to_json
@@ -27,6 +27,7 @@ from control_plane.searchers.method import ExitReason
 # The time metric that needs no reporting.
 BATCHES = "batches"
 TEXT_MAX = 4_000
+NOTICE_CHARACTERS_MAX = 200
 NAMES_CHARACTERS_MAX = 400
 # Metadata beyond this stay in the checkpoint's own files.
 METADATA_BYTES_MAX = 16 * 1024
@@ -46,10 +47,14 @@ class Report:
 
 
 class Measures(NamedTuple):
-    """The searcher's metric and, where trials are measured by time, its time metric, else ""."""
+    """The searcher's metric and, where trials are measured by time, its time metric, else ""; and
+    which of the allocation's nodes the agent is.
+    """
 
     metric: str
     time_metric: str = ""
+    node_rank: int = 0
+    nodes: int = 1
 
 
 def message_of(report: Report, measures: Measures) -> TrialMessage | None:
@@ -83,18 +88,20 @@ def _validation(report: Report, measures: Measures) -> TrialMessage | None:
     metrics: Mapping[str, object] = report.line["metrics"]
     steps = _count(report.line["steps_completed"])
     if measures.time_metric:
-        return _timed(report.epoch, steps, metrics, measures)
+        timed = _timed(report.epoch, steps, metrics, measures)
+        return replace(timed, nodes=measures.nodes)
     if measures.metric not in metrics:
         return None
-    return ValidationReported(report.epoch, steps, _metric(metrics[measures.metric]))
+    metric = _metric(metrics[measures.metric])
+    return ValidationReported(report.epoch, steps, metric, nodes=measures.nodes)
 
 
 def _timed(
     epoch: int, steps: int, metrics: Mapping[str, object], measures: Measures
-) -> TrialMessage:
+) -> ValidationReported:
     """A validation of a search that needs both metrics of every one of them."""
     values: list[float | None] = []
-    for name in measures:
+    for name in (measures.metric, measures.time_metric):
         # Every report says how many batches it comes after.
         value = metrics.get(name, steps if name == BATCHES else None)
         try:
@@ -160,7 +167,8 @@ def _early_exit(report: Report, measures: Measures) -> TrialMessage:
 
 
 def _container(report: Report, measures: Measures) -> TrialMessage:
-    return ContainerStateReported(report.epoch, str(report.line["state"])[:32])
+    state = str(report.line["state"])[:32]
+    return ContainerStateReported(report.epoch, state, measures.node_rank, measures.nodes)
 
 
 def _exited(report: Report, measures: Measures) -> TrialMessage:
@@ -173,6 +181,9 @@ def _exited(report: Report, measures: Measures) -> TrialMessage:
         code=code if _is_whole(code) else None,
         directive_revision=revision if _is_whole(revision) and revision >= 0 else 0,
         message=_text(line.get("message"), TEXT_MAX),
+        node_rank=measures.node_rank,
+        nodes=measures.nodes,
+        notice=_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.agent import SESSIONS, AgentState, leases_of
-from control_plane.actors.agent_messages import AgentEnrolled
+from control_plane.actors.agent import SESSIONS, AgentState, Desired, leases_of
+from control_plane.actors.agent_messages import LOOPBACK, AgentEnrolled
 from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
@@ -87,9 +87,10 @@ class AgentService:
         slots: tuple[tuple[int, str, str, str], ...],
         version: str,
         label: str = "",
+        address: str = LOOPBACK,
     ) -> int:
         """Begins a new session of the agent and returns its epoch."""
-        message = AgentEnrolled(agent=agent, pool=pool, slots=slots, version=version, label=label)
+        message = AgentEnrolled(agent, pool, slots, version, label, address)
         epoch = self._engine.command(addresses.agent(agent), message)
         assert isinstance(epoch, int)
         return epoch
@@ -102,7 +103,7 @@ class AgentService:
         """
         session = self._take_all(agent, request)
         state = self._agent(agent, request.epoch)
-        trials = Trials(self.trial, self.experiment, self._spec_of)
+        trials = Trials(self.trial, self.experiment, self._spec_of, self._address)
         return SyncAnswer(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
@@ -171,12 +172,16 @@ class AgentService:
         measures = self._measures(state, reports)
         taken = take_reports(agent, before, reports, measures, now_ms)
         session, chunks = take_logs(taken.session, request.logs)
-        ours = _allocations(state)
+        ours = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
         session = forget(session, {*request.known, *ours})
         too_long = len(taken.writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
-        if too_long and _halves(request):
+        if (too_long or _in_one_place(chunks, ours)) and _halves(request):
             return None
-        logged = [self._logged(chunk, now_ms) for chunk in chunks if chunk.allocation in ours]
+        logged = [
+            self._logged(chunk, ours[chunk.allocation], now_ms)
+            for chunk in chunks
+            if chunk.allocation in ours
+        ]
         if session != before:
             session = replace(session, call=max(before.call, request.call))
             writes = [put_session(agent, session, row), *taken.writes, *logged]
@@ -192,10 +197,15 @@ class AgentService:
             except TableError as error:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
-    def _logged(self, chunk: LogChunk, now_ms: int) -> Write:
+    def _logged(self, chunk: LogChunk, desired: Desired, now_ms: int) -> Write:
         # An older agent does not say when it saw what: then it was now.
         marks = chunk.marks or ((chunk.offset, now_ms),)
-        return self._store_log(_trial_id(chunk.allocation), replace(chunk, marks=marks))
+        told = replace(chunk, marks=marks, node_rank=desired.node_rank, nodes=desired.nodes)
+        return self._store_log(desired.trial_id, told)
+
+    def _address(self, agent: str) -> str:
+        state = self._engine.state(addresses.agent(agent))
+        return state.address if isinstance(state, AgentState) else LOOPBACK
 
     def _agent(self, agent: str, epoch: int) -> AgentState:
         state = self._engine.state(addresses.agent(agent))
@@ -204,20 +214,23 @@ class AgentService:
         _check_session(agent, epoch, state.epoch)
         return state
 
-    def _measures(self, state: AgentState, reports: Iterable[Report]) -> dict[int, Measures]:
-        """What counts of each trial that reports and belongs on the agent."""
-        ours = _allocations(state)
-        found: dict[int, Measures] = {}
+    def _measures(self, state: AgentState, reports: Iterable[Report]) -> dict[str, Measures]:
+        """What counts of each allocation that reports and belongs on the agent."""
+        found: dict[str, Measures] = {}
         measures: dict[int, Measures | None] = {}
-        for trial_id in {r.trial_id for r in reports if f"{r.trial_id}.{r.epoch}" in ours}:
-            trial = self.trial(trial_id)
+        reporting = {(report.trial_id, report.epoch) for report in reports}
+        for desired in state.desired:
+            if (desired.trial_id, desired.epoch) not in reporting:
+                continue
+            trial = self.trial(desired.trial_id)
             if trial is None:
                 continue
             if trial.experiment_id not in measures:
                 measures[trial.experiment_id] = self._measures_of(trial.experiment_id)
             counted = measures[trial.experiment_id]
             if counted is not None:
-                found[trial_id] = counted
+                node = counted._replace(node_rank=desired.node_rank, nodes=desired.nodes)
+                found[f"{desired.trial_id}.{desired.epoch}"] = node
         return found
 
     def _measures_of(self, experiment_id: int) -> Measures | None:
@@ -245,13 +258,19 @@ def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:
     return ()
 
 
+def _in_one_place(chunks: list[LogChunk], ours: Mapping[str, Desired]) -> bool:
+    """Whether two pieces of a gang's log would take the same place in it, behind the last one."""
+    shared = [
+        chunk.allocation
+        for chunk in chunks
+        if (desired := ours.get(chunk.allocation)) is not None and desired.nodes > 1
+    ]
+    return len(set(shared)) < len(shared)
+
+
 def _check_session(agent: str, epoch: int, current: int) -> None:
     if epoch != current:
         raise Refused("conflict", f"agent {agent} has enrolled again: session {epoch} is over")
-
-
-def _allocations(state: AgentState) -> set[str]:
-    return {f"{desired.trial_id}.{desired.epoch}" for desired in state.desired}
 
 
 def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Report]:

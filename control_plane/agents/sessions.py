@@ -63,14 +63,16 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Text of an allocation's log from byte `offset` on. `marks`: offsets, and the times, epoch ms,
-    at which bytes from there on were first seen.
+    """Text of an allocation's log from byte `offset` on, as its node of that rank among `nodes`
+    has it. `marks`: offsets, and the times, epoch ms, at which bytes from there on were first seen.
     """
 
     allocation: str
     offset: int
     text: bytes
     marks: tuple[tuple[int, int], ...] = ()
+    node_rank: int = 0
+    nodes: int = 1
 
 
 _SESSION: TypeAdapter[Session] = TypeAdapter(Session)
@@ -92,12 +94,12 @@ def take_reports(
     agent: str,
     session: Session,
     reports: Iterable[Report],
-    measures: Mapping[int, Measures],
+    measures: Mapping[str, Measures],
     now_ms: int,
 ) -> Taken:
     """Takes reports.
 
-    `measures` gives what counts of each trial that belongs to the agent; lines of others are
+    `measures` gives what counts of each allocation that belongs to the agent; lines of others are
     acknowledged and dropped. Lines at or before the acknowledged offset were taken before.
 
     Raises Refused: invalid; one of the allocations has too many writers.
@@ -114,9 +116,9 @@ def take_reports(
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
-        if report.trial_id not in measures:
+        if allocation not in measures:
             continue
-        message = message_of(report, measures[report.trial_id])
+        message = message_of(report, measures[allocation])
         if message is not None:
             to = addresses.trial(report.trial_id)
             mail.setdefault(allocation, []).append(encode_for(to, message))

@@ -40,8 +40,6 @@ def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
             "steps_completed": own.steps_completed if own else 0,
             "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
-            "rank": 0,
-            "size": 1,
             **_pace(config, definition, trial),
             "perform_initial_validation": config.perform_initial_validation,
             "metric": experiment.metric,

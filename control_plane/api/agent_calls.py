@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from control_plane.actors.agent_messages import LOOPBACK
 from control_plane.agents.reports import Report
 from control_plane.agents.service import SyncRequest
 from control_plane.agents.sessions import LogChunk
@@ -19,6 +20,8 @@ PORTION_BYTES_MAX = 320 * 1024
 SLOTS_MAX = 1024
 MARKS_MAX = 1024
 
+# A host name, an IPv4 or an IPv6 address.
+ADDRESS = r"^[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?$|^::1$"
 AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
 _COUNT_MAX = 2**53
@@ -53,6 +56,7 @@ class Enrolment(Message):
     slots: Annotated[list[Slot], Field(min_length=1, max_length=SLOTS_MAX)]
     version: ShortText = ""
     label: ShortText = ""
+    address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
 
 
 class ReportLine(Message):

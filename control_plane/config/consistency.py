@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from control_plane.config.eras import Era, Scope
-from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.experiment import ExperimentConfig, runs_on_one_machine
 from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
 from control_plane.config.lengths import is_count
 from control_plane.config.plan import budgeted_trials
@@ -33,6 +33,14 @@ def _entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if config.entrypoint is None and not native:
         hint = "like model_def:MyTrial"
         yield Finding(("entrypoint",), "is required", hint)
+
+
+def _nodes(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    resources = config.resources
+    if resources.is_single_node is False and runs_on_one_machine(config.entrypoint, resources):
+        message = "must be true for a trial class, whose slots are on one machine so far"
+        hint = "for several machines let entrypoint be a command"
+        yield Finding(("resources", "is_single_node"), message, hint, False)
 
 
 def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
@@ -133,6 +141,7 @@ def _countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
 
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"entrypoint", "internal"}), _entrypoint),
+    (frozenset({"entrypoint", "resources"}), _nodes),
     (frozenset({"searcher"}), _searcher),
     (frozenset({"records_per_epoch"}), _records_per_epoch),
     (frozenset({"records_per_epoch", "batches_per_step"}), _countable),

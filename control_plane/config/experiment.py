@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, SerializationInfo, ValidationInfo
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializationInfo,
+    ValidationInfo,
+    field_validator,
+)
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
@@ -62,6 +69,14 @@ def _entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
         kinds = "a string or a list of strings" if commands else "module:Class"
         refuse(f"must be {kinds}, and not empty")
     return tuple(words)
+
+
+def runs_on_one_machine(entrypoint: object, resources: Resources) -> bool:
+    """Whether several slots are asked for by a trial class, which nothing spreads over machines
+    yet: only a command finds the others by itself.
+    """
+    is_class = isinstance(entrypoint, str) and _CLASS_PATH.match(entrypoint) is not None
+    return is_class and resources.slots_per_trial > 1
 
 
 Entrypoint = Annotated[
@@ -163,6 +178,15 @@ class ExperimentConfig(Section):
     """Kept and shown."""
     debug: bool = False
     """Kept and shown."""
+
+    @field_validator("resources")
+    @classmethod
+    def _on_one_agent(cls, resources: Resources, info: ValidationInfo) -> Resources:
+        """The slots of a trial class are on one machine, since nothing spreads it over several."""
+        alone = runs_on_one_machine(info.data.get("entrypoint"), resources)
+        if resources.is_single_node is not None or not alone:
+            return resources
+        return resources.model_copy(update={"is_single_node": True})
 
     @property
     def unit(self) -> Unit:

@@ -61,6 +61,10 @@ class TrialSpec:
     threads: int | None = None
     rank: int = 0
     size: int = 1
+    node_rank: int = 0
+    nodes: int = 1
+    hosts: list[str] = field(default_factory=list)
+    rendezvous_port: int | None = None
     era: str = "length"
     scheduling_unit: int = 100
     min_validation_batches: int = 0

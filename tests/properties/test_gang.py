@@ -83,8 +83,9 @@ def gone_by(message: object) -> int | None:
 
 def breaks(message: object) -> bool:
     """Whether the rest cannot go on after it."""
-    exited = isinstance(message, AllocationExited)
-    return not exited or message.reason in ("errored", "start_failed", "lost")
+    if not isinstance(message, AllocationExited):
+        return True
+    return message.reason in ("errored", "start_failed", "lost")
 
 
 @FEW

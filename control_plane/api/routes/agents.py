@@ -89,8 +89,9 @@ def disable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: 
 def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
     _check_pool(asked, caller, services)
     slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
-    pool = asked.resource_pool
-    epoch = services.agents.enrol(asked.name, pool, slots, asked.version, asked.label)
+    epoch = services.agents.enrol(
+        asked.name, asked.resource_pool, slots, asked.version, asked.label, asked.address
+    )
     token = issue_agent_token(services.table, asked.name, epoch)
     return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
 

@@ -53,6 +53,11 @@ class Told:
         """`allocation 7.2`."""
         return f"allocation {self.address.partition('#')[2]}.{epoch}"
 
+    def node(self, message: to_trial.ContainerStateReported | to_trial.AllocationExited) -> str:
+        """`allocation 7.2`, or `node 1 of allocation 7.2` where it has several."""
+        node = f"node {message.node_rank} of " if message.nodes > 1 else ""
+        return f"{node}{self.allocation(message.epoch)}"
+
     def measured(self, metric: float | None) -> str:
         """`accuracy 0.93`."""
         # The worst there is stands for a metric that was no number.
@@ -154,9 +159,10 @@ def _trial_continued(message: to_trial.TrialContinued, told: Told) -> str:
 
 
 def _exited(message: to_trial.AllocationExited, told: Told) -> str:
-    name = told.allocation(message.epoch)
+    name = told.node(message)
     if message.reason in _EXITS:
-        return f"{name} {_EXITS[message.reason]}"
+        ending = f", since its machine ends: {_line(message.notice)}" if message.notice else ""
+        return f"{name} {_EXITS[message.reason]}{ending}"
     code = "" if message.code is None else f"exit code {message.code}"
     cause = _line(message.message) if message.message else ""
     reason = "" if message.reason == "errored" and (code or cause) else message.reason
@@ -271,7 +277,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.AllocationLost: lambda x, told: (
         f"{told.allocation(x.epoch)} was lost: {_line(x.reason)}"
     ),
-    to_trial.ContainerStateReported: lambda x, told: f"{told.allocation(x.epoch)} is {x.state}",
+    to_trial.ContainerStateReported: lambda x, told: f"{told.node(x)} is {x.state}",
     to_trial.ValidationReported: lambda x, told: (
         f"{told.name} validated at {_count(x.steps, 'batch')}: {told.measured(x.metric)}"
     ),
@@ -311,6 +317,7 @@ OF_AGENTS: Mapping[type, Sentence] = {
     ),
     to_agent.AllocationPlaced: lambda x, told: (
         f"allocation {x.trial_id}.{x.epoch} placed on slots {_ids(x.slots)}"
+        + (f" as node {x.node_rank} of {x.nodes}" if x.nodes > 1 else "")
     ),
     to_agent.AllocationRemoved: lambda x, told: f"allocation {x.trial_id}.{x.epoch} removed",
     to_agent.AgentDeclaredLost: lambda _, told: f"{told.name} was given up",

@@ -33,6 +33,14 @@ class Allocation(BaseModel):
     places: list[Place]
 
 
+class Loss(BaseModel):
+    """An allocation that ended by no failure of the trial; `agent_id` is "" if nobody knows it."""
+
+    time_ms: int
+    agent_id: str
+    cause: str
+
+
 class Trial(BaseModel):
     """See docs/api.md."""
 
@@ -47,6 +55,8 @@ class Trial(BaseModel):
     metric: float | None
     best_metric: float | None
     restarts: int
+    losses: int
+    recent_losses: list[Loss]
     latest_checkpoint: str | None
     warm_start: str | None
     allocation: Allocation | None
@@ -107,6 +117,11 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,
+        "losses": state.losses,
+        "recent_losses": [
+            Loss(time_ms=loss.at_ms, agent_id=loss.agent, cause=loss.cause)
+            for loss in state.recent_losses
+        ],
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
         "warm_start": state.inherited.uuid if state.inherited else warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,

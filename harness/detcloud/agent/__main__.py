@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detcloud import __version__
+from detcloud.agent.address import own_address
 from detcloud.agent.agent import Agent
 from detcloud.agent.environment import shared_environment
 from detcloud.agent.model_code import CodeCache
@@ -62,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
         runtime = ProcessRuntime(None if options.plain_starts else _template(work, slots))
         log_bytes_max = options.log_mib << 20
         node = Node(work, slots, runtime, code, say, log_bytes_max=log_bytes_max)
-        identity = Identity(options.name, options.pool, slots, __version__, options.label)
+        address = options.address or own_address(options.url)
+        identity = Identity(options.name, options.pool, slots, __version__, address, options.label)
         session = Session(options.url, token, identity, node, pace, say)
         notices = FileNotices(work / "preemption-notice.json")
         agent = Agent(node, pace, session, notices, options.stop_seconds, say)
@@ -98,6 +100,11 @@ def _options() -> argparse.Namespace:
         "--label", default="", help="take only experiments with this resources.agent_label"
     )
     parser.add_argument("--work-dir", required=True, type=Path, help="trial directories and cache")
+    parser.add_argument(
+        "--address",
+        help="host name or IP address at which other agents' trials reach those on this one "
+        "(default: the one from which this machine speaks to the cluster)",
+    )
     parser.add_argument("--slots", type=int, help="CPU slots instead of the devices found")
     parser.add_argument(
         "--stop-seconds",

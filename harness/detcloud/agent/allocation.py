@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.bind_mounts import MountImpossible
 from detcloud.agent.exits import LOG_LINES_SHOWN, exited_record
-from detcloud.agent.logs import LogMarks, log_size, log_tail, read_log
+from detcloud.agent.logs import LogMarks, log_size, log_tail, read_log, whole_lines
 from detcloud.agent.notices import Notice, with_notice
 from detcloud.agent.own_report import OwnReport
 from detcloud.agent.reports import FIRST_KINDS, Line, ReportReader, warning_line
@@ -73,6 +73,7 @@ class Allocation:
         self._allowance_at = time.monotonic()
         self._log_blank_to = 0
         self._refused: set[tuple[str, int]] = set()
+        self._in_gang: bool | None = None
 
     @classmethod
     def adopt(cls, directory: AllocationDirectory, runtime: ContainerRuntime) -> Allocation:
@@ -244,12 +245,21 @@ class Allocation:
         if offset < self._log_blank_to:
             return offset, "?" * min(bytes_max, self._log_blank_to - offset), True
         text = read_log(self.directory.log, offset, bytes_max, ended=self._exited)
-        following = offset + len(text.encode()) < log_size(self.directory.log)
-        return offset, text, following and bool(text)
+        following = offset + len(text.encode()) < log_size(self.directory.log) and bool(text)
+        if self._shares_log() and not self._exited:
+            text = whole_lines(text) or (text if following else "")
+        return offset, text, following
 
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
         """When bytes `start` to `end` of the log were first seen: offsets and epoch ms."""
         return self._log_marks.within(start, end)
+
+    def _shares_log(self) -> bool:
+        """Whether the lines of several nodes make one log, in which none may be cut for another."""
+        if self._in_gang is None:
+            spec = self.directory.read_spec()
+            self._in_gang = spec is not None and int(spec.get("nodes", 1)) > 1
+        return self._in_gang
 
     def _follow(self, status: Status) -> None:
         if status.phase is Phase.RUNNING:
@@ -294,6 +304,7 @@ class Allocation:
             [said for said in exits if said is not None],
             log_tail(self.directory.log, LOG_LINES_SHOWN),
             revision=self._revision(),
+            notice=self._notice.reason if self._notice else "",
         )
         self._own.append("exited", **record)
         self._exited = True

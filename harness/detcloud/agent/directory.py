@@ -51,6 +51,10 @@ class AllocationDirectory:
         """Write in/spec.json, read-only."""
         write_atomically(self.inputs / "spec.json", spec, mode=0o400)
 
+    def read_spec(self) -> dict[str, Any] | None:
+        """What in/spec.json says, None where there is none."""
+        return read_object(self.inputs / "spec.json")
+
     def write_directives(self, directives: dict[str, Any]) -> None:
         """Replace in/directives.json."""
         write_atomically(self.inputs / "directives.json", directives, mode=0o400)

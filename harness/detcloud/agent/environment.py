@@ -46,9 +46,10 @@ def trial_environment(
     directory: AllocationDirectory,
     slots: Sequence[Slot],
     threads: int,
+    gang: Mapping[str, str],
 ) -> dict[str, str]:
     """The variables of a trial on `slots`; `variables`, in any form that `by_name` reads, may
-    override all but `is_ours`.
+    override all but `is_ours` and `gang`, those of `gang_variables`.
     """
     environment = shared_environment(own, threads)
     environment["TMPDIR"] = _temporary_folder(directory)
@@ -60,7 +61,35 @@ def trial_environment(
     environment["HOME"] = str(directory.home)
     environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)
-    return environment
+    return {**environment, **gang}
+
+
+def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Where the nodes of a trial find each other, by our names, and where there are several by
+    those that distributed training reads. A node has one process, which may start others.
+    """
+    nodes, node_rank = int(spec.get("nodes", 1)), int(spec.get("node_rank", 0))
+    hosts = [str(host) for host in spec.get("hosts") or ["127.0.0.1"]]
+    port = str(spec.get("rendezvous_port", 0))
+    ours = {
+        "DETCLOUD_NODES": str(nodes),
+        "DETCLOUD_NODE_RANK": str(node_rank),
+        "DETCLOUD_HOSTS": ",".join(hosts),
+        "DETCLOUD_RENDEZVOUS_PORT": port,
+        "DETCLOUD_SLOTS": str(len(spec.get("slots") or ())),
+    }
+    if nodes == 1:
+        return ours
+    return {
+        **ours,
+        "MASTER_ADDR": hosts[0],
+        "MASTER_PORT": port,
+        "NODE_RANK": str(node_rank),
+        "RANK": str(spec.get("rank", node_rank)),
+        "WORLD_SIZE": str(spec.get("size", nodes)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
 
 
 def is_ours(name: str) -> bool:

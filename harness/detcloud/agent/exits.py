@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 LOG_LINES_SHOWN = 20
 MESSAGE_CHARACTERS_MAX = 4000
+NOTICE_CHARACTERS_MAX = 200
 LOG_CHARACTERS_SHOWN = 3500
 SHELL_SIGNALS = 128
 REVISION_MAX = 1 << 53
@@ -28,8 +29,9 @@ def exited_record(
     log_tail: str,
     *,
     revision: int,
+    notice: str = "",
 ) -> dict[str, Any]:
-    """The fields of `exited`.
+    """The fields of `exited`; `notice`: why this machine is about to end, "" if it is not.
 
     `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that reports an error
     speaks for all, else the lowest one does. After a kill by the agent an error is no news, so the
@@ -53,9 +55,14 @@ def exited_record(
         "signal": status.signal,
         "reason": reason,
         "directive_revision": seen if known else revision,
-        # Half a surrogate pair would have the cluster refuse the record, and the exit with it.
-        "message": message[:MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode(),
+        "message": _legal(message, MESSAGE_CHARACTERS_MAX),
+        **({"notice": _legal(notice, NOTICE_CHARACTERS_MAX)} if notice else {}),
     }
+
+
+def _legal(text: str, characters_max: int) -> str:
+    # Half a surrogate pair would have the cluster refuse the record, and the exit with it.
+    return text[:characters_max].encode("utf-8", "replace").decode()
 
 
 def _cause(status: Status) -> str:

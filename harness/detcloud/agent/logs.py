@@ -75,6 +75,11 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
     return decoded(content if last else content[: len(content) - _cut(content)])
 
 
+def whole_lines(text: str) -> str:
+    """The text up to the end of its last line, or of its last return to a line's beginning."""
+    return text[: max(text.rfind("\n"), text.rfind("\r")) + 1]
+
+
 def decoded(content: bytes) -> str:
     """The bytes as text of the same encoded length."""
     return content.decode("utf-8", errors="detcloud.question")

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation import GRACE_MS, Allocation
 from detcloud.agent.bind_mounts import bind_mounts, make_links
 from detcloud.agent.directory import AllocationDirectory, delete_tree
-from detcloud.agent.environment import configured_variables, trial_environment
+from detcloud.agent.environment import (
+    configured_variables,
+    gang_variables,
+    trial_environment,
+)
 from detcloud.agent.model_code import CodeReference
 from detcloud.agent.runtime import LOG_BYTES_MAX, Launch
 from detcloud.agent.slots import threads_per_slot
@@ -209,9 +213,12 @@ class Node:
         if has_hook := (directory.code / HOOK).is_file():
             command = hook_command(directory.code, directory.agent, TRIAL_COMMAND)
             stages.insert(0, ("hook", command))
+        environment = trial_environment(
+            os.environ, variables, directory, slots, self._threads, gang_variables(spec)
+        )
         launch = Launch(
             stages,
-            trial_environment(os.environ, variables, directory, slots, self._threads),
+            environment,
             str(directory.code),
             str(directory.log),
             self._log_bytes_max,

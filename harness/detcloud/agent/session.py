@@ -35,6 +35,7 @@ class Identity:
     resource_pool: str
     slots: Sequence[Slot]
     version: str
+    address: str
     label: str = ""
 
 

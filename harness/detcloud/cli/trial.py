@@ -10,7 +10,7 @@ from detcloud.cli.experiment import experiment_argument, has_printed
 from detcloud.cli.options import add_paging_options, fetched_max, identifier, paged
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.session import client_of
-from detcloud.cli.table import Column, Item, field, time_column
+from detcloud.cli.table import Column, Item, field, time_column, time_text
 from detcloud.client import Trial
 
 
@@ -32,6 +32,15 @@ def _allocation_text(trial: Item) -> str | None:
         for place in allocation.get("places") or []
     )
     return f"{allocation['id']} {allocation['state']}{places and f' on {places}'}"
+
+
+def _losses_text(trial: Item) -> str:
+    """How many, and a line for each of the last few: when, where and why."""
+    lines = [f"{trial['losses']}, which are no failures:"]
+    for loss in trial["recent_losses"]:
+        place = f" agent {loss['agent_id']}" if loss["agent_id"] else ""
+        lines.append(f"{time_text(loss['time_ms'])}{place}: {loss['cause']}")
+    return "\n".join(lines)
 
 
 def hparams_text(trial: Item) -> str:
@@ -61,8 +70,9 @@ DETAILS = (
     time_column("End time", "ended_ms"),
     field("Message", "message"),
 )
-# Few trials start from another's checkpoint.
+# Few trials start from another's checkpoint, or lose their machine.
 WARM_START = field("Warm start", "warm_start")
+LOSSES = Column("Losses", _losses_text)
 METRIC_COLUMNS = (
     field("Group", "group"),
     field("Steps", "steps_completed"),
@@ -128,7 +138,8 @@ def describe(arguments: Namespace) -> int:
         print_value({**trial.data, **tables}, arguments.form)
         return 0
     started_warm = trial.data.get("warm_start") or arguments.form == "csv"
-    print_record((*DETAILS, *[WARM_START] * bool(started_warm)), trial.data, arguments)
+    columns = (*DETAILS, *[WARM_START] * bool(started_warm), *[LOSSES] * bool(trial.losses))
+    print_record(columns, trial.data, arguments)
     if trial.state == "ERROR" and has_printed(trial):
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     for name, items in tables.items():

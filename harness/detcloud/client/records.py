@@ -58,6 +58,14 @@ class Allocation(TypedDict):
     places: list[Place]
 
 
+class Loss(TypedDict):
+    """A run that ended by no failure of the trial: when, on which agent, and why."""
+
+    time_ms: int
+    agent_id: str
+    cause: str
+
+
 class MetricReport(TypedDict):
     """One report of a trial: what it measured after `steps_completed` batches."""
 

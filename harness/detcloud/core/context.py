@@ -135,7 +135,7 @@ def _context(
         checkpoint=CheckpointContext(spec, store, report, on_cluster=on_cluster),
         preempt=preempt,
         searcher=SearcherContext(read, report, preempt, on_cluster=on_cluster),
-        distributed=DistributedContext(),
+        distributed=DistributedContext(spec.rank, spec.size),
         info=spec,
         on_cluster=on_cluster,
         read_directives=read,

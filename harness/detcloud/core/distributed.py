@@ -1,32 +1,39 @@
-"""The workers of one trial and how they exchange values; so far a trial is one process."""
+"""The workers of one trial and how they exchange values; so far a trial has one process a node."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
+from detcloud import DetcloudError
+
 Value = TypeVar("Value")
 
 
 class DistributedContext:
-    """One process: every exchange gives back what it was given."""
+    """One process of `size`, each on a node of its own. Alone, every exchange gives back what it
+    was given; over several nodes there is none yet, and it raises DetcloudError.
+    """
 
-    rank = 0
-    size = 1
     local_rank = 0
     local_size = 1
-    cross_rank = 0
-    cross_size = 1
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank = self.cross_rank = rank
+        self.size = self.cross_size = size
 
     def gather(self, value: Value) -> list[Value] | None:
         """The values of all ranks in their order, on rank 0; None on the others."""
+        self._check_alone()
         return [value]
 
     def allgather(self, value: Value) -> list[Value]:
         """The values of all ranks in their order, on every rank."""
+        self._check_alone()
         return [value]
 
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
+        self._check_alone()
         return value
 
     def gather_local(self, value: Value) -> list[Value] | None:
@@ -37,3 +44,11 @@ class DistributedContext:
 
     def broadcast_local(self, value: Value) -> Value:
         return value
+
+    def _check_alone(self) -> None:
+        if self.size > 1:
+            raise DetcloudError(
+                f"values are not exchanged over the {self.size} nodes of a trial; use "
+                "torch.distributed, which finds MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in "
+                "the environment"
+            )

@@ -11,11 +11,25 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from detcloud.agent.address import own_address
 from detcloud.agent.allocation import Allocation
 from detcloud.agent.directory import AllocationDirectory, delete_tree, read_object
-from detcloud.agent.environment import by_name, configured_variables, trial_environment
+from detcloud.agent.environment import (
+    by_name,
+    configured_variables,
+    gang_variables,
+    trial_environment,
+)
 from detcloud.agent.exits import exited_record
-from detcloud.agent.logs import MARKS_MAX, MARKS_SENT_MAX, LogMarks, decoded, log_tail, read_log
+from detcloud.agent.logs import (
+    MARKS_MAX,
+    MARKS_SENT_MAX,
+    LogMarks,
+    decoded,
+    log_tail,
+    read_log,
+    whole_lines,
+)
 from detcloud.agent.model_code import ARCHIVES_KEPT, CodeCache, CodeReference, CodeUnavailable
 from detcloud.agent.notices import FileNotices, Notice, with_notice
 from detcloud.agent.own_report import OwnReport
@@ -34,7 +48,7 @@ def directory(tmp_path: Path) -> AllocationDirectory:
 def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
     own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
     gpu = Slot(1, "cuda", "GPU-b", "H100")
-    environment = trial_environment(own, {}, directory, [gpu], threads=4)
+    environment = trial_environment(own, {}, directory, [gpu], threads=4, gang={})
     assert not {"AWS_SECRET_ACCESS_KEY", "TOKEN"} & set(environment)
     assert environment["PATH"].endswith(":/bin")
     assert environment["LANG"] == "C.UTF-8"
@@ -47,7 +61,7 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
     directory: AllocationDirectory,
 ) -> None:
     variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
-    environment = trial_environment({}, variables, directory, [], threads=4)
+    environment = trial_environment({}, variables, directory, [], threads=4, gang={})
     assert environment["PYTHONPATH"].endswith(":/lib")
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == str(directory.home)
@@ -58,7 +72,9 @@ def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
     # What is appended to the root: "/4.1/home/tmp", 13 bytes.
     for length, is_own in ((57, True), (58, False)):
         root = Path("/" + "d" * (length - 1))
-        environment = trial_environment({}, {}, AllocationDirectory(root, "4.1"), [], threads=1)
+        environment = trial_environment(
+            {}, {}, AllocationDirectory(root, "4.1"), [], threads=1, gang={}
+        )
         own = f"{root}/4.1/home/tmp"
         assert environment["TMPDIR"] == (own if is_own else tempfile.gettempdir())
 
@@ -331,3 +347,74 @@ def test_marks_that_nobody_takes_become_fewer() -> None:
     assert MARKS_SENT_MAX // 4 < len(found) <= MARKS_SENT_MAX
     # A mark still holds the time of its own byte.
     assert all(time_ms == 250 * offset for offset, time_ms in found)
+
+
+SPEC: dict[str, Any] = {
+    "node_rank": 1,
+    "nodes": 2,
+    "rank": 1,
+    "size": 2,
+    "hosts": ["10.0.0.1", "10.0.0.2"],
+    "rendezvous_port": 20_500,
+    "slots": [0, 1],
+}
+
+
+def test_the_nodes_of_a_trial_find_each_other_by_their_environment(
+    directory: AllocationDirectory,
+) -> None:
+    found = trial_environment(
+        {}, ["RANK=7", "DETCLOUD_NODES=9"], directory, [], threads=1, gang=gang_variables(SPEC)
+    )
+    expected = {
+        "DETCLOUD_NODES": "2",
+        "DETCLOUD_NODE_RANK": "1",
+        "DETCLOUD_HOSTS": "10.0.0.1,10.0.0.2",
+        "DETCLOUD_RENDEZVOUS_PORT": "20500",
+        "DETCLOUD_SLOTS": "2",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "20500",
+        "NODE_RANK": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_trial_on_one_node_is_not_taken_for_a_distributed_one() -> None:
+    alone = gang_variables({"nodes": 1, "hosts": ["127.0.0.1"], "slots": [3]})
+    assert (alone["DETCLOUD_NODES"], alone["DETCLOUD_SLOTS"]) == ("1", "1")
+    assert all(name.startswith("DETCLOUD_") for name in alone)
+
+
+def test_lines_that_are_not_whole_wait() -> None:
+    for text, whole in (("a\nb", "a\n"), ("10%\r20%\r3", "10%\r20%\r"), ("a", ""), ("a\n", "a\n")):
+        assert whole_lines(text) == whole
+
+
+def test_an_agent_of_a_gang_sends_whole_lines_until_the_end(tmp_path: Path) -> None:
+    made = AllocationDirectory(tmp_path / "allocations", "4.1")
+    made.create()
+    made.write_spec({"nodes": 2})
+    allocation = Allocation(made, ProcessRuntime(None))
+    made.log.write_text("one\ntwo")
+    # Seven bytes, of which the last three are no line yet; where there is more, pieces are full.
+    assert allocation.log(100) == (0, "one\n", False)
+    assert allocation.log(2) == (0, "on", True)
+    allocation.fail("lost", "gone")
+    assert allocation.log(100) == (0, "one\ntwo", False)
+
+
+def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
+    status = Status(Phase.ENDED, code=0, stage="trial")
+    said = [{"reason": "preempted", "directive_revision": 2}]
+    record = exited_record(status, said, "", revision=1, notice="spot" + "x" * 300)
+    assert record["notice"] == "spot" + "x" * 196
+    assert "notice" not in exited_record(status, said, "", revision=1)
+
+
+def test_an_agent_is_reached_where_it_speaks_from() -> None:
+    assert own_address("http://127.0.0.1:8080") == "127.0.0.1"
+    assert own_address("http://host:99999") == "127.0.0.1"

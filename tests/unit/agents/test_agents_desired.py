@@ -18,7 +18,13 @@ from control_plane.actors.trial_messages import (
     WorkAssigned,
 )
 from control_plane.actors.trial_state import TrialState
-from control_plane.agents.desired import GRACE_MS, Trials, desired_of, directives_of
+from control_plane.agents.desired import (
+    GRACE_MS,
+    Trials,
+    desired_of,
+    directives_of,
+    rendezvous_port,
+)
 from control_plane.agents.sessions import Session
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.samples import LENGTH, created, submitted
@@ -50,7 +56,8 @@ def desired(
     trials = Trials(
         trial=lambda trial_id: state if trial_id == 4 else None,
         experiment=lambda experiment_id: experiment() if experiment_id == 1 else None,
-        spec=lambda experiment, definition, trial: {"trial_id": trial.trial_id},
+        spec=lambda experiment, definition, trial: {"cluster_id": "c"},
+        address=lambda name: f"host-{name}",
     )
     return desired_of(agent, session or Session(), known, trials)
 
@@ -71,7 +78,19 @@ def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
             "allocation": "4.1",
             "state": "run",
             "directives": directives_of(state),
-            "spec": {"trial_id": 4, "allocation_id": "4.1", "epoch": 1, "slots": [0, 1]},
+            "spec": {
+                "cluster_id": "c",
+                "allocation_id": "4.1",
+                "epoch": 1,
+                "slots": [0, 1],
+                "rank": 0,
+                "size": 1,
+                "node_rank": 0,
+                "nodes": 1,
+                "hosts": ["127.0.0.1"],
+                # crc32("c") is 112,844,655, which leaves 879 of 1,024: block 4 + 879 of 8 ports.
+                "rendezvous_port": 20_480 + 8 * 883 + 1,
+            },
             "code": {"sha256": "0" * 64, "path": "/api/v1/model-code/" + "0" * 64},
         }
     ]
@@ -165,3 +184,41 @@ def test_a_running_allocation_whose_exit_was_taken_waits_for_its_trial() -> None
     # The exit is in the trial's mailbox: what becomes of it is the trial's to say.
     (entry,) = desired(trial(), known=("4.1",), session=Session(exited=("4.1",)))
     assert entry["state"] == "run"
+
+
+GANG = Desired(4, 1, (0, 1), 1, 2)
+PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
+
+
+def gang_on(agent: str, *messages: object) -> list[dict[str, Any]]:
+    desk = Desk("trial#4")
+    desk.tell(created(), *messages)
+    return desired(desk.state, agent=AgentState(agent, "default", 1, (), 0, desired=(GANG,)))
+
+
+def test_a_node_of_a_gang_learns_where_all_of_them_are() -> None:
+    [entry] = gang_on("b", SlotsAssigned(1, PLACES))
+    spec = entry["spec"]
+    assert (spec["node_rank"], spec["nodes"], spec["rank"], spec["size"]) == (1, 2, 1, 2)
+    assert spec["hosts"] == ["host-a", "host-b"]
+
+
+def test_a_node_waits_until_its_trial_knows_the_others() -> None:
+    assert gang_on("b") == [{"allocation": "4.1", "state": "wait", "directives": None}]
+
+
+def test_all_nodes_of_a_broken_gang_are_killed() -> None:
+    broken = AllocationExited(1, "errored", node_rank=0, nodes=2)
+    [entry] = gang_on("b", SlotsAssigned(1, PLACES), broken)
+    assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
+    # What it has done so far may be saved.
+    assert entry["directives"]["preempt"] is not None
+
+
+def test_gangs_that_may_meet_on_one_machine_have_ports_of_their_own() -> None:
+    near = [f"{trial}.{epoch}" for trial in range(1, 200) for epoch in range(1, 9)]
+    ports = {rendezvous_port("cluster", allocation) for allocation in near}
+    assert len(ports) == len(near)
+    # 20,480 and 1,024 blocks of 8 ports: below 32,768, where systems take ports from by themselves.
+    assert min(ports) >= 20_480
+    assert max(ports) < 28_672

@@ -318,3 +318,17 @@ def test_a_search_measured_by_time_hears_what_a_validation_lacks(
     heard = timed(metrics)
     assert isinstance(heard, ValidationReported)
     assert heard.lack == f"the validation at batch 60 {lack}"
+
+
+NODE = Measures("loss", node_rank=1, nodes=2)
+
+
+def test_what_a_node_of_a_gang_says_is_told_from_what_others_say() -> None:
+    def read(line: dict[str, Any], writer: str) -> object:
+        return message_of(Report(4, 2, writer, 100, line), NODE)
+
+    running = {"kind": "container", "state": "RUNNING"}
+    assert read(running, "agent") == ContainerStateReported(2, "RUNNING", 1, 2)
+    exited = read(EXITED | {"notice": "spot interruption"}, "agent")
+    assert exited == AllocationExited(2, "errored", 1, 3, "out of luck", 1, 2, "spot interruption")
+    assert read(VALIDATION, "1") == ValidationReported(2, 60, 0.5, nodes=2)

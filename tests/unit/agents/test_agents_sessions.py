@@ -39,7 +39,7 @@ from control_plane.state.table import (
 )
 
 NOW_MS = 1_000
-MEASURES = {4: Measures("loss"), 5: Measures("loss")}
+MEASURES = {f"{trial}.{epoch}": Measures("loss") for trial in (4, 5) for epoch in (1, 2)}
 
 
 def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Report:

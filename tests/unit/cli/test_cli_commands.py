@@ -268,6 +268,25 @@ def test_a_running_trial_shows_where(fake: FakeCluster, detcloud: Detcloud) -> N
     assert "Allocation         1.2 PENDING\n" in detcloud("trial", "describe", "1").out
 
 
+def test_a_gang_shows_all_its_places_and_losses_their_causes(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.add_experiment({}, {})
+    assert "Losses" not in detcloud("trial", "describe", "1").out
+    places = [{"agent_id": "a", "slots": [0, 1]}, {"agent_id": "b", "slots": [0, 1]}]
+    fake.trials[0]["allocation"] = {"id": "1.2", "state": "RUNNING", "places": places}
+    cause = "agent b was lost: it has not been heard of for 31 s"
+    loss = {"time_ms": 0, "agent_id": "b", "cause": cause}
+    fake.trials[0].update(losses=6, recent_losses=[loss, loss | {"agent_id": ""}])
+    shown = detcloud("trial", "describe", "1").out
+    assert "1.2 RUNNING on agent a, slots 0, 1 and agent b, slots 0, 1\n" in shown
+    _, _, losses = shown.partition("Losses")
+    first, second, third = losses.splitlines()
+    assert first.strip() == "6, which are no failures:"
+    assert second.strip() == f"1970-01-01 00:00:00+0000 agent b: {cause}"
+    assert third.strip() == f"1970-01-01 00:00:00+0000: {cause}"
+
+
 def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     fake.add_experiment({}, {})

@@ -215,6 +215,8 @@ class FakeCluster:
             "metric": None,
             "best_metric": None,
             "restarts": 0,
+            "losses": 0,
+            "recent_losses": [],
             "seed": 11,
             "message": None,
             "warm_start": None,

@@ -325,3 +325,30 @@ def test_labels_are_kept_once_and_in_order() -> None:
 def test_a_native_experiment_needs_no_entrypoint() -> None:
     changes = {"entrypoint": ABSENT, "internal": {"native": {"command": ["python3", "a.py"]}}}
     assert checked(STEP, changes).entrypoint is None
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "slots", "asked", "single"),
+    [
+        ("model_def:Trial", 4, ABSENT, True),
+        ("model_def:Trial", 1, ABSENT, None),
+        ("python3 train.py", 4, ABSENT, None),
+        (["python3", "train.py"], 4, True, True),
+        ("model_def:Trial", 1, False, False),
+    ],
+)
+def test_only_a_command_may_be_spread_over_machines(
+    entrypoint: object, slots: int, asked: object, single: bool | None
+) -> None:
+    resources = {"slots_per_trial": slots}
+    if asked is not ABSENT:
+        resources["is_single_node"] = bool(asked)
+    config = checked(LENGTH, {"entrypoint": entrypoint, "resources": resources})
+    assert config.resources.is_single_node is single
+
+
+def test_a_trial_class_over_several_machines_is_refused() -> None:
+    asked = {"slots_per_trial": 4, "is_single_node": False}
+    found = refusals(LENGTH, {"entrypoint": "model_def:Trial", "resources": asked})
+    text = found["resources.is_single_node"]
+    assert text.startswith("must be true for a trial class, whose slots are on one machine so far")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detcloud import InvalidHP, core
+from detcloud import DetcloudError, InvalidHP, core
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
 
@@ -184,3 +184,16 @@ def _completed(context: core.Context) -> list[core.SearcherOperation]:
         operation.complete(1)
         operations.append(operation)
     return operations
+
+
+def test_values_are_not_exchanged_over_nodes_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, rank=1, size=2, node_rank=1, nodes=2)
+    direct(trial, revision=3, length=4, closed=True)
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        found = context.distributed
+        assert (found.rank, found.size, found.local_rank, found.cross_size) == (1, 2, 0, 2)
+        with pytest.raises(DetcloudError, match="over the 2 nodes of a trial; use torch"):
+            found.allgather(5)
