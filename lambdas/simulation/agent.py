@@ -81,7 +81,7 @@ class Agent:
         """The machine starts again: processes are gone, and their agent says so afterwards."""
         self._life += 1
         self._wakes = 1
-        for run in self.runs.values():
+        for run in list(self.runs.values()):
             run.vanish()
 
         def up() -> None:
@@ -230,6 +230,8 @@ class Agent:
         name = entry["allocation"]
         run = self.runs.get(name)
         match entry["state"]:
+            case "wait":
+                return
             case "run" if run is not None:
                 run.direct(entry["directives"])
             case "run":
@@ -251,7 +253,7 @@ class Agent:
             run.fail("start_failed", "the cluster's assignment was refused: it has no spec")
             return
         spec = entry["spec"]
-        rank = spec.get("node_rank", 0)
+        rank = spec["node_rank"]
         world.placed(self, name, rank)
         run = Process(
             name,

@@ -13,11 +13,13 @@ from typing import Any
 from control_plane.searchers.method import ENDLESS
 from control_plane.simulation.clock import Clock
 from lambdas.simulation.checkpoints import Checkpoints, Stored
+from lambdas.simulation.gang import Gang, gangs
 from lambdas.simulation.training import Training
 
 Line = dict[str, Any]
 AGENT = "agent"
 LINE_BYTES = 100
+ENDED_WELL = frozenset({"completed", "idle", "preempted"})
 URGENT = frozenset({"checkpoint", "completed", "exited", "container"})
 
 
@@ -25,6 +27,7 @@ class Doing(Enum):
     """What a process is at."""
 
     STARTING = "starting"
+    MEETING = "meeting"
     TRAINING = "training"
     SAVING = "saving"
     WAITING = "waiting"
@@ -37,7 +40,7 @@ class Desk:
 
     clock: Clock
     checkpoints: Checkpoints
-    epoch_ms: int
+    gang: Callable[[str, int], Gang] = field(default_factory=gangs)
     saved_in_time: int = 0
     notices: int = 0
 
@@ -70,6 +73,8 @@ class Process:
     completed: int = 0
     notice: Notice | None = None
     killed: bool = False
+    counted: bool = False
+    _gang: Gang | None = None
     _offsets: dict[str, int] = field(default_factory=dict)
     _since_ms: int = 0
     _turn: int = 0
@@ -98,7 +103,17 @@ class Process:
         self.steps = self.spec["steps_completed"]
         if reference is not None and reference["trial_id"] == self.spec["trial_id"]:
             self.saved_steps = self.steps
-        self._after(delay_ms, self._run)
+        self._gang = self.desk.gang(self.allocation, self.spec["nodes"])
+        self._after(delay_ms, self._meet)
+
+    def begin(self) -> None:
+        """All nodes are there."""
+        self._run()
+
+    def finish(self, reason: str, delay_ms: int) -> None:
+        """Ends as its chief did, or of a node that is gone."""
+        code, message = (1, "a node is gone") if reason == "errored" else (0, "")
+        self._after(delay_ms, lambda: self._exit(reason, code=code, message=message))
 
     def fail(self, reason: str, message: str) -> None:
         """Ends without having run."""
@@ -109,7 +124,7 @@ class Process:
         if self.directives and directives["revision"] < self.directives["revision"]:
             return
         self.directives = directives
-        self._heed()
+        self.heed()
 
     def notify(self, notice: Notice) -> None:
         """Its machine ends: what was trained is saved at once, as far as the time allows."""
@@ -117,12 +132,10 @@ class Process:
             return
         self.notice = notice
         left_ms = notice.deadline_ms - self.desk.clock.now_ms
-        if self.training and self.doing is Doing.TRAINING and left_ms > self._needs_ms():
+        if self.doing is Doing.TRAINING and left_ms >= self._needs_ms():
+            self.counted = True
             self.desk.notices += 1
-        if self.doing is Doing.TRAINING:
-            self._train_on_to(self._trained())
-        else:
-            self._heed()
+        self.heed()
 
     def kill(self, delay_ms: int) -> None:
         """Is ended by force after a while."""
@@ -134,31 +147,47 @@ class Process:
     def vanish(self) -> None:
         """Is no more, and never said so."""
         self._turn += 1
+        is_news = not self.ended
         self.doing = Doing.ENDED
+        if self._gang is not None and is_news:
+            self._gang.left(self, "errored", well=False)
 
-    def _heed(self) -> None:
-        if self.killed:
+    @property
+    def must_stop(self) -> bool:
+        """Whether it is to save its work and end."""
+        return self.notice is not None or self.directives.get("preempt") is not None
+
+    def heed(self) -> None:
+        """Something that it was told, or another node, may be a reason to do something else."""
+        if self.killed or self.ended or self._gang is None:
             return
-        if self.doing is Doing.WAITING:
+        if not self._gang.complete:
+            if self.doing is Doing.MEETING and self.must_stop:
+                self._exit("preempted")
+        elif self.rank:
+            self._gang.heed()
+        elif self.doing is Doing.WAITING:
             self._run()
-        elif self.doing is Doing.TRAINING and self._must_stop():
+        elif self.doing is Doing.TRAINING and self._gang.must_stop:
             # At the end of the workload, which is a batch here.
             self._train_on_to(self._trained() + 1)
 
-    def _must_stop(self) -> bool:
-        return self.notice is not None or self.directives["preempt"] is not None
+    def _meet(self) -> None:
+        """Waits for the other nodes."""
+        assert self._gang is not None
+        self.doing = Doing.MEETING
+        if self.must_stop:
+            self._exit("preempted")
+        else:
+            self._gang.join(self)
 
     def _run(self) -> None:
         """Decides what comes next."""
-        if self.rank or self.training is None:
-            self.doing = Doing.WAITING
-            if self._must_stop():
-                self._exit("preempted")
-            return
+        assert self._gang is not None
         length, closed = self.directives["length"], self.directives["closed"]
         done = max(self.completed, self.directives["answered"])
         if length is not None and length > done:
-            if self._must_stop():
+            if self._gang.must_stop:
                 self._save(lambda: self._exit("preempted"))
             elif self.steps >= length:
                 self._complete(length)
@@ -166,7 +195,7 @@ class Process:
                 self._train(length)
         elif closed:
             self._exit("completed")
-        elif self._must_stop():
+        elif self._gang.must_stop:
             self._save(lambda: self._exit("preempted"))
         elif length is not None and length <= self.directives["answered"]:
             self._save(lambda: self._exit("idle"))
@@ -260,6 +289,9 @@ class Process:
             size_bytes=training.checkpoint_bytes,
         )
         self.desk.checkpoints.complete(stored)
+        if self.counted:
+            self.desk.saved_in_time += 1
+            self.counted = False
         line = {"size_bytes": stored.size_bytes, "files": 1, "manifest_sha256": "0" * 64}
         self.report({"kind": "checkpoint", **fields, **line, "metadata": {}})
         then()
@@ -270,8 +302,11 @@ class Process:
         return ceil(self.training.course.batch_ms) + self.training.upload_ms
 
     def _exit(self, reason: str, *, code: int = 0, signal: int = 0, message: str = "") -> None:
+        if self.has_exit:
+            return
         self._turn += 1
         self.doing = Doing.ENDED
+        notice = {} if self.notice is None else {"notice": "the machine is about to end"}
         self.report(
             {
                 "kind": "exited",
@@ -280,8 +315,11 @@ class Process:
                 "reason": reason,
                 "directive_revision": self.directives.get("revision", 0),
                 "message": message,
+                **notice,
             }
         )
+        if self._gang is not None:
+            self._gang.left(self, reason, well=reason in ENDED_WELL)
 
     def _after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Does something later, instead of what was to be done."""

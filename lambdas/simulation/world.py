@@ -35,7 +35,8 @@ RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
 LEASE_MS = 30_000
 NOTICES_MS = (30_000, 120_000)
-END_HOURS_MAX = 200
+# Within which all must be over once the faults have stopped.
+END_HOURS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class World:
         self.hosts = Hosts(stage, self._told)
         self.network = Network(self.clock, self.weather, self.hosts)
         self.searches = Searches(checkpoints)
-        self.desk = Desk(self.clock, checkpoints, START_MS)
+        self.desk = Desk(self.clock, checkpoints)
         self.surroundings = Surroundings(
             self.clock, self.weather, self.network, self.desk, self.searches, self._placed
         )
@@ -92,6 +93,7 @@ class World:
             stage.now_ms,
         )
         self.calm = False
+        self.over = False
         self.steps = 0
         self._triggered: set[str] = set()
         self._tick_number = 0
@@ -103,13 +105,11 @@ class World:
             InvariantBroken: something did not hold.
         """
         self._begin()
-        until_ms = END_HOURS_MAX * HOUR_MS
-        while not self._is_over():
+        until_ms = round((self.size.hours + END_HOURS) * HOUR_MS)
+        while not self.over:
             if not self.clock.advance(until_ms):
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
-            if not self.calm and self._may_calm():
-                self._calm_down()
 
     def _begin(self) -> None:
         for pool in self.pools:
@@ -146,6 +146,9 @@ class World:
 
     def _tick(self) -> None:
         self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
+        if not self.calm and self._may_calm():
+            self._calm_down()
+        self.over = self._is_over()
         self._tick_number += 1
         number = self._tick_number
         twice = self.weather.strikes("duplicates", self.weather.chances.duplicates)
