@@ -73,7 +73,7 @@ def main() -> int:
 
     devices = cpu_slots(int(slots))
     node = Node(work, devices, IdleRuntime(), CodeCache(work / "cache/code", download), say)
-    identity = Identity("fan-in", POOL, devices, "1", "127.0.0.1")
+    identity = Identity("fan-in", POOL, devices, "1", "", "127.0.0.1")
     session = Session(url, Path(token_file).read_text().strip(), identity, node, pace, say)
     agent = Agent(node, pace, session, FileNotices(work / "notice.json"), STOP_SECONDS, say)
 

@@ -130,6 +130,7 @@ class _Pass:
         self._settings = settings
         self._began_ms = reconciler._clock()
         self._listed: Mapping[str, CloudInstance] = {}
+        self._asked: set[str] = set()
         self._reasons: list[str] = []
         self._trouble = ""
 
@@ -171,7 +172,7 @@ class _Pass:
         )
 
     def _scale(self, cloud: CloudProvider, sold: tuple[Offering, ...]) -> None:
-        for attempt in range(ATTEMPTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             # Read last, so that what is decided is true when it is written.
             books = self._by._pools.books(self._ledger.fleet.pool)
             plan = decide(self._situation(books, sold))
@@ -184,10 +185,11 @@ class _Pass:
                 checks=_unseen(self._ledger.fleet.pool, plan, books),
             )
             self._reasons += plan.reasons
-            if attempt == 0:
-                self._tell(books, plan)
-                self._terminate(cloud)
-            if not any([self._attempt(cloud, intent) for intent in intents]):
+            drained = self._tell(books, plan)
+            self._terminate(cloud)
+            failed = [self._attempt(cloud, intent) for intent in intents]
+            # Another offering may do, and who was idle and takes no work any more can end.
+            if not (drained or any(failed)):
                 return
 
     def _situation(self, books: Books, sold: tuple[Offering, ...]) -> Situation:
@@ -282,19 +284,22 @@ class _Pass:
         limit = self._settings.launch_error_limit
         return offerings.failed(health, failure, limit, self._by._random.random)
 
-    def _tell(self, books: Books, plan: ScalePlan) -> None:
-        """Lets agents know what was decided about them."""
+    def _tell(self, books: Books, plan: ScalePlan) -> bool:
+        """Lets agents know what was decided about them; whether an idle one was drained."""
         pools, pool = self._by._pools, self._ledger.fleet.pool
+        drained = False
         for row in self._ledger.instances.values():
             agent = books.agents.get(row.id)
             # One that is to end for it never came may come in the last moment.
             if row.state in _LEAVING and agent is not None and agent.takes_work:
                 pools.drain(row.id)
+                drained = drained or agent.idle
         for row in plan.changed:
             listed = self._listed.get(row.id)
             is_gone = listed is not None and listed.status is InstanceStatus.TERMINATED
             if row.state is InstanceState.ENDED and is_gone:
                 pools.ended(pool, row.id)
+        return drained
 
     def _terminate(self, cloud: CloudProvider) -> None:
         """Asks for the end of what is to end, again and again until the cloud shows it."""
@@ -302,8 +307,10 @@ class _Pass:
             row.id
             for row in self._ledger.instances.values()
             if row.state is InstanceState.TERMINATING
+            and row.id not in self._asked
             and (row.id not in self._listed or self._listed[row.id].status not in _ENDING)
         ]
+        self._asked.update(ids)
         try:
             for first in range(0, len(ids), TERMINATED_AT_ONCE_MAX):
                 cloud.terminate(ids[first : first + TERMINATED_AT_ONCE_MAX])

@@ -176,9 +176,7 @@ def _ending(shutdown: Shutdown) -> Status:
     return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED
 
 
-def _created(
-    state: ExperimentState, creates: list[CreateTrial], turn: Turn
-) -> ExperimentState:
+def _created(state: ExperimentState, creates: list[CreateTrial], turn: Turn) -> ExperimentState:
     settings = settings_for_trials(state, turn)
     ids, trial_ids = take("trial", state.ids, len(creates), turn)
     for operation, trial_id in zip(creates, trial_ids, strict=True):

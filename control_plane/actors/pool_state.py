@@ -70,9 +70,7 @@ def freed(state: PoolState, agent: str, allocation: str, turn: Turn) -> PoolStat
     part = before.parts[allocation]
     after = before.releasing(allocation)
     agents.put(agent, after)
-    waiting_in(turn).free(
-        part.group, len(part.slots), ended=part.rank == 0, leaving=part.leaving
-    )
+    waiting_in(turn).free(part.group, len(part.slots), ended=part.rank == 0, leaving=part.leaving)
     turn.send(addresses.agent(agent), AllocationRemoved(*parse_allocation(allocation)))
     return recounted(state, before, after)
 

@@ -185,6 +185,8 @@ def _capacity(name: str, value: object, aux: int) -> Capacity | None:
     assert isinstance(value, list | tuple)
     if len(value) == _PLAIN:
         _, slots, parts = value
+        if not slots:
+            return None
         held = [len(part[0]) for part in parts.values()]
         used, aux_used = sum(held), held.count(0)
         return Capacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))
@@ -192,7 +194,7 @@ def _capacity(name: str, value: object, aux: int) -> Capacity | None:
     if agent.availability.draining:
         held_count = agent.held_count
         return Capacity(name, held_count, 0, agent.label, agent.aux_held, 0, draining=True)
-    if not (agent.takes_work or (agent.availability.enabled and not agent.slots)):
+    if not agent.takes_work:
         return None
     aux_free = max(0, aux - agent.aux_held)
     return Capacity(name, agent.total, agent.free_count, agent.label, aux, aux_free)

@@ -135,9 +135,7 @@ class Waiting:
         for leaf in self._groups.leaves():
             yield from leaf.derived(_parsed_groups, None)
 
-    def jobs(
-        self, priority: int, holdings: Callable[[int], Iterator[Holding]]
-    ) -> Iterator[Job]:
+    def jobs(self, priority: int, holdings: Callable[[int], Iterator[Holding]]) -> Iterator[Job]:
         """The groups that ask for something or hold it, as a scheduler sees them. `priority` is
         that of a job without one.
         """
@@ -244,4 +242,3 @@ def _parsed(value: object) -> Group:
     (listed, running, held, leaving), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
     return Group(JobRow(**settings), bool(listed), counts, running, held, leaving)
-

@@ -12,6 +12,7 @@ from control_plane.scheduling.model import Job, Request, Victim
 from control_plane.scheduling.outcome import Outcome
 from control_plane.scheduling.placing import Placing
 from control_plane.scheduling.shares import Claim, offer
+from control_plane.scheduling.sizes import counted
 
 
 def plan(jobs: Sequence[Job], fleet: Fleet, starts_max: int) -> Outcome:
@@ -34,10 +35,10 @@ def plan(jobs: Sequence[Job], fleet: Fleet, starts_max: int) -> Outcome:
         elif job.held_slots < claim.offered and not placing.is_full:
             _start(job, claim.offered - job.held_slots, placing)
 
-    def why(job: Job, request: Request) -> str:
+    def why(job: Job, request: Request, started_slots: int) -> str:
         share = offered.get(job.group, 0)
-        exceeds = request.slots and share - job.held_slots < request.slots
-        return _share(share, fleet) if exceeds else ""
+        exceeds = share < job.held_slots + started_slots + request.slots
+        return _share(share, fleet) if exceeds and request.slots else ""
 
     order = [by_group[claim.group] for claim in claims]
     rest = (job for job in jobs if job.pending_slots and job.group not in offered)
@@ -61,23 +62,19 @@ def _claims(jobs: Sequence[Job], fleet: Fleet) -> Iterator[Claim]:
     """What each job that has or wants slots may ask for."""
     possible: dict[tuple[int, bool], bool] = {(0, False): False, (0, True): False}
     for job in jobs:
-        demand, smallest = job.held_slots, None
+        demand, smallest, single_agent = job.held_slots, None, job.single_agent
         for slots, count in job.pending_slots.items():
-            size = (slots, job.single_agent)
-            if size not in possible:
-                possible[size] = fleet.is_possible(*size)
-            if count and possible[size]:
+            if (slots, single_agent) not in possible:
+                possible[slots, single_agent] = fleet.is_possible(slots, single_agent)
+            if possible[slots, single_agent]:
                 demand += slots * count
-                smallest = slots if smallest is None else min(smallest, slots)
+                if smallest is None or slots < smallest:
+                    smallest = slots
         if demand:
-            yield Claim(
-                job.group,
-                (job.submitted_ms, job.group),
-                demand if job.max_slots is None else min(demand, job.max_slots),
-                job.weight,
-                job.fixed_slots,
-                smallest,
-            )
+            registered = (job.submitted_ms, job.group)
+            if job.max_slots is not None:
+                demand = min(demand, job.max_slots)
+            yield Claim(job.group, registered, demand, job.weight, job.fixed_slots, smallest)
 
 
 def _released(job: Job, excess: int, reason: str) -> Iterator[Victim]:
@@ -99,9 +96,9 @@ def _start(job: Job, budget: int, placing: Placing) -> None:
         if 0 < request.slots <= budget and fits:
             budget -= request.slots
             placing.place(request)
-            if placing.is_full or not placing.may_start(job, budget):
+            if not budget or placing.is_full or not placing.may_start(job, budget):
                 return
 
 
 def _share(share: int, fleet: Fleet) -> str:
-    return f"its share is {share} of {fleet.capacity} slots"
+    return f"its share is {share} of {counted(fleet.capacity)}"

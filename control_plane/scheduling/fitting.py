@@ -1,7 +1,7 @@
 """Which agents take a request: one that has room, else several that nobody uses."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from control_plane.scheduling.model import Capacity, FittingPolicy, Place, Request
@@ -135,18 +135,25 @@ class Fleet:
     def place(self, request: Request) -> tuple[Place, ...]:
         """Fits the request and takes what it gets."""
         places = self.fit(request)
-        self.take(places)
+        for place in places:
+            self._change(self._numbers[place.agent], place.slots, -1)
         return places
 
     def take(self, places: Iterable[Place]) -> None:
         """Takes places. Those on agents that drain, or are not of this fleet, do not count."""
-        for place in places:
-            self._change(place, -1)
+        for number, place in self._known(places):
+            self._change(number, place.slots, -1)
 
     def give_back(self, places: Iterable[Place]) -> None:
         """Frees places, as `take` takes them."""
+        for number, place in self._known(places):
+            self._change(number, place.slots, 1)
+
+    def _known(self, places: Iterable[Place]) -> Iterator[tuple[int, Place]]:
         for place in places:
-            self._change(place, 1)
+            number = self._numbers.get(place.agent)
+            if number is not None and not self._agents[number].draining:
+                yield number, place
 
     def _best(self, slots: int) -> list[_Kind]:
         """The kinds of the best score among those with room."""
@@ -193,18 +200,13 @@ class Fleet:
             free, total = self._aux_free[number], agent.aux_total
         return 1 / (1 + free) if self._fitting == "best" else free / total
 
-    def _change(self, place: Place, sign: int) -> None:
+    def _change(self, number: int, slots: int, sign: int) -> None:
         """Gives back (`sign` 1) or takes (-1) so many slots of an agent, or a place beside them."""
-        number = self._numbers.get(place.agent)
-        if number is None or self._agents[number].draining:
-            return
-        if place.slots == 0:
-            self._beside()
-        rings = self._aux_rings
+        rings = self._aux_rings if slots else self._beside()
         if rings is not None and self._aux_free[number] > 0:
             rings.remove(self._aux_score(number), number)
-        if place.slots:
-            self._change_slots(number, sign * place.slots)
+        if slots:
+            self._change_slots(number, sign * slots)
         else:
             self._aux_free[number] += sign
         if rings is not None and self._aux_free[number] > 0:

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 
 from control_plane.scheduling.fitting import Fleet
 from control_plane.scheduling.model import Job, Request, Start, Victim
-from control_plane.scheduling.sizes import advice
+from control_plane.scheduling.sizes import advice, counted
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a scheduler decided for the agents of one label.
 
-    `order`: jobs as they are served. `why` says what a request left behind waits for, as far as
-    the scheduler knows more than that there are no slots.
+    `order`: jobs as they are served. `why` says what a request left behind waits for beside slots,
+    when so many were given to its job.
     """
 
     starts: list[Start]
     victims: list[Victim]
     order: Sequence[Job]
     fleet: Fleet
-    why: Callable[[Job, Request], str]
+    why: Callable[[Job, Request, int], str]
 
     def reason(self, job: Job, request: Request, started_slots: int) -> str:
         """Why a request left behind waits, when so many slots were given to its job."""
@@ -32,7 +32,9 @@ class Outcome:
         room = room_of(job)
         if room is not None and 0 < slots > room - started_slots:
             return f"max_slots {job.max_slots} reached"
-        said = "; ".join(filter(None, (lack(request, fleet), self.why(job, request))))
+        said = "; ".join(
+            filter(None, (lack(request, fleet), self.why(job, request, started_slots)))
+        )
         return said or "its turn comes next"
 
 
@@ -49,7 +51,7 @@ def lack(request: Request, fleet: Fleet) -> str:
     if slots == 0:
         return "needs a place beside the slots, 0 free"
     if free < slots:
-        return f"needs {slots} slots, {free} free"
+        return f"needs {counted(slots)}, {free} free"
     if request.single_agent or any(slots <= size for size in fleet.sizes):
-        return f"needs {slots} slots on one agent, {fleet.most_free} free on one"
-    return f"needs {slots} slots of unused agents, {fleet.unused} free on such"
+        return f"needs {counted(slots)} on one agent, {fleet.most_free} free on one"
+    return f"needs {counted(slots)} of unused agents, {fleet.unused} free on such"

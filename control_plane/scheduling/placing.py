@@ -38,9 +38,9 @@ class Placing:
         """Whether reading the job's pending requests may find one that starts; `slots_max`: what it
         may take.
         """
-        return any(
-            (slots, job.single_agent) not in self._too_large
-            and (slots_max is None or 0 < slots <= slots_max)
-            and self.fleet.fitted(slots, job.single_agent)
-            for slots in job.pending_slots
-        )
+        for slots in job.pending_slots:
+            if slots_max is None or 0 < slots <= slots_max:
+                size = (slots, job.single_agent)
+                if size not in self._too_large and self.fleet.fitted(*size):
+                    return True
+        return False

@@ -5,8 +5,7 @@ requests by ticket. Requests without slots are decided in a pass of their own, s
 wait for a job that waits for slots.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
 from decimal import Decimal
 from heapq import merge
 from itertools import chain, groupby
@@ -32,23 +31,13 @@ def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -
         [*beside.victims, *slots.victims],
         order,
         slots.live,
-        lambda job, request: (slots if request.slots else beside).why(job),
+        lambda job, request, _: (slots if request.slots else beside).why(job),
     )
 
 
 def rank(job: Job) -> tuple[int, Decimal, int, int]:
     """The place of a job in the queue."""
     return (job.priority, job.position, job.submitted_ms, job.group)
-
-
-@dataclass(slots=True)
-class _Line:
-    """The requests of a pass at one place of the queue, where there may be several jobs."""
-
-    jobs: Sequence[Job]
-    requests: Iterator[Request]
-    sizes: set[tuple[int, bool]]
-    unplaced: Iterable[Request] = ()
 
 
 class _Pass:
@@ -76,70 +65,86 @@ class _Pass:
         self._candidates = Victims(order, with_slots)
         self._room = {job.group: room_of(job) for job in order if job.max_slots is not None}
         self._too_large: set[tuple[int, bool]] = set()
-        self._waiting: list[Job] = []
+        self._first_waiting: Job | None = None
         self._made_room: set[int] = set()
 
     def run(self) -> None:
         """Decides, until there are as many starts as there may be."""
-        asking = (job for job in self._order if _asks(job, self._with_slots))
+        asking = [job for job in self._order if _asks(job, self._with_slots)]
         for _, jobs in groupby(asking, key=lambda job: job.priority):
-            backfilling = bool(self._waiting)
+            backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
                 return
-            unplaced: list[_Line] = []
+            unplaced: list[tuple[Sequence[Job], Iterable[Request]]] = []
             for _, same in groupby(jobs, key=lambda job: job.position):
-                line = self._line(list(same))
-                self._place(line, backfilling)
+                members = list(same)
+                left = self._place(members, backfilling)
                 if self._is_full:
                     return
-                if line.unplaced:
-                    unplaced.append(line)
-                    self._waiting.append(line.jobs[0])
-            for line in unplaced if self._preemption else ():
-                self._make_room(line)
+                if left is not None:
+                    self._first_waiting = self._first_waiting or members[0]
+                    unplaced.append((members, left))
+            for blocked, requests in unplaced if self._preemption else ():
+                self._make_room(blocked, requests)
 
     def why(self, job: Job) -> str:
         """What a job waits for beside slots."""
         if job.group in self._made_room:
             return "what makes room for it has not left yet"
-        ahead = next((one for one in self._waiting if rank(one) < rank(job)), None)
-        return f"behind job {ahead.group}" if ahead else ""
+        first = self._first_waiting
+        return f"behind job {first.group}" if first and rank(first) < rank(job) else ""
 
     @property
     def _is_full(self) -> bool:
         return len(self.starts) >= self._starts_max
 
-    def _line(self, jobs: Sequence[Job]) -> _Line:
+    def _place(self, jobs: Sequence[Job], backfilling: bool) -> Iterable[Request] | None:
+        """Starts requests of jobs at one place of the queue, or reserves for those that may not
+        start now. Returns those that find no place, None if there are none. They are not read on
+        when nothing of their sizes can fit, or may be taken.
+        """
+        line = self._line(jobs)
+        if jobs[0].max_slots is None and self._are_all(self._too_large, jobs):
+            return line
+        passed: list[Request] = []
+        for request in line:
+            if not self._has_room(request):
+                if self._are_limited(jobs):
+                    break
+                continue
+            starts = not self._made_room and (not backfilling or request.preemptible)
+            if not self._reserve(request, starts):
+                passed.append(request)
+                if self._are_all(self._too_large, jobs):
+                    return chain(passed, line)
+            elif self._is_full:
+                break
+        return passed or None
+
+    def _line(self, jobs: Sequence[Job]) -> Iterator[Request]:
+        """The requests of this pass, by ticket."""
         if len(jobs) == 1:
             requests: Iterable[Request] = jobs[0].pending
         else:
             requests = merge(*(job.pending for job in jobs), key=lambda one: one.ticket)
         with_slots = self._with_slots
-        sizes = {
-            (slots, job.single_agent)
-            for job in jobs
-            for slots in job.pending_slots
-            if (slots > 0) == with_slots
-        }
-        return _Line(jobs, (one for one in requests if (one.slots > 0) == with_slots), sizes)
+        return (one for one in requests if (one.slots > 0) == with_slots)
 
-    def _place(self, line: _Line, backfilling: bool) -> None:
-        """Starts requests, or reserves for those that may not start now, and notes those that find
-        no place. They are not read on when nothing of their sizes can fit.
-        """
-        passed: list[Request] = []
-        line.unplaced = passed
-        for request in line.requests:
-            if not self._has_room(request):
-                continue
-            starts = not self._made_room and (not backfilling or request.preemptible)
-            if not self._reserve(request, starts):
-                passed.append(request)
-                if line.sizes <= self._too_large:
-                    line.unplaced = chain(passed, line.requests)
-                    return
-            elif self._is_full:
-                return
+    def _are_all(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
+        """Whether the sizes that the jobs ask for are all among these."""
+        for job in jobs:
+            for slots in job.pending_slots:
+                if (slots > 0) == self._with_slots and (slots, job.single_agent) not in sizes:
+                    return False
+        return True
+
+    def _are_limited(self, jobs: Sequence[Job]) -> bool:
+        """Whether no job may take any of its sizes."""
+        for job in jobs:
+            room = self._room.get(job.group)
+            if room is None or any(slots <= room for slots in job.pending_slots if slots):
+                return False
+        return self._with_slots
 
     def _has_room(self, request: Request) -> bool:
         room = self._room.get(request.group)
@@ -166,15 +171,17 @@ class _Pass:
             self._room[request.group] = room - request.slots
         return True
 
-    def _make_room(self, line: _Line) -> None:
+    def _make_room(self, jobs: Sequence[Job], requests: Iterable[Request]) -> None:
         """Lets each request in turn preempt what is behind it."""
-        for request in line.unplaced:
+        if self._are_all(self._candidates.hopeless, jobs):
+            return
+        for request in requests:
             size = (request.slots, request.single_agent)
             if not self._has_room(request) or self._reserve(request, starts=False):
                 continue
-            if not self._candidates.is_hopeless(*size):
-                self._preempt_for(request, line.jobs)
-            elif all(self._candidates.is_hopeless(*size) for size in line.sizes):
+            if size not in self._candidates.hopeless:
+                self._preempt_for(request, jobs)
+            if self._are_all(self._candidates.hopeless, jobs):
                 return
 
     def _part(self) -> None:
@@ -195,4 +202,5 @@ class _Pass:
 
 
 def _asks(job: Job, with_slots: bool) -> bool:
-    return any((slots > 0) == with_slots for slots in job.pending_slots)
+    without = 0 in job.pending_slots
+    return len(job.pending_slots) > without if with_slots else without

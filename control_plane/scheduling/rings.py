@@ -19,6 +19,7 @@ class Rings(Generic[K]):
 
     def __init__(self, names: Sequence[str], kinds: Iterable[tuple[int, K]]) -> None:
         self._names = names
+        self._marks = [0] * len(names)
         self._rings: dict[K, list[int]] = {}
         for number, kind in kinds:
             self._rings.setdefault(kind, []).append(self._mark(number))
@@ -28,6 +29,7 @@ class Rings(Generic[K]):
     def copy(self) -> "Rings[K]":
         """The same rings, to be changed on their own."""
         made = Rings[K](self._names, ())
+        made._marks = self._marks
         made._rings = {kind: ring.copy() for kind, ring in self._rings.items()}
         return made
 
@@ -59,21 +61,29 @@ class Rings(Generic[K]):
     def nearest(self, kinds: Sequence[K], allocation: str) -> int:
         """The agent of these kinds with the smallest (hash(allocation) - hash(agent)) mod 2^64."""
         if len(kinds) == 1:
-            return self.row(kinds[0], allocation, 1)[0]
+            return self._number(self._rings[kinds[0]], allocation, 0)
         place = _hash(allocation)
-        found = [self.row(kind, allocation, 1)[0] for kind in kinds]
+        found = [self._number(self._rings[kind], allocation, 0) for kind in kinds]
         return min(found, key=lambda one: ((place - _agent_hash(self._names[one])) % _HASHES, one))
 
     def row(self, kind: K, allocation: str, count: int) -> list[int]:
         """The `count` nearest agents of a kind, the nearest first."""
         ring = self._rings[kind]
-        last = 0
+        return [self._number(ring, allocation, steps) for steps in range(count)]
+
+    def _number(self, ring: Sequence[int], allocation: str, steps: int) -> int:
+        """The agent so many steps down the ring from the place of the allocation."""
+        above = 0
         if len(ring) > 1:
-            last = bisect_right(ring, _hash(allocation) << _NUMBER_BITS | _NUMBER_MAX) - 1
-        return [_NUMBER_MAX - (ring[last - step] & _NUMBER_MAX) for step in range(count)]
+            above = bisect_right(ring, _hash(allocation) << _NUMBER_BITS | _NUMBER_MAX)
+        return _NUMBER_MAX - (ring[above - 1 - steps] & _NUMBER_MAX)
 
     def _mark(self, number: int) -> int:
-        return _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number
+        mark = self._marks[number]
+        if not mark:
+            mark = _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number
+            self._marks[number] = mark
+        return mark
 
 
 def _hash(text: str) -> int:

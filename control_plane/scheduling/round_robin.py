@@ -47,4 +47,4 @@ def _serve(request: Request | None, placing: Placing, room: dict[int, int | None
 
 
 def _outcome(placing: Placing, order: Sequence[Job]) -> Outcome:
-    return Outcome(placing.starts, [], order, placing.fleet, lambda job, request: "")
+    return Outcome(placing.starts, [], order, placing.fleet, lambda *_: "")

@@ -16,6 +16,7 @@ from control_plane.scheduling.model import (
     Victim,
 )
 from control_plane.scheduling.outcome import Outcome
+from control_plane.scheduling.sizes import counted
 
 
 def schedule(
@@ -90,7 +91,7 @@ def _beyond(job: Job, max_slots: int, going: set[str]) -> Iterator[Victim]:
         if excess <= 0:
             return
         if holding.preemptible:
-            yield Victim(holding, f"job {job.group} may have {max_slots} slots at most now")
+            yield Victim(holding, f"job {job.group} may have {counted(max_slots)} at most now")
             excess -= holding.slots
 
 

@@ -1,10 +1,12 @@
 """Max-min fair shares of a pool by progressive filling, weighted, of whole slots."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import compress
 from math import lcm
+from operator import attrgetter
 
 
 @dataclass(slots=True)
@@ -43,9 +45,10 @@ def offer(claims: Sequence[Claim], capacity: int) -> list[Claim]:
     for claim in claims:
         claim.offered = claim.preoffer = claim.fixed
     left = max(0, capacity - sum(claim.fixed for claim in claims))
-    order = sorted(claims, key=lambda claim: (claim.demand, claim.registered))
+    by_age = sorted(claims, key=attrgetter("registered"))
+    order = sorted(by_age, key=attrgetter("demand"))
     filling = _Filling(order, left)
-    latest = iter(sorted(claims, key=lambda claim: claim.registered, reverse=True))
+    latest = reversed(by_age)
     while True:
         was_open = filling.round()
         if filling.left > 0:
@@ -68,10 +71,9 @@ class _Filling:
         self._places = {claim.group: place for place, claim in enumerate(order)}
         self._next = [place if claim.is_open else place + 1 for place, claim in enumerate(order)]
         self._next.append(len(order))
-        self._weights = _whole(claim.weight for claim in order)
-        self._open_weight = sum(
-            weight for weight, claim in zip(self._weights, order, strict=True) if claim.is_open
-        )
+        self._weights = _whole([claim.weight for claim in order])
+        are_open = (self._next[place] == place for place in range(len(order)))
+        self._open_weight = sum(compress(self._weights, are_open))
         self._total_weight = self._open_weight
 
     def round(self) -> bool:
@@ -127,11 +129,12 @@ class _Filling:
         return place
 
 
-def _whole(weights: Iterable[float]) -> list[int]:
+def _whole(weights: Sequence[float]) -> list[int]:
     """Whole numbers in the same proportions, so that shares are exact."""
-    exact = [_exact(weight) for weight in weights]
-    scale = lcm(*{weight.denominator for weight in exact})
-    return [weight.numerator * (scale // weight.denominator) for weight in exact]
+    exact = {weight: _exact(weight) for weight in set(weights)}
+    scale = lcm(*(one.denominator for one in exact.values()))
+    whole = {weight: int(one * scale) for weight, one in exact.items()}
+    return [whole[weight] for weight in weights]
 
 
 @lru_cache(maxsize=1024)

@@ -64,11 +64,16 @@ def advice(
     """
     known = sorted(size for size, count in agent_slots.items() if size > 0 < count)
     if not known:
-        return f"needs {request_slots} slots: agents have none"
+        return f"needs {counted(request_slots)}: agents have none"
     fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
     on_one = " on one agent" if single_agent else ""
     instead = f"; it would fit with {_listed(fits, 'or')}" if fits else ""
-    return f"needs {request_slots} slots{on_one}: agents have {_listed(known, 'or')}{instead}"
+    return f"needs {counted(request_slots)}{on_one}: agents have {_listed(known, 'or')}{instead}"
+
+
+def counted(slots: int) -> str:
+    """1 slot, 2 slots."""
+    return f"{slots} slot" if slots == 1 else f"{slots} slots"
 
 
 def _mixed(slots: int, unused: Mapping[int, int], sizes: list[int]) -> tuple[tuple[int, int], ...]:

@@ -13,6 +13,8 @@ _FIRST: _Place = (2**31, Decimal(0))
 class Victims:
     """The running allocations of one pass in the order in which they have to go: those that leave
     already, then what can be preempted from the back of the queue, of one job the youngest first.
+
+    `hopeless`: slots, and whether on one agent, of requests that asked in vain.
     """
 
     def __init__(self, order: Sequence[Job], with_slots: bool) -> None:
@@ -21,13 +23,8 @@ class Victims:
         self._coming = self._in_turn()
         self._known: list[tuple[_Place, Holding]] = []
         self._taken = 0
-        self._hopeless: set[tuple[int, bool]] = set()
-
-    def is_hopeless(self, slots: int, single_agent: bool) -> bool:
-        """Whether a request of this size asked in vain before: whoever asks later may preempt no
-        more than it, of which others may have taken something.
-        """
-        return (slots, single_agent) in self._hopeless
+        # Whoever asks later may preempt no more, of which others may have taken something.
+        self.hopeless: set[tuple[int, bool]] = set()
 
     def make_room(self, request: Request, job: Job, fleet: Fleet) -> list[Holding]:
         """Removes allocations from `fleet` until the request fits and returns them, all of which
@@ -47,7 +44,7 @@ class Victims:
         for holding in removed:
             fleet.take(holding.places)
         if fleet.fits_no_more(*size):
-            self._hopeless.add(size)
+            self.hopeless.add(size)
         return []
 
     def _behind(self, place: _Place) -> Iterator[Holding]:
@@ -65,18 +62,18 @@ class Victims:
             at += 1
 
     def _in_turn(self) -> Iterator[tuple[_Place, Holding]]:
-        for job in self._order if self._with_slots else ():
-            for holding in job.holdings if job.leaving_slots else ():
-                if holding.leaving and holding.slots > 0:
+        for job in self._order:
+            for holding in job.holdings if job.leaving_slots or not self._with_slots else ():
+                if holding.leaving and self._is_of_pass(holding):
                     yield _FIRST, holding
         for job in reversed(self._order):
             if job.held_slots or not self._with_slots:
                 for holding in sorted(job.holdings, key=_start, reverse=True):
-                    if holding.preemptible and self._is_of_pass(holding):
+                    if holding.preemptible and not holding.leaving and self._is_of_pass(holding):
                         yield (job.priority, job.position), holding
 
     def _is_of_pass(self, holding: Holding) -> bool:
-        return holding.slots > 0 and not holding.leaving if self._with_slots else not holding.slots
+        return (holding.slots > 0) == self._with_slots
 
 
 def _start(holding: Holding) -> int:

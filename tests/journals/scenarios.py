@@ -7,12 +7,22 @@ from typing import NoReturn
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.actors.experiment_messages import (
     ArchiveRequested,
+    JobAudited,
     KillRequested,
     OperationsPosted,
     PauseRequested,
+    PoolChanged,
+    SettingsChanged,
     UnarchiveRequested,
 )
-from control_plane.actors.pool_messages import AuditFound, SlotsReleased
+from control_plane.actors.pool_messages import (
+    AuditFound,
+    PoolConfigured,
+    PoolRemoved,
+    PoolSettings,
+    SlotsReleased,
+)
+from control_plane.actors.pool_scheduling import STARTS_MAX
 from control_plane.actors.trial_messages import (
     CheckpointFilesDeleted,
     CheckpointsUnwanted,
@@ -21,6 +31,7 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
+from control_plane.scheduling.model import SchedulerRules
 from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
 from control_plane.searchers.custom import CustomPlan
@@ -55,6 +66,7 @@ from tests.simulation.scripted_agent import (
 from tests.unit.searchers.steered import after, close, create, shut
 
 TRIAL = "trial#1"
+PREEMPTING = SchedulerRules("priority", preemption=True)
 # Enough for two trials to train to every length they are asked for.
 ROUNDS = 10
 # Rungs at 1, 2 and 4 batches.
@@ -151,8 +163,27 @@ def collect(cluster: Cluster) -> None:
 def start_many(cluster: Cluster) -> None:
     """More trials start at once than one commit of the pool holds."""
     cluster.add_pool()
-    cluster.submit(64)
-    cluster.add_agent("a", 64, train_at_once)
+    cluster.submit(STARTS_MAX + 1)
+    cluster.add_agent("a", STARTS_MAX + 1, train_at_once)
+    cluster.settle()
+
+
+def move(cluster: Cluster) -> None:
+    """Two trials on one slot: what runs and what waits move to another pool, whose audit has its
+    doubts; a third pool goes.
+    """
+    cluster.add_pool()
+    for pool in ("spot", "spare"):
+        cluster.command(f"pool#{pool}", PoolConfigured(pool, PoolSettings(PREEMPTING)))
+    cluster.add_agent("a", 1, train_in_turns)
+    cluster.submit(2)
+    cluster.round()
+    cluster.add_agent("b", 1, train_in_turns, "spot")
+    cluster.command(EXPERIMENT, PoolChanged("spot"))
+    cluster.command(EXPERIMENT, SettingsChanged(weight=2.0, priority=1, position="17.5"))
+    cluster.post(EXPERIMENT, JobAudited(POOL))
+    cluster.post(EXPERIMENT, JobAudited("spot"))
+    cluster.command("pool#spare", PoolRemoved())
     cluster.settle()
 
 
@@ -208,5 +239,6 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "collect": collect,
     "many": start_many,
     "disable": disable_and_enable,
+    "move": move,
     "invalid": searched(GridPlan(4, 0, LENGTH_ERA), refuse),
 }

@@ -16,10 +16,10 @@ from control_plane.actors.trial_messages import (
     LengthReported,
     PreemptionRequested,
     SlotsAssigned,
-    SlotsLimited,
     TerminationOverdue,
     TrialContinued,
     TrialKillRequested,
+    TrialMoved,
     ValidationReported,
     WorkAssigned,
 )
@@ -41,7 +41,7 @@ MESSAGES = st.one_of(
     st.builds(WorkAssigned, st.sampled_from([None, 100, 200, 400]), st.booleans()),
     st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING]), st.just(False)),
     st.builds(TerminationOverdue, EPOCHS),
-    st.builds(SlotsLimited, st.sampled_from([None, 4])),
+    st.builds(TrialMoved, st.sampled_from(["default", "spot"])),
     st.builds(SlotsAssigned, EPOCHS, PLACES),
     st.builds(PreemptionRequested, EPOCHS, st.just("slots are wanted")),
     st.builds(AllocationLost, EPOCHS, st.just("silence")),
@@ -232,7 +232,7 @@ def test_a_doubled_word_changes_nothing_the_second_time(
         desk.tell(message)
         before = desk.state
         if isinstance(
-            message, TrialKillRequested | TrialContinued | SlotsLimited | TerminationOverdue
+            message, TrialKillRequested | TrialContinued | TrialMoved | TerminationOverdue
         ):
             desk.tell(message)
             assert desk.state == before

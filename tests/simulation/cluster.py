@@ -145,8 +145,8 @@ class Cluster:
     def add_pool(self) -> None:
         self.command(f"pool#{POOL}", PoolConfigured(POOL))
 
-    def add_agent(self, name: str, slots: int, script: Script) -> ScriptedAgent:
-        agent = ScriptedAgent(self.host.service, name, POOL, slots, script)
+    def add_agent(self, name: str, slots: int, script: Script, pool: str = POOL) -> ScriptedAgent:
+        agent = ScriptedAgent(self.host.service, name, pool, slots, script)
         self.agents.append(agent)
         self.attempt(agent.enrol)
         return agent

@@ -89,9 +89,8 @@ def disable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: 
 def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
     _check_pool(asked, caller, services)
     slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
-    epoch = services.agents.enrol(
-        asked.name, asked.resource_pool, slots, asked.version, asked.label, asked.address
-    )
+    told = asked.version, asked.label, asked.address
+    epoch = services.agents.enrol(asked.name, asked.resource_pool, slots, *told)
     token = issue_agent_token(services.table, asked.name, epoch)
     return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
 

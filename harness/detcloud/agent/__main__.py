@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
         log_bytes_max = options.log_mib << 20
         node = Node(work, slots, runtime, code, say, log_bytes_max=log_bytes_max)
         address = options.address or own_address(options.url)
-        identity = Identity(options.name, options.pool, slots, __version__, address, options.label)
+        told = __version__, options.label, address
+        identity = Identity(options.name, options.pool, slots, *told)
         session = Session(options.url, token, identity, node, pace, say)
         notices = FileNotices(work / "preemption-notice.json")
         agent = Agent(node, pace, session, notices, options.stop_seconds, say)

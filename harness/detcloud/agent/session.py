@@ -35,8 +35,8 @@ class Identity:
     resource_pool: str
     slots: Sequence[Slot]
     version: str
+    label: str
     address: str
-    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def test_a_leaf_that_is_full_splits_in_halves() -> None:
     shelf = filled(LEAF_MAX)
     assert len(shelf.leaves()) == 1
     shelf.put("000064", 64)
-    assert sorted(shelf.written) == ["queue", "groups/0", "queue/1"]
+    assert sorted(shelf.written) == ["queue", "queue/0", "queue/1"]
     # 65 entries: 65 // 2 = 32 stay, 33 go.
     assert sorted(len(leaf.entries) for leaf in shelf.leaves()) == [32, 33]
 

@@ -17,7 +17,7 @@ from control_plane.actors.pool_messages import (
     SlotsRequested,
 )
 from control_plane.actors.records import Place, Status
-from control_plane.actors.slots import AgentSlots, Availability
+from control_plane.actors.slots import AgentSlots, Availability, Part
 from control_plane.actors.trial_messages import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.audit import Differences, Holdings, audit, differences
@@ -59,7 +59,7 @@ def found(
     agent: AgentState | None = AGENT,
 ) -> Differences:
     """With allocation 4.1 queued, running on agent a, or desired there."""
-    slots = AgentSlots(1, (0, 1), {"4.1": (0,)} if running else {})
+    slots = AgentSlots(1, (0, 1), {"4.1": Part((0,))} if running else {})
     waiting = (Request("4.1", 1, "t", group=3),) if queued else ()
     holdings = Holdings(waiting, {"a": slots}, {"a": Lease(1, 0)})
     if agent and desired:
@@ -169,7 +169,7 @@ def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
     engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
     engine.command("pool#default", PoolConfigured("default"))
     for trial_id in range(20):
-        message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}", trial_id, 1)
+        message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}", trial_id)
         engine.post("pool#default", message, sender="nobody")
     assert len(audit(engine, "default").pool.stale) == 20
     assert engine.state("pool#default").queued == 0

@@ -125,7 +125,7 @@ def test_an_experiment_that_fits_disabled_agents_only_waits(served: Cluster) -> 
     assert served.create(config).status == 201
     assert pool(served) == (0, 0, 2, 0)
     state = served.services.engine.state(addresses.pool("default"))
-    assert state.waits == "1.1 needs 2 slots; 0 free"
+    assert state.waits == "there is no agent"
     assert served.create(config.replace("slots_per_trial: 2", "slots_per_trial: 3")).status == 422
 
 

@@ -35,14 +35,14 @@ def test_a_limit_is_changed_while_the_experiment_runs(served: Cluster) -> None:
     agent = Agent(served)
     agent.take_work()
     assert patch(served, 1).json["max_slots"] == 1
-    assert preempted(agent) == ["2.1"]
+    assert preempted(agent) == ["1.1"]
     exited = {"kind": "exited", "reason": "preempted", "code": 0}
-    agent.report("2.1", exited, writer="agent")
-    assert agent.take_work() == ["1.1"]
+    agent.report("1.1", exited, writer="agent")
+    assert agent.take_work() == ["2.1"]
     state = served.services.engine.state(addresses.pool("default"))
-    assert state.waits == "2.2 needs 1 slots; experiment 1 has 1 of its max_slots 1"
+    assert state.waits == "max_slots 1 reached"
     assert patch(served, None).json["max_slots"] is None
-    assert agent.take_work() == ["1.1", "2.2"]
+    assert agent.take_work() == ["2.1", "1.2"]
 
 
 @pytest.mark.parametrize("section", ["{max_slots: 1, slots_per_trial: 2}", "{max_slots: 0}"])

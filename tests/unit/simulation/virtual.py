@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from control_plane.actors.experiment_messages import ExperimentSubmitted
+from control_plane.actors.jobs import JobRow
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.trial_state import TrialState
@@ -59,7 +60,7 @@ def submitted(
     lengths: Lengths = BATCHES,
     seed: int = 7,
 ) -> ExperimentSubmitted:
-    settings = TrialSettings("pool", slots, 5, True, lengths, 0, max_slots)
+    settings = TrialSettings("pool", slots, 5, True, lengths, 0)
     return ExperimentSubmitted(
         experiment_id=1,
         owner="me",
@@ -71,4 +72,5 @@ def submitted(
         metric="loss",
         searcher="virtual",
         paused=False,
+        job=JobRow(max_slots=max_slots),
     )

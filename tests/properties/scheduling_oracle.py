@@ -1,0 +1,401 @@
+"""The schedulers once more, as plainly as their rules are written: everything is looked at each
+time, nothing is remembered, and every list is copied.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import md5
+
+from control_plane.scheduling.model import (
+    Capacity,
+    Holding,
+    Job,
+    Place,
+    Request,
+    SchedulerRules,
+)
+
+Started = tuple[str, tuple[Place, ...]]
+
+
+@dataclass
+class Decision:
+    """What was started where, and who has to go."""
+
+    starts: list[Started] = field(default_factory=list)
+    victims: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Agent:
+    """One agent, as it changes."""
+
+    name: str
+    total: int
+    free: int
+    aux_total: int
+    aux_free: int
+    draining: bool
+
+    @property
+    def used(self) -> int:
+        return self.total - self.free
+
+
+class Cluster:
+    """The agents of a label and the rules of fitting."""
+
+    def __init__(self, agents: Iterable[Capacity], rules: SchedulerRules) -> None:
+        self.rules = rules
+        self.agents = [
+            Agent(a.agent, a.total, a.free, a.aux_total, a.aux_free, a.draining) for a in agents
+        ]
+
+    def fit(self, request: Request) -> tuple[Place, ...]:
+        """Section 5."""
+        shared = [a for a in self.agents if self.has_room(a, request.slots)]
+        if shared:
+            best = min(shared, key=lambda a: (-self.score(a, request.slots), *tie(request, a)))
+            return (Place(best.name, request.slots),)
+        if request.single_agent or request.slots <= 1:
+            return ()
+        unused = [a for a in self.agents if a.used == 0 and a.total > 0 and not a.draining]
+        sizes = sorted({a.total for a in unused}, reverse=True)
+        for size in sizes:
+            some = sorted((a for a in unused if a.total == size), key=lambda a: tie(request, a))
+            if request.slots % size == 0 and len(some) * size >= request.slots:
+                return tuple(Place(a.name, size) for a in some[: request.slots // size])
+        return self.mixed(request, unused, sizes) if self.rules.heterogeneous else ()
+
+    def mixed(self, request: Request, unused: list[Agent], sizes: list[int]) -> tuple[Place, ...]:
+        places: list[Place] = []
+        left = request.slots
+        for size in sizes:
+            for agent in sorted(
+                (a for a in unused if a.total == size), key=lambda a: tie(request, a)
+            ):
+                if left >= size:
+                    places.append(Place(agent.name, size))
+                    left -= size
+        return tuple(places) if left == 0 else ()
+
+    def has_room(self, agent: Agent, slots: int) -> bool:
+        return agent.free >= slots > 0 or (slots == 0 and agent.aux_free > 0)
+
+    def score(self, agent: Agent, slots: int) -> Fraction:
+        free, total = agent.free, agent.total
+        if agent.used == 0 and slots == 0:
+            free, total = agent.aux_free, agent.aux_total
+        return Fraction(1, 1 + free) if self.rules.fitting == "best" else Fraction(free, total)
+
+    def change(self, places: Iterable[Place], sign: int) -> None:
+        for place in places:
+            for agent in self.agents:
+                if agent.name == place.agent and not agent.draining:
+                    agent.free += sign * place.slots
+                    agent.aux_free += sign if place.slots == 0 else 0
+
+    def could_ever(self, request: Request) -> bool:
+        """If nobody used the agents."""
+        idle = deepcopy(self)
+        for agent in idle.agents:
+            if not agent.draining:
+                agent.free, agent.aux_free = agent.total, agent.aux_total
+        return bool(idle.fit(request))
+
+
+def tie(request: Request, agent: Agent) -> tuple[int, str]:
+    return ((number(request.allocation) - number(agent.name)) % 2**64, agent.name)
+
+
+def number(text: str) -> int:
+    return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:8], "little")
+
+
+def decided(jobs: Sequence[Job], agents: Sequence[Capacity], rules: SchedulerRules) -> Decision:
+    """What should be done."""
+    every = Decision()
+    for label in sorted({job.label for job in jobs}):
+        some = [job for job in jobs if job.label == label]
+        cluster = Cluster([a for a in agents if a.label == label], rules)
+        if rules.kind == "fair_share":
+            one = fair_share(some, cluster)
+        elif rules.kind == "round_robin":
+            one = limited(round_robin(some, cluster), some)
+        else:
+            one = limited(priority(some, cluster, rules.preemption), some)
+        every.starts += one.starts
+        every.victims += one.victims
+    return every
+
+
+def placed(selected: Iterable[Request], cluster: Cluster) -> list[Started]:
+    """Section 1: what was selected is fitted again, on agents that change, and may fail."""
+    live = deepcopy(cluster)
+    starts: list[Started] = []
+    for request in selected:
+        places = live.fit(request)
+        live.change(places, -1)
+        if places:
+            starts.append((request.allocation, places))
+    return starts
+
+
+@dataclass
+class Group:
+    """Of a fair share."""
+
+    job: Job
+    demand: int
+    active: int
+    presubscribed: int
+    offered: int = 0
+    preoffer: int = 0
+    disabled: bool = False
+    pending: list[Request] = field(default_factory=list)
+
+    @property
+    def time(self) -> tuple[int, int]:
+        return (self.job.submitted_ms, self.job.group)
+
+    @property
+    def is_open(self) -> bool:
+        return not self.disabled and self.offered < self.demand
+
+
+def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
+    """Section 2."""
+    pending = sorted((r for job in jobs for r in job.pending), key=lambda r: r.ticket)
+    selected = [r for r in pending if r.slots == 0 and cluster.fit(r)]
+    capacity = sum(agent.total for agent in cluster.agents)
+    groups = [group for job in jobs if (group := group_of(job, cluster)) is not None]
+    groups.sort(key=lambda group: (group.demand, group.time))
+    filled(groups, capacity)
+    decision = Decision()
+    for group in groups:
+        if group.active > group.offered:
+            staying = group.active
+            running = sorted(group.job.holdings, key=lambda h: (not h.leaving, h.start))
+            for holding in running:
+                if (
+                    staying > group.offered
+                    and holding.slots
+                    and (holding.preemptible or holding.leaving)
+                ):
+                    staying -= holding.slots
+                    if not holding.leaving:
+                        decision.victims.append(holding.allocation)
+        budget = group.offered - group.active
+        for request in group.job.pending:
+            if 0 < request.slots <= budget and cluster.fit(request):
+                budget -= request.slots
+                selected.append(request)
+    decision.starts = placed(selected, cluster)
+    return decision
+
+
+def group_of(job: Job, cluster: Cluster) -> Group | None:
+    pending = [r for r in job.pending if r.slots and cluster.could_ever(r)]
+    active = sum(h.slots for h in job.holdings)
+    fixed = sum(h.slots for h in job.holdings if not h.preemptible)
+    demand = active + sum(r.slots for r in pending)
+    if demand == 0:
+        return None
+    if job.max_slots is not None:
+        demand = min(demand, job.max_slots)
+    return Group(job, demand, active, fixed, fixed, fixed, pending=pending)
+
+
+def filled(groups: list[Group], capacity: int) -> None:
+    left = max(0, capacity - sum(group.presubscribed for group in groups))
+    total = weight(groups)
+    latest = sorted(groups, key=lambda group: group.time, reverse=True)
+    while True:
+        start, was_open = left, False
+        for group in groups:
+            if not group.is_open:
+                continue
+            was_open = True
+            left -= served(group, start, left, total)
+            if group.offered == group.demand:
+                total = weight(groups)
+        if left > 0:
+            if not was_open:
+                return
+            continue
+        for group in latest:
+            smallest = min((r.slots for r in group.pending), default=0)
+            if group.is_open and group.pending and smallest > group.offered:
+                group.disabled = True
+                left += group.offered
+                group.offered = 0
+                break
+        else:
+            return
+
+
+def served(group: Group, start: int, left: int, total: Fraction) -> int:
+    share = max(1, int(start * exact(group.job.weight) / total)) if total else 1
+    given = min(share, left, group.demand - group.offered)
+    if group.preoffer > 0 and group.preoffer >= given:
+        group.preoffer -= given
+        return 0
+    group.preoffer = 0
+    group.offered += given
+    return given
+
+
+def weight(groups: Iterable[Group]) -> Fraction:
+    return sum((exact(g.job.weight) for g in groups if g.is_open), Fraction(0))
+
+
+def exact(weight: float) -> Fraction:
+    return Fraction(str(weight))
+
+
+def round_robin(jobs: Sequence[Job], cluster: Cluster) -> Decision:
+    """Section 4, with max_slots."""
+    order = sorted(
+        jobs, key=lambda job: (sum(h.slots for h in job.holdings), job.submitted_ms, job.group)
+    )
+    live = deepcopy(cluster)
+    starts: list[Started] = []
+    queues = [(job, list(job.pending)) for job in order]
+    while queues:
+        staying = []
+        for job, queue in queues:
+            if queue and cluster.fit(queue[0]) and has_room(job, starts, queue[0]):
+                request = queue.pop(0)
+                places = live.fit(request)
+                live.change(places, -1)
+                if places:
+                    starts.append((request.allocation, places))
+                staying.append((job, queue))
+        queues = staying
+    return Decision(starts)
+
+
+def has_room(job: Job, starts: Iterable[Started], request: Request) -> bool:
+    if job.max_slots is None or request.slots == 0:
+        return True
+    own = {r.allocation: r.slots for r in job.pending}
+    given = sum(own.get(name, 0) for name, _ in starts)
+    return sum(h.slots for h in job.holdings) + given + request.slots <= job.max_slots
+
+
+def limited(decision: Decision, jobs: Sequence[Job]) -> Decision:
+    """Nobody keeps more than its max_slots."""
+    for job in jobs:
+        staying = [
+            h
+            for h in job.holdings
+            if h.slots and not h.leaving and h.allocation not in decision.victims
+        ]
+        while job.max_slots is not None and sum(h.slots for h in staying) > job.max_slots:
+            goes = max((h for h in staying if h.preemptible), key=lambda h: h.start, default=None)
+            if goes is None:
+                break
+            staying.remove(goes)
+            decision.victims.append(goes.allocation)
+    return decision
+
+
+def priority(jobs: Sequence[Job], cluster: Cluster, preemption: bool) -> Decision:
+    """Section 3. Slots of those that leave already are the first that become free."""
+    decision = Decision()
+    live = deepcopy(cluster)
+    for with_slots in (False, True):
+        one = PriorityPass(jobs, live, with_slots, preemption)
+        one.run()
+        decision.starts += one.starts
+        decision.victims += one.victims
+        for _, places in one.starts:
+            live.change(places, -1)
+    return decision
+
+
+class PriorityPass:
+    """Over the requests with slots, or those without."""
+
+    def __init__(
+        self, jobs: Sequence[Job], cluster: Cluster, with_slots: bool, preemption: bool
+    ) -> None:
+        self.jobs, self.with_slots, self.preemption = jobs, with_slots, preemption
+        self.local = deepcopy(cluster)
+        self.starts: list[Started] = []
+        self.reserved: list[Started] = []
+        self.victims: list[str] = []
+        self.gone: set[str] = set()
+
+    def run(self) -> None:
+        backfilling = False
+        for level in sorted({job.priority for job in self.jobs}):
+            queue = [
+                (job.position, request.ticket, request, job)
+                for job in self.jobs
+                if job.priority == level
+                for request in job.pending
+                if (request.slots > 0) == self.with_slots
+            ]
+            unplaced: list[tuple[Request, Job]] = []
+            marked = bool(self.gone)
+            for _, _, request, job in sorted(queue, key=lambda one: one[:2]):
+                if not has_room(job, self.reserved, request):
+                    continue
+                if not self.reserve(request):
+                    unplaced.append((request, job))
+                elif not marked and (not backfilling or (self.preemption and request.preemptible)):
+                    self.starts.append(self.reserved[-1])
+            backfilling = backfilling or bool(unplaced)
+            if backfilling and not self.preemption:
+                return
+            for request, job in unplaced if self.preemption else ():
+                if has_room(job, self.reserved, request) and not self.reserve(request):
+                    self.preempt(request, job)
+
+    def reserve(self, request: Request) -> bool:
+        places = self.local.fit(request)
+        self.local.change(places, -1)
+        if places:
+            self.reserved.append((request.allocation, places))
+        return bool(places)
+
+    def preempt(self, request: Request, job: Job) -> None:
+        trial = deepcopy(self.local)
+        removed: list[Holding] = []
+        for holding in self.victims_for(job):
+            trial.change(holding.places, 1)
+            removed.append(holding)
+            if trial.fit(request):
+                break
+        else:
+            return
+        self.local = trial
+        self.gone |= {holding.allocation for holding in removed}
+        self.victims += [holding.allocation for holding in removed if not holding.leaving]
+        self.reserve(request)
+
+    def victims_for(self, job: Job) -> list[Holding]:
+        known = [
+            (other, holding)
+            for other in self.jobs
+            for holding in other.holdings
+            if (holding.slots > 0) == self.with_slots and holding.allocation not in self.gone
+        ]
+        leaving = [h for _, h in sorted(known, key=queued) if h.leaving]
+        staying = [
+            h
+            for other, h in sorted(known, key=queued, reverse=True)
+            if h.preemptible
+            and not h.leaving
+            and (other.priority, other.position) > (job.priority, job.position)
+        ]
+        return leaving + staying
+
+
+def queued(one: tuple[Job, Holding]) -> tuple[int, Decimal, int, int, int]:
+    job, holding = one
+    return (job.priority, job.position, job.submitted_ms, job.group, holding.start)

@@ -1,0 +1,281 @@
+"""Schedulers on random clusters: against their rules written plainly, and what must hold always."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_plane.scheduling.model import (
+    Capacity,
+    Holding,
+    Job,
+    Place,
+    Request,
+    SchedulePlan,
+    SchedulerRules,
+    summed,
+)
+from control_plane.scheduling.schedule import explained, schedule
+from tests.properties.scheduling_oracle import Decision, decided
+
+LABELS = ("", "", "x")
+UNLIMITED = 10**9
+
+rules = st.builds(
+    SchedulerRules,
+    st.sampled_from(["fair_share", "priority", "round_robin"]),
+    st.booleans(),
+    st.sampled_from(["best", "worst"]),
+    st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Jobs and agents."""
+
+    jobs: tuple[Job, ...]
+    agents: tuple[Capacity, ...]
+
+    @property
+    def pending(self) -> dict[str, Request]:
+        return {request.allocation: request for job in self.jobs for request in job.pending}
+
+    @property
+    def holdings(self) -> dict[str, Holding]:
+        return {holding.allocation: holding for job in self.jobs for holding in job.holdings}
+
+    def job_of(self, group: int) -> Job:
+        return next(job for job in self.jobs if job.group == group)
+
+
+def random_pool(chance: random.Random) -> Pool:
+    """A pool in which slots are held as they could have been given."""
+    sizes = chance.choice([(8,), (4,), (4, 8), (0, 1, 2, 4, 8), (2, 3, 5)])
+    labels = chance.choice([("",), LABELS])
+    busy = chance.choice([0, 1, 4])
+    names = [f"agent-{n}" for n in range(chance.randint(0, 6))]
+    total = {name: chance.choice(sizes) for name in names}
+    label = {name: chance.choice(labels) for name in names}
+    drains = {name for name in names if chance.random() < 0.1}
+    free = dict(total)
+    aux = {name: chance.randint(0, 2) for name in names}
+    aux_free = dict(aux)
+    jobs = []
+    for group in range(1, chance.randint(1, 7)):
+        own = chance.choice(labels)
+        mine = [name for name in names if label[name] == own]
+        jobs.append(random_job(chance, group, own, mine, busy, total, free, aux_free))
+    agents = [
+        Capacity(
+            name,
+            total[name] - free[name] if name in drains else total[name],
+            0 if name in drains else free[name],
+            label[name],
+            aux[name],
+            0 if name in drains else aux_free[name],
+            name in drains,
+        )
+        for name in names
+    ]
+    return Pool(tuple(jobs), tuple(agents))
+
+
+def random_job(
+    chance: random.Random,
+    group: int,
+    label: str,
+    agents: Sequence[str],
+    busy: int,
+    total: dict[str, int],
+    free: dict[str, int],
+    aux_free: dict[str, int],
+) -> Job:
+    single = chance.random() < 0.2
+    submitted_ms = chance.randint(1, 4)
+    holdings = []
+    for number in range(chance.randint(0, busy)):
+        places = taken(chance, agents, total, free, aux_free)
+        if places:
+            slots = sum(place.slots for place in places)
+            keeps, leaves = chance.random() < 0.2, chance.random() < 0.15
+            name, start = f"{group}{number}.1", chance.randint(1, 10**6)
+            holdings.append(Holding(name, slots, group, start, not keeps, leaves, places))
+    pending = [
+        Request(
+            f"{group}{number}.2",
+            chance.choice((0, 1, 1, 2, 3, 4, 8, 12, 16)),
+            f"{submitted_ms:03d}.{number:03d}.{group:03d}",
+            group,
+            label,
+            single,
+            chance.random() < 0.8,
+        )
+        for number in range(chance.choice([0, 1, 2, 5]))
+    ]
+    return summed(
+        Job(
+            group,
+            submitted_ms,
+            chance.choice([1.0, 1.0, 0.1, 0.3, 10.0, 0.0]),
+            chance.choice([1, 42, 42, 50]),
+            Decimal(chance.choice([0, submitted_ms * 1000, submitted_ms * 1000, 2500])),
+            chance.choice([None, None, 0, 2, 8]),
+            label,
+            single,
+            pending,
+            holdings,
+        )
+    )
+
+
+def taken(
+    chance: random.Random,
+    agents: Sequence[str],
+    total: dict[str, int],
+    free: dict[str, int],
+    aux_free: dict[str, int],
+) -> tuple[Place, ...]:
+    """Places that somebody holds: of one agent, of two whole ones, or beside the slots."""
+    kind = chance.random()
+    if kind < 0.15:
+        open_ = [name for name in agents if aux_free[name]]
+        places = [Place(name, 0) for name in open_[:1]]
+    elif kind < 0.3:
+        unused = [name for name in agents if free[name] == total[name] > 0]
+        places = [Place(name, total[name]) for name in unused[:2]]
+    else:
+        some = [name for name in agents if free[name]]
+        name = chance.choice(some) if some else ""
+        places = [Place(name, chance.randint(1, free[name]))] if some else []
+    for place in places:
+        free[place.agent] -= place.slots
+        aux_free[place.agent] -= place.slots == 0
+    return tuple(places)
+
+
+pools = st.integers(0, 2**64).map(lambda seed: random_pool(random.Random(seed)))
+
+
+def flat(plan: SchedulePlan) -> Decision:
+    starts = [(start.request.allocation, start.places) for start in plan.starts]
+    return Decision(starts, [victim.holding.allocation for victim in plan.victims])
+
+
+@settings(max_examples=1000)
+@given(pools, rules)
+def test_a_plan_is_what_the_rules_say(pool: Pool, rules: SchedulerRules) -> None:
+    plan = flat(schedule(pool.jobs, pool.agents, rules, UNLIMITED))
+    expected = decided(pool.jobs, pool.agents, rules)
+    assert plan.starts == expected.starts
+    assert sorted(plan.victims) == sorted(expected.victims)
+
+
+@given(pools, rules, st.integers(0, 5))
+def test_slots_are_never_given_twice(pool: Pool, rules: SchedulerRules, starts_max: int) -> None:
+    plan = schedule(pool.jobs, pool.agents, rules, starts_max)
+    assert len(plan.starts) <= starts_max
+    given: Counter[str] = Counter()
+    beside: Counter[str] = Counter()
+    for start in plan.starts:
+        for place in start.places:
+            given[place.agent] += place.slots
+            beside[place.agent] += place.slots == 0
+    for agent in pool.agents:
+        assert given[agent.agent] <= agent.free
+        assert beside[agent.agent] <= agent.aux_free
+
+
+@given(pools, rules)
+def test_a_gang_gets_whole_unused_agents_or_nothing(pool: Pool, rules: SchedulerRules) -> None:
+    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    agents = {agent.agent: agent for agent in pool.agents}
+    names = [start.request.allocation for start in plan.starts]
+    assert len(set(names)) == len(names)
+    for start in plan.starts:
+        request = start.request
+        assert request == pool.pending[request.allocation]
+        assert sum(place.slots for place in start.places) == request.slots
+        assert len({place.agent for place in start.places}) == len(start.places)
+        assert all(agents[place.agent].label == request.label for place in start.places)
+        if len(start.places) > 1:
+            assert not request.single_agent
+            for place in start.places:
+                agent = agents[place.agent]
+                assert place.slots == agent.total == agent.free
+            sizes = {place.slots for place in start.places}
+            assert len(sizes) == 1 or rules.heterogeneous
+
+
+@given(pools, rules)
+def test_nobody_gets_more_than_its_max_slots(pool: Pool, rules: SchedulerRules) -> None:
+    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    for job in pool.jobs:
+        given = sum(s.request.slots for s in plan.starts if s.request.group == job.group)
+        if given and job.max_slots is not None:
+            assert job.held_slots + given <= job.max_slots
+
+
+@given(pools, rules, st.randoms(use_true_random=False))
+def test_the_order_in_which_things_are_told_makes_no_difference(
+    pool: Pool, rules: SchedulerRules, chance: random.Random
+) -> None:
+    jobs, agents = list(pool.jobs), list(pool.agents)
+    chance.shuffle(jobs)
+    chance.shuffle(agents)
+    for n, job in enumerate(jobs):
+        holdings = list(job.holdings)
+        chance.shuffle(holdings)
+        jobs[n] = replace(job, holdings=holdings)
+    one = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    other = schedule(jobs, agents, rules, UNLIMITED)
+    assert one.starts == other.starts
+    assert {v.holding.allocation for v in one.victims} == {
+        v.holding.allocation for v in other.victims
+    }
+    assert one.waits == other.waits
+
+
+@given(pools, rules)
+def test_only_those_go_who_may_be_asked_to(pool: Pool, rules: SchedulerRules) -> None:
+    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    names = [victim.holding.allocation for victim in plan.victims]
+    assert len(set(names)) == len(names)
+    asking = [(job.priority, job.position) for job in pool.jobs if job.pending]
+    for victim in plan.victims:
+        holding = pool.holdings[victim.holding.allocation]
+        job = pool.job_of(holding.group)
+        assert holding.preemptible
+        assert not holding.leaving
+        assert victim.reason
+        over = job.max_slots is not None and job.held_slots > job.max_slots
+        if rules.kind == "round_robin" or (rules.kind == "priority" and not rules.preemption):
+            assert over
+        elif rules.kind == "priority":
+            assert over or min(asking) < (job.priority, job.position)
+
+
+@given(pools, rules)
+def test_of_a_limited_plan_the_starts_are_the_first_of_the_whole(
+    pool: Pool, rules: SchedulerRules
+) -> None:
+    whole = schedule(pool.jobs, pool.agents, rules, UNLIMITED).starts
+    for starts_max in range(len(whole) + 1):
+        assert schedule(pool.jobs, pool.agents, rules, starts_max).starts == whole[:starts_max]
+
+
+@given(pools, rules)
+def test_every_job_that_waits_is_told_why(pool: Pool, rules: SchedulerRules) -> None:
+    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    started = Counter(start.request.group for start in plan.starts)
+    waiting = {
+        job.group for job in pool.jobs if sum(job.pending_slots.values()) > started[job.group]
+    }
+    reasons = explained(pool.jobs, pool.agents, rules)
+    assert reasons.keys() == waiting
+    assert all(reasons.values())
+    assert bool(plan.waits) == bool(waiting)

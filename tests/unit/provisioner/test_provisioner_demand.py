@@ -1,0 +1,165 @@
+"""What the provisioner reads of real pools, and what it does to them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnrolled
+from control_plane.actors.jobs import JobRow, job_sort, jobs_of, written_job
+from control_plane.actors.pool_messages import (
+    PoolConfigured,
+    PoolRemoved,
+    PoolSettings,
+    SlotsRequested,
+)
+from control_plane.agents.leases import leases_in
+from control_plane.dispatch.engine import Engine
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
+from provisioner.demand import EnginePools
+from provisioner.model import AgentSeen, Demand, JobDemand, ProvisionerSettings
+from provisioner.settings import SettingsInvalid
+
+NOW_MS = 1_000_000
+LOCAL = json.dumps({"type": "local", "max_instances": 2})
+
+
+class Cluster:
+    """One pool named blue."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.engine = Engine(SqliteTable(Path(":memory:")), lambda: NOW_MS)
+        self.pools = EnginePools(self.engine)
+        self.configure(**settings)
+
+    def configure(self, **settings: Any) -> None:
+        message = PoolConfigured("blue", PoolSettings(**settings))
+        self.engine.command(addresses.pool("blue"), message)
+
+    def job(self, number: int, **fields: Any) -> None:
+        body = written_job(JobRow(NOW_MS, **fields))
+        key = Key(jobs_of("blue"), job_sort(number))
+        self.engine.table.commit((Put(key, 1, body, Expect.ABSENT),))
+
+    def ask(self, trial_id: int, slots: int, group: int) -> None:
+        ticket = f"{NOW_MS:014d}.{NOW_MS:014d}.{trial_id:012d}"
+        message = SlotsRequested(trial_id, 1, slots, ticket, group)
+        self.engine.post(addresses.pool("blue"), message, sender=f"trial#{trial_id}")
+
+    def enrol(self, name: str, slots: int) -> None:
+        devices = tuple((slot, "cpu", "", "") for slot in range(slots))
+        message = AgentEnrolled(name, "blue", devices)
+        self.engine.command(addresses.agent(name), message)
+
+    @property
+    def demand(self) -> Demand:
+        return self.pools.books("blue").demand
+
+
+def test_jobs_that_wait_are_demand_up_to_what_they_may_have() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.job(1, max_slots=5)
+    cluster.job(2, single_agent=True)
+    cluster.enrol("a", 2)
+    for trial_id, slots, group in ((1, 2, 1), (2, 2, 1), (3, 2, 1), (4, 4, 2), (5, 0, 2)):
+        cluster.ask(trial_id, slots, group)
+    # The first has started on the agent: 5 - 2 are left; so has what needs no slot.
+    assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
+
+
+def test_work_without_slots_is_counted_where_no_agent_is() -> None:
+    cluster = Cluster(provider=LOCAL, aux_per_agent=7)
+    cluster.ask(1, 0, 1)
+    cluster.ask(2, 0, 2)
+    assert cluster.demand == Demand(zero_slot=2, aux_per_agent=7)
+
+
+def test_labelled_work_waits_for_other_agents() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.job(1, label="lab")
+    cluster.ask(1, 2, 1)
+    cluster.ask(2, 0, 1)
+    assert not cluster.demand.waits
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("draining", "the pool drains: nothing starts in it"),
+        ("over_budget", "the pool's budget is used up"),
+    ],
+)
+def test_a_pool_that_starts_nothing_says_why(field: str, why: str) -> None:
+    cluster = Cluster(provider=LOCAL, **{field: True})
+    cluster.ask(1, 2, 1)
+    assert cluster.demand == Demand((JobDemand({2: 1}),), held_back=why)
+
+
+def test_agents_are_idle_busy_or_closed() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 4)
+    cluster.enrol("b", 2)
+    cluster.ask(1, 3, 1)
+    cluster.pools.drain("b")
+    books = cluster.pools.books("blue")
+    assert books.agents == {"a": AgentSeen(False, True, 3), "b": AgentSeen(True, False)}
+    assert books.leases.keys() == {"a", "b"}
+
+
+def test_what_runs_without_slots_is_work() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 4)
+    cluster.ask(1, 0, 1)
+    assert cluster.pools.books("blue").agents == {"a": AgentSeen(False, True, 0)}
+
+
+def test_one_slot_that_people_closed_closes_no_agent() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    cluster.engine.command(addresses.agent("a"), AgentDisableRequested(slot=0))
+    assert cluster.pools.books("blue").agents == {"a": AgentSeen(True, True)}
+
+
+def test_only_pools_with_a_provider_are_provisioned() -> None:
+    cluster = Cluster()
+    assert cluster.pools.names() == []
+    assert cluster.pools.books("blue").settings is None
+    cluster.configure(provider=LOCAL)
+    assert cluster.pools.names() == ["blue"]
+    assert cluster.pools.books("blue").settings == ProvisionerSettings("local", max_instances=2)
+
+
+def test_a_removed_pool_has_empty_books() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.engine.command(addresses.pool("blue"), PoolRemoved())
+    assert cluster.pools.names() == []
+    books = cluster.pools.books("blue")
+    assert (books.settings, books.demand, dict(books.agents)) == (None, Demand(), {})
+
+
+def test_a_provider_that_cannot_be_read_is_told() -> None:
+    cluster = Cluster(provider="{}")
+    with pytest.raises(SettingsInvalid):
+        cluster.pools.books("blue")
+
+
+def test_the_end_of_a_machine_is_the_end_of_its_agent() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    cluster.pools.ended("blue", "a")
+    assert cluster.pools.books("blue").agents == {}
+    assert leases_in(cluster.engine.table, "blue")["a"].lost
+
+
+def test_nobody_is_told_twice_or_for_nothing() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    for _ in range(2):
+        cluster.pools.ended("blue", "a")
+        cluster.pools.ended("blue", "never-seen")
+        cluster.pools.drain("a")
+        cluster.pools.drain("never-seen")
+    assert cluster.pools.books("blue").agents == {}

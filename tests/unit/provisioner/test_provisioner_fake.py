@@ -1,0 +1,222 @@
+"""How the fake cloud misbehaves, and that it does so only as its rules say."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from control_plane.fleet.records import IntentRow, Market
+from provisioner.clouds.fake import FakeCloud, FakeRules
+from provisioner.clouds.provider import (
+    CloudInstance,
+    Misconfigured,
+    NoCapacity,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Throttled,
+)
+from provisioner.model import InstanceStatus
+from tests.unit.provisioner.fleet_table import BIG, SMALL, SPOT
+
+BEGAN_MS = 1_000
+
+
+@dataclass
+class Sky:
+    """The cloud under a clock."""
+
+    rules: FakeRules = field(default_factory=FakeRules)
+    seed: int = 1
+    now_ms: int = BEGAN_MS
+
+    def __post_init__(self) -> None:
+        sold = (SMALL, SPOT)
+        self.cloud = FakeCloud(lambda: self.now_ms, Random(self.seed), sold, self.rules)
+
+    def launch(self, name: str = "one", count: int = 1, spot: bool = False) -> list[str]:
+        offering = SPOT if spot else SMALL
+        request = IntentRow(name, "c", "p", offering, count, name, 0)
+        return [it.id for it in self.cloud.launch(request)]
+
+    def listed(self) -> dict[str, CloudInstance]:
+        return {it.id: it for it in self.cloud.list("c")}
+
+
+def test_capacity_is_per_type_zone_and_market() -> None:
+    sky = Sky()
+    sky.cloud.capacity = {SPOT.name: 1}
+    assert len(sky.launch("one", 3, spot=True)) == 1
+    with pytest.raises(NoCapacity, match="no small is left in a"):
+        sky.launch("two", spot=True)
+    assert len(sky.launch("three", 3)) == 3
+
+
+def test_capacity_comes_back_with_what_ends() -> None:
+    sky = Sky()
+    sky.cloud.capacity = {SMALL.name: 1}
+    (name,) = sky.launch()
+    sky.cloud.end(name)
+    assert sky.launch("two")
+
+
+def test_a_quota_is_of_slots_in_a_market() -> None:
+    sky = Sky()
+    # 10 slots hold two instances of 4.
+    sky.cloud.quota = {Market.ON_DEMAND: 10}
+    assert len(sky.launch("one", 5)) == 2
+    with pytest.raises(QuotaExceeded, match="the quota of 10 on_demand slots is used up"):
+        sky.launch("two")
+
+
+def test_what_is_not_sold_cannot_be_had() -> None:
+    with pytest.raises(Misconfigured):
+        Sky().cloud.launch(IntentRow("one", "c", "p", BIG, 1, "one", 0))
+
+
+def test_a_failed_launch_is_not_remembered() -> None:
+    sky = Sky()
+    sky.cloud.capacity = {SMALL.name: 0}
+    with pytest.raises(NoCapacity):
+        sky.launch()
+    sky.cloud.capacity = {}
+    assert sky.launch()
+
+
+def test_a_launch_may_happen_without_an_answer() -> None:
+    sky = Sky(FakeRules(timeout_share=1.0))
+    with pytest.raises(OutcomeUnknown):
+        sky.launch()
+    sky.cloud.rules = FakeRules()
+    assert sky.launch() == list(sky.cloud.machines)
+
+
+def test_a_request_may_be_lost() -> None:
+    sky = Sky(FakeRules(lost_request_share=1.0))
+    with pytest.raises(OutcomeUnknown):
+        sky.launch()
+    assert not sky.cloud.machines
+
+
+def test_a_throttled_call_does_nothing() -> None:
+    sky = Sky()
+    (name,) = sky.launch()
+    sky.cloud.rules = FakeRules(throttled_share=1.0)
+    for call in (sky.launch, sky.listed, lambda: sky.cloud.terminate([name])):
+        with pytest.raises(Throttled):
+            call()
+    assert sky.cloud.machines[name].lives(sky.now_ms)
+
+
+def test_a_launch_may_come_in_part() -> None:
+    sky = Sky(FakeRules(partial_share=1.0))
+    assert 1 <= len(sky.launch("one", 4)) < 4
+    assert len(sky.launch("two", 1)) == 1
+
+
+def test_a_fresh_instance_is_neither_seen_nor_ended() -> None:
+    sky = Sky(FakeRules(visible_ms=(40_000, 40_000)))
+    (name,) = sky.launch()
+    sky.now_ms += 39_999
+    assert sky.listed() == {}
+    sky.cloud.terminate([name])
+    assert sky.cloud.machines[name].lives(sky.now_ms)
+    sky.now_ms += 1
+    assert list(sky.listed()) == [name]
+
+
+def test_a_list_may_show_what_was() -> None:
+    sky = Sky(FakeRules(stale_ms=30_000))
+    (name,) = sky.launch()
+    sky.now_ms += 60_000
+    sky.cloud.end(name)
+    sky.now_ms += 15_000
+    seen = {sky.listed()[name].status for _ in range(50)}
+    assert seen == {InstanceStatus.RUNNING, InstanceStatus.TERMINATED}
+
+
+def test_machines_boot_late_or_never() -> None:
+    rules = FakeRules(running_ms=(10_000, 10_000), boot_ms=(20_000, 20_000))
+    for shown, up_after_ms in (
+        (rules, 30_000),
+        (replace(rules, late_boot_share=1.0), 930_000),
+        (replace(rules, never_boots_share=1.0), None),
+    ):
+        sky = Sky(shown)
+        (name,) = sky.launch()
+        machine = sky.cloud.machines[name]
+        assert machine.status(BEGAN_MS + 9_999) is InstanceStatus.STARTING
+        assert machine.status(BEGAN_MS + 10_000) is InstanceStatus.RUNNING
+        expected = None if up_after_ms is None else BEGAN_MS + up_after_ms
+        assert machine.boots_ms == expected
+        assert not machine.agent_is_up(BEGAN_MS + 29_999)
+
+
+def test_a_machine_may_vanish() -> None:
+    sky = Sky(FakeRules(vanishes_share=1.0, vanish_ms=(5_000, 5_000)))
+    (name,) = sky.launch()
+    sky.now_ms += 5_000
+    assert sky.listed()[name].status is InstanceStatus.TERMINATED
+
+
+def test_spot_is_taken_away_after_advice_and_notice() -> None:
+    sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), rebalance_ms=60_000))
+    (name,) = sky.launch(spot=True)
+    (kept,) = sky.launch("two")
+    # At 600 s; the notice comes 120 s before, the advice 60 s before that.
+    said = []
+    for seconds in (419, 420, 479, 480, 599, 600):
+        sky.now_ms = BEGAN_MS + seconds * 1000
+        it = sky.listed()[name]
+        said.append((it.rebalance, it.notice_ms, it.status is InstanceStatus.TERMINATED))
+    end_ms = BEGAN_MS + 600_000
+    assert said == [
+        (False, None, False),
+        (True, None, False),
+        (True, None, False),
+        (True, end_ms, False),
+        (True, end_ms, False),
+        (True, end_ms, True),
+    ]
+    assert sky.listed()[kept].status is InstanceStatus.RUNNING
+
+
+def test_spot_is_taken_away_without_a_word() -> None:
+    sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), unannounced_share=1.0))
+    (name,) = sky.launch(spot=True)
+    sky.now_ms += 599_999
+    assert sky.listed()[name].notice_ms is None
+    sky.now_ms += 1
+    assert sky.listed()[name].status is InstanceStatus.TERMINATED
+
+
+def test_a_tester_interrupts_and_advises() -> None:
+    sky = Sky()
+    first, second = sky.launch("one", 2)
+    sky.cloud.interrupt(first, 30_000)
+    sky.cloud.advise(second)
+    assert sky.listed()[first].notice_ms == BEGAN_MS + 30_000
+    assert sky.listed()[second].rebalance
+    sky.cloud.interrupt(second, None)
+    assert sky.listed()[second].status is InstanceStatus.TERMINATED
+
+
+def test_all_that_lives_is_billed() -> None:
+    sky = Sky(FakeRules(ending_ms=(60_000, 60_000)))
+    (name,) = sky.launch()
+    sky.launch("two", spot=True)
+    sky.now_ms += 29 * 60_000
+    sky.cloud.terminate([name])
+    # 4 dollars for 30 minutes, the end of it included, and 1 dollar an hour goes on.
+    sky.now_ms += 31 * 60_000
+    assert sky.cloud.bill() == pytest.approx(4 * 0.5 + 1)
+    assert [machine.offering for machine in sky.cloud.living()] == [SPOT]
+
+
+def test_chance_is_the_seeds() -> None:
+    rules = FakeRules(visible_ms=(0, 40_000), boot_ms=(0, 90_000), vanishes_share=0.5)
+    fates = []
+    for seed in (1, 1, 2):
+        sky = Sky(rules, seed)
+        sky.launch("one", 20)
+        fates.append(list(sky.cloud.machines.values()))
+    assert fates[0] == fates[1] != fates[2]

@@ -1,0 +1,191 @@
+"""Agent processes as instances: what a crash, a stubborn agent and a moved server leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from control_plane.fleet.records import IntentRow
+from detcloud.cli.processes import PROC, alive, read
+from provisioner.clouds.local import NOTICE, REMEMBERED_MS, STOP_MS_MAX, LocalProcesses
+from provisioner.clouds.provider import CloudError, CloudInstance, Misconfigured
+from provisioner.model import InstanceStatus
+
+POLITE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: 0)\nwhile True: signal.pause()"
+# It starts another process, as an agent starts trials, and lives on.
+PARENT = (
+    "import os, signal, subprocess, sys\n"
+    "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'],"
+    " env={'HOME': sys.argv[2] + '/home'}, start_new_session=True)\n"
+    "open(sys.argv[2] + '/begun', 'w').close()\n"
+    "signal.pause()"
+)
+
+
+@dataclass
+class Machine:
+    """This machine under a clock of the test's."""
+
+    folder: Path
+    script: str = POLITE
+    now_ms: int = 1_000_000
+    place: str = "http://here"
+    section: str = "{}"
+
+    @property
+    def cloud(self) -> LocalProcesses:
+        """Opened anew, as by another process."""
+
+        def command(name: str, request: IntentRow, work: Path) -> list[str]:
+            return [sys.executable, "-c", self.script, "detcloud", str(work)]
+
+        clock: Callable[[], int] = lambda: self.now_ms  # noqa: E731
+        return LocalProcesses(self.folder, command, self.place, clock, section=self.section)
+
+    def request(self, name: str = "one", count: int = 1) -> IntentRow:
+        offering = self.cloud.offerings()[0]
+        return IntentRow(name, "c1", "p", offering, count, f"{name:0<20}", 0)
+
+    def launched(self) -> str:
+        (found,) = self.cloud.launch(self.request())
+        return found.id
+
+    def seen(self, name: str) -> CloudInstance:
+        (found,) = [it for it in self.cloud.list("c1") if it.id == name]
+        return found
+
+    def status(self, name: str) -> InstanceStatus:
+        return self.seen(name).status
+
+    def processes(self) -> list[int]:
+        found = []
+        for entry in PROC.iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and int(entry.name) != os.getpid():
+                    words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                    process = read(int(entry.name)) if os.fsencode(self.folder) in words else None
+                    found += [process.pid] if process else []
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    one = Machine(tmp_path / "instances")
+    yield one
+    for pid in one.processes():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def test_a_slot_count_comes_of_the_settings(machine: Machine) -> None:
+    machine.section = '{"instance_slots": 3}'
+    assert [it.slots for it in machine.cloud.offerings()] == [3]
+    machine.section = '{"instance_slots": 0}'
+    with pytest.raises(Misconfigured, match="instance_slots must be from 1 to 1024, not 0"):
+        machine.cloud.offerings()
+
+
+def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine: Machine) -> None:
+    name = machine.launched()
+    path = machine.folder / name / "instance.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "pid": None}))
+    machine.launched()
+    assert json.loads(path.read_text())["pid"] == record["pid"]
+    assert machine.processes() == [record["pid"]]
+
+
+def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
+    request = machine.request()
+    folder = machine.folder / "local-one000000000-0"
+    (folder / "work").mkdir(parents=True)
+    record = {"request": asdict(request), "launched_ms": 1, "place": "http://here"}
+    (folder / "instance.json").write_text(json.dumps(record))
+    (found,) = machine.cloud.launch(request)
+    assert found.status is InstanceStatus.RUNNING
+    assert len(machine.processes()) == 1
+
+
+def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
+    machine.script = STUBBORN
+    name = machine.launched()
+    time.sleep(0.3)
+    machine.cloud.terminate([name])
+    machine.now_ms += STOP_MS_MAX
+    assert machine.status(name) is InstanceStatus.TERMINATING
+    machine.now_ms += 1
+    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    assert machine.processes() == []
+
+
+def test_what_a_killed_agent_left_ends_before_the_instance_has(machine: Machine) -> None:
+    machine.script = PARENT
+    name = machine.launched()
+    _eventually(lambda: (machine.folder / name / "work" / "begun").exists())
+    _eventually(lambda: len(machine.processes()) == 2)
+    record = json.loads((machine.folder / name / "instance.json").read_text())
+    (child,) = [pid for pid in machine.processes() if pid != record["pid"]]
+    process = read(child)
+    assert process is not None
+    os.kill(record["pid"], signal.SIGKILL)
+    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    assert not alive(process)
+
+
+def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> None:
+    name = machine.launched()
+    machine.place = "http://there"
+    assert machine.status(name) is InstanceStatus.STOPPED
+    machine.cloud.terminate([name])
+    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+
+
+def test_a_notice_is_told(machine: Machine) -> None:
+    name = machine.launched()
+    assert machine.seen(name).notice_ms is None
+    notice = {"deadline_ms": 5_000_000, "reason": "tried out"}
+    (machine.folder / name / "work" / NOTICE).write_text(json.dumps(notice))
+    assert machine.seen(name).notice_ms == 5_000_000
+
+
+def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
+    name = machine.launched()
+    machine.cloud.terminate([name])
+    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    machine.now_ms += REMEMBERED_MS
+    assert machine.status(name) is InstanceStatus.TERMINATED
+    machine.now_ms += 1
+    machine.cloud.list("c1")
+    assert not (machine.folder / name).exists()
+
+
+def test_no_name_leads_out_of_the_folder(machine: Machine) -> None:
+    machine.launched()
+    machine.cloud.terminate(["../one", ".", "/etc"])
+    assert len(machine.processes()) == 1
+
+
+def test_a_machine_without_the_program_says_so(machine: Machine, tmp_path: Path) -> None:
+    cloud = LocalProcesses(
+        tmp_path / "instances", lambda *_: [str(tmp_path / "none")], "http://here", lambda: 1
+    )
+    with pytest.raises(CloudError, match="no agent could be started"):
+        cloud.launch(machine.request())
+
+
+def _eventually(holds: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < give_up_at, "waited 10 s in vain"
+        time.sleep(0.01)
