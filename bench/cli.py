@@ -13,6 +13,7 @@ from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.reading import reading
+from bench.scheduling import scheduling
 from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
@@ -29,6 +30,7 @@ FIGURES: dict[str, Figure] = {
     "halving": halving,
     "suggestions": suggestions,
     "simulate": simulation,
+    "scheduling": scheduling,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

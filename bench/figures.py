@@ -54,6 +54,9 @@ class Scale:
     simulated_epochs: int = 2_000
     fan_in_trials: int = 200
     fan_in_seconds: float = 20.0
+    queued_jobs: int = 10_000
+    scheduled_agents: int = 1_000
+    decisions: int = 1_000
 
 
 FULL = Scale()
@@ -83,6 +86,9 @@ QUICK = Scale(
     simulated_epochs=100,
     fan_in_trials=5,
     fan_in_seconds=2.0,
+    queued_jobs=300,
+    scheduled_agents=40,
+    decisions=20,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -2,6 +2,7 @@
 
 import secrets
 import uuid
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
@@ -29,6 +30,7 @@ from control_plane.config import (
     check,
 )
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
+from control_plane.scheduling.sizes import advice, can_hold
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -210,7 +212,9 @@ def _check_place(services: Services, config: ExperimentConfig, pool: str) -> Non
         text = f"{kind} is not available on this cluster yet; available: directory, shared_fs"
         raise invalid("checkpoint_storage.type", text)
     slots = config.job.slots_per_trial
-    sizes = agents.slots_in_pool(services, pool)
-    if sizes and slots > max(sizes):
-        text = f"no agent of pool {pool} has {slots} slots, so no trial could ever start"
-        raise invalid("resources.slots_per_trial", text, f"use at most {max(sizes)}")
+    sizes = Counter(agents.slots_in_pool(services, pool))
+    alone = bool(config.resources.is_single_node)
+    if sizes and not can_hold(slots, sizes, alone):
+        text = f"no trial could ever start in pool {pool}: it {advice(slots, sizes, alone)}"
+        hint = "a trial class runs on one machine; a command may run on several" if alone else None
+        raise invalid("resources.slots_per_trial", text, hint)

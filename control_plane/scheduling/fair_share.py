@@ -60,13 +60,10 @@ def _without_slots(job: Job) -> Iterator[Request]:
 
 def _claims(jobs: Sequence[Job], fleet: Fleet) -> Iterator[Claim]:
     """What each job that has or wants slots may ask for."""
-    possible: dict[tuple[int, bool], bool] = {(0, False): False, (0, True): False}
     for job in jobs:
         demand, smallest, single_agent = job.held_slots, None, job.single_agent
         for slots, count in job.pending_slots.items():
-            if (slots, single_agent) not in possible:
-                possible[slots, single_agent] = fleet.is_possible(slots, single_agent)
-            if possible[slots, single_agent]:
+            if slots and fleet.is_possible(slots, single_agent):
                 demand += slots * count
                 if smallest is None or slots < smallest:
                     smallest = slots

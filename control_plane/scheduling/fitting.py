@@ -41,7 +41,8 @@ class Fleet:
             if agent.free > 0
         ]
         self._rings: Rings[_Kind] = Rings(self._names, kinds)
-        self._at_first = (self.most_free, self._unused())
+        self._most_at_first, self._unused_at_first = self.most_free, self._unused()
+        self._possible: dict[tuple[int, bool], bool] = {}
         self._fitted: dict[tuple[int, bool], bool] = {}
         self._aux_free: list[int] = []
         self._aux_rings: Rings[float] | None = None
@@ -88,13 +89,18 @@ class Fleet:
     @property
     def most_free(self) -> int:
         """The free slots of the agent that has most of them."""
-        return max((free for free, _ in self._rings.kinds), default=0)
+        return max(self._rings.kinds, default=(0, 0))[0]
 
     def is_possible(self, slots: int, single_agent: bool) -> bool:
         """Whether the agents could hold `slots` if nobody else used them."""
-        if slots == 0:
-            return any(agent.aux_total > 0 for agent in self._agents)
-        return can_hold(slots, self.sizes, single_agent, self.heterogeneous)
+        key = (slots, single_agent)
+        if key not in self._possible:
+            self._possible[key] = (
+                can_hold(slots, self.sizes, single_agent, self.heterogeneous)
+                if slots
+                else any(agent.aux_total > 0 for agent in self._agents)
+            )
+        return self._possible[key]
 
     def fits_no_more(self, slots: int, single_agent: bool) -> bool:
         """Whether a size that does not fit cannot fit after more was taken either. A gang of
@@ -106,18 +112,22 @@ class Fleet:
         """Whether a request would have fitted before anything was taken."""
         key = (slots, single_agent)
         if key not in self._fitted:
-            self._fitted[key] = (
-                self._has_room(slots, single_agent, *self._at_first)
-                if slots
-                else any(agent.aux_free > 0 for agent in self._agents)
-            )
+            if slots == 0:
+                fitted = any(agent.aux_free > 0 for agent in self._agents)
+            elif single_agent or slots <= self._most_at_first:
+                fitted = slots <= self._most_at_first
+            else:
+                fitted = self._makes_gang(slots, self._unused_at_first)
+            self._fitted[key] = fitted
         return self._fitted[key]
 
     def fits(self, slots: int, single_agent: bool) -> bool:
         """Whether a request would fit now."""
         if slots == 0:
             return bool(self._beside().kinds)
-        return self._has_room(slots, single_agent, self.most_free, self._unused())
+        if slots <= self.most_free:
+            return True
+        return not single_agent and slots > 1 and self._makes_gang(slots, self._unused())
 
     def fit(self, request: Request) -> tuple[Place, ...]:
         """Where the request goes, in the order of its ranks; () if it fits nowhere."""
@@ -226,9 +236,5 @@ class Fleet:
         rings = self._rings
         return {total: rings.count((free, total)) for free, total in rings.kinds if free == total}
 
-    def _has_room(
-        self, slots: int, single_agent: bool, most_free: int, unused: dict[int, int]
-    ) -> bool:
-        if slots <= most_free:
-            return True
-        return not single_agent and slots > 1 and bool(gang(slots, unused, self.heterogeneous))
+    def _makes_gang(self, slots: int, unused: dict[int, int]) -> bool:
+        return bool(unused) and bool(gang(slots, unused, self.heterogeneous))

@@ -6,9 +6,9 @@ wait for a job that waits for slots.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from decimal import Decimal
 from heapq import merge
 from itertools import chain, groupby
+from operator import attrgetter
 
 from control_plane.scheduling.fitting import Fleet
 from control_plane.scheduling.model import Job, Request, Start, Victim
@@ -21,7 +21,7 @@ def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -
     priority get none; with `preemption` those that can be preempted do, and what still waits
     preempts what is behind it in the queue.
     """
-    order = sorted(jobs, key=rank)
+    order = sorted(jobs, key=_rank)
     beside = _Pass(order, fleet, False, preemption, starts_max)
     beside.run()
     slots = _Pass(order, beside.live, True, preemption, starts_max - len(beside.starts))
@@ -35,9 +35,8 @@ def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -
     )
 
 
-def rank(job: Job) -> tuple[int, Decimal, int, int]:
-    """The place of a job in the queue."""
-    return (job.priority, job.position, job.submitted_ms, job.group)
+# The place of a job in the queue.
+_rank = attrgetter("priority", "position", "submitted_ms", "group")
 
 
 class _Pass:
@@ -71,28 +70,29 @@ class _Pass:
     def run(self) -> None:
         """Decides, until there are as many starts as there may be."""
         asking = [job for job in self._order if _asks(job, self._with_slots)]
-        for _, jobs in groupby(asking, key=lambda job: job.priority):
+        for _, jobs in groupby(asking, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
                 return
             unplaced: list[tuple[Sequence[Job], Iterable[Request]]] = []
-            for _, same in groupby(jobs, key=lambda job: job.position):
+            for _, same in groupby(jobs, key=attrgetter("position")):
                 members = list(same)
-                left = self._place(members, backfilling)
+                left = () if self._are_stuck(members) else self._place(members, backfilling)
                 if self._is_full:
                     return
                 if left is not None:
                     self._first_waiting = self._first_waiting or members[0]
                     unplaced.append((members, left))
             for blocked, requests in unplaced if self._preemption else ():
-                self._make_room(blocked, requests)
+                if not self._are_all(self._candidates.hopeless, blocked):
+                    self._make_room(blocked, requests or self._line(blocked))
 
     def why(self, job: Job) -> str:
         """What a job waits for beside slots."""
         if job.group in self._made_room:
             return "what makes room for it has not left yet"
         first = self._first_waiting
-        return f"behind job {first.group}" if first and rank(first) < rank(job) else ""
+        return f"behind job {first.group}" if first and _rank(first) < _rank(job) else ""
 
     @property
     def _is_full(self) -> bool:
@@ -104,8 +104,6 @@ class _Pass:
         when nothing of their sizes can fit, or may be taken.
         """
         line = self._line(jobs)
-        if jobs[0].max_slots is None and self._are_all(self._too_large, jobs):
-            return line
         passed: list[Request] = []
         for request in line:
             if not self._has_room(request):
@@ -129,6 +127,10 @@ class _Pass:
             requests = merge(*(job.pending for job in jobs), key=lambda one: one.ticket)
         with_slots = self._with_slots
         return (one for one in requests if (one.slots > 0) == with_slots)
+
+    def _are_stuck(self, jobs: Sequence[Job]) -> bool:
+        """Whether none of their requests can be placed; they need not be looked at then."""
+        return jobs[0].max_slots is None and self._are_all(self._too_large, jobs)
 
     def _are_all(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
         """Whether the sizes that the jobs ask for are all among these."""
@@ -173,8 +175,6 @@ class _Pass:
 
     def _make_room(self, jobs: Sequence[Job], requests: Iterable[Request]) -> None:
         """Lets each request in turn preempt what is behind it."""
-        if self._are_all(self._candidates.hopeless, jobs):
-            return
         for request in requests:
             size = (request.slots, request.single_agent)
             if not self._has_room(request) or self._reserve(request, starts=False):

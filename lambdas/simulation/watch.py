@@ -8,7 +8,7 @@ from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.pool import PoolState, agents_of, waiting_in
-from control_plane.actors.records import Status
+from control_plane.actors.records import Place, Status
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial_state import TrialState
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
@@ -166,9 +166,7 @@ class Shadow:
             assert counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
-        """No trial has two live allocations with a valid epoch, and no node of one is in two
-        places.
-        """
+        """No trial has two live allocations with a valid epoch, no node of one two places."""
         live: dict[tuple[int, int], str] = {}
         for agent in self.states("agent"):
             for desired in agent.desired:
@@ -176,9 +174,13 @@ class Shadow:
                 if agent.lost or trial is None or trial.allocation is None:
                     continue
                 if trial.epoch == desired.epoch:
-                    node = (desired.trial_id, desired.node_rank)
+                    node = desired.trial_id, desired.node_rank
                     other = live.setdefault(node, agent.agent)
                     assert other == agent.agent, f"{desired} runs on {other} and {agent.agent}"
+                    assert trial.allocation.places[desired.node_rank :][:1] in (
+                        (),
+                        (Place(agent.agent, desired.slots),),
+                    ), f"{desired} is on {agent.agent}, not as {trial.allocation} says"
 
     def _check_experiment(self, address: str, state: ExperimentState) -> None:
         """What the head counts is what the summaries say."""

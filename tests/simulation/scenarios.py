@@ -27,6 +27,7 @@ from tests.simulation.cluster import ROUND_MS, Cluster, submitted
 from tests.simulation.scripted_agent import (
     Line,
     Run,
+    Script,
     checkpoint,
     train_at_once,
 )
@@ -298,6 +299,46 @@ def lose_an_agent(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def fail_as_node_1(run: Run) -> list[Line]:
+    """Node 1 fails once, while the other waits for it."""
+    if run.spec["restarts"] < 1:
+        return fail_always(run) if run.spec["rank"] else hold(run)
+    return train_in_turns(run)
+
+
+def fail_on_one_node(cluster: Cluster) -> None:
+    """A trial over two agents, of which one fails: both begin again."""
+    _submit_gangs(cluster, "ab", 1, fail_as_node_1)
+    cluster.settle()
+
+
+def pause_a_gang(cluster: Cluster) -> None:
+    """A trial over two agents is paused, and goes on from what it has saved."""
+    _submit_gangs(cluster, "ab", 1, train_in_turns)
+    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    cluster.command(EXPERIMENT, PauseRequested())
+    cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
+    cluster.command(EXPERIMENT, ActivateRequested())
+    cluster.settle()
+
+
+def lose_a_node(cluster: Cluster) -> None:
+    """Of a trial over two of three agents one agent falls silent: all of it begins again, on the
+    machine it has left and another one.
+    """
+    lost: list[str] = []
+    _submit_gangs(cluster, "abc", 1, lambda run: train_in_turns(run) if lost else hold(run))
+    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    silent = _places(cluster)[-1]
+    cluster.silent.add(silent)
+    cluster.round_ms = 6 * ROUND_MS
+    cluster.until(lambda: cluster.shadow.state(f"agent#{silent}").lost, "lost")
+    lost.append(silent)
+    cluster.until(lambda: silent not in _places(cluster), "placed elsewhere")
+    cluster.silent.clear()
+    cluster.settle()
+
+
 SCENARIOS = (
     Scenario("pause", pause_and_activate),
     Scenario("restart", restart_twice),
@@ -315,7 +356,26 @@ SCENARIOS = (
     Scenario("spill", spill_the_outbox, big=True, agents=False),
     Scenario("lost-agent", lose_an_agent),
     Scenario("bayesian", suggest_points, interchangeable=True),
+    Scenario("gang-fails", fail_on_one_node),
+    Scenario("gang-pauses", pause_a_gang),
+    Scenario("gang-loses", lose_a_node),
 )
+
+
+def _submit_gangs(cluster: Cluster, agents: str, trials: int, script: Script) -> None:
+    """Trials of four slots each, on agents of two."""
+    cluster.add_pool()
+    for name in agents:
+        cluster.add_agent(name, 2, script)
+    message = submitted(1, trials)
+    settings = replace(message.settings, slots=4)
+    cluster.command(EXPERIMENT, replace(message, settings=settings))
+
+
+def _places(cluster: Cluster) -> tuple[str, ...]:
+    """The agents that trial 1 has slots of."""
+    allocation = cluster.shadow.state("trial#1").allocation
+    return allocation.agents if allocation else ()
 
 
 def _turns(cluster: Cluster) -> int:

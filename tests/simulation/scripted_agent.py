@@ -38,7 +38,8 @@ class Run:
 
     def report(self, line: Line) -> None:
         """Appends a line to the stream its kind belongs to."""
-        writer = "agent" if line["kind"] in ("container", "exited") else "0"
+        rank = str(self.spec.get("rank", 0))
+        writer = "agent" if line["kind"] in ("container", "exited") else rank
         self.offsets[writer] = self.offsets.get(writer, 0) + 10
         self.lines.append((writer, self.offsets[writer], line))
         self.over = self.over or line["kind"] == "exited"

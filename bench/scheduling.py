@@ -1,0 +1,132 @@
+"""Schedulers by themselves: a plan for a long queue, and plans of one decision each."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from statistics import median
+
+from bench.figures import Row, Scale, at_least, at_most, number, progress
+from control_plane.scheduling.model import (
+    Capacity,
+    Holding,
+    Job,
+    Place,
+    Request,
+    SchedulerRules,
+    summed,
+)
+from control_plane.scheduling.schedule import schedule
+
+PASS_MS_MAX = 100.0
+DECISIONS_MIN = 1_000.0
+SLOTS = 8
+SIZES = (1, 2, 4, 8)
+# No pool starts as many in one commit; a whole plan is the worst case.
+STARTS_MAX = 10**9
+SCHEDULERS = {
+    "fair_share": SchedulerRules("fair_share"),
+    "priority": SchedulerRules("priority"),
+    "priority with preemption": SchedulerRules("priority", preemption=True),
+    "round_robin": SchedulerRules("round_robin"),
+}
+
+
+def scheduling(scale: Scale) -> Iterator[Row]:
+    """The slowest plan of each scheduler, then its decisions one by one."""
+    queued, agents = scale.queued_jobs, scale.scheduled_agents
+    pools = {
+        "all agents free": (_queue(queued, 1), _agents(agents, SLOTS)),
+        f"{number(queued // 100)} requests of each of 100 jobs": (
+            _queue(100, queued // 100),
+            _agents(agents, SLOTS),
+        ),
+        "no slot free": (
+            [*_running(agents, 42), *_queue(queued, 1)],
+            _agents(agents, 0),
+        ),
+        "all slots held by less important jobs": (
+            [*_running(agents, 99), *_queue(queued, 1)],
+            _agents(agents, 0),
+        ),
+    }
+    where = f"{queued:,} queued jobs on {agents:,} agents of {SLOTS} slots"
+    for name, rules in SCHEDULERS.items():
+        with progress(f"plans of {name}"):
+            taken = {
+                pool: _plan_ms(jobs, free, rules, scale.runs)
+                for pool, (jobs, free) in pools.items()
+            }
+        beside = "; ".join(f"{pool}: {number(ms)} ms" for pool, ms in taken.items())
+        what = f"scheduling pass, {where}, {name}"
+        yield at_most(what, max(taken.values()), PASS_MS_MAX, "ms", beside=beside)
+    with progress("decisions one by one"):
+        rates = {
+            name: _decisions(agents, rules, scale.decisions) for name, rules in SCHEDULERS.items()
+        }
+    beside = "; ".join(f"{name}: {number(rate)}" for name, rate in rates.items())
+    yield at_least(
+        "scheduling decisions, pure", min(rates.values()), DECISIONS_MIN, "/s", beside=beside
+    )
+
+
+def _agents(count: int, free: int) -> list[Capacity]:
+    return [Capacity(f"i-{n:017x}", SLOTS, free) for n in range(count)]
+
+
+def _queue(jobs: int, each: int) -> list[Job]:
+    """Jobs of all sizes, each in a group of its own."""
+    return [
+        _job(1_000 + n, [SIZES[(n + k) % len(SIZES)] for k in range(each)]) for n in range(jobs)
+    ]
+
+
+def _job(group: int, sizes: Sequence[int], runs: Sequence[Holding] = (), priority: int = 42) -> Job:
+    pending = tuple(
+        Request(f"{group}{k:04d}.1", slots, f"{group:015d}.{group:015d}.{k:012d}", group)
+        for k, slots in enumerate(sizes)
+    )
+    position = Decimal(group * 1000)
+    return summed(
+        Job(group, group, position=position, priority=priority, pending=pending, holdings=runs)
+    )
+
+
+def _running(agents: int, priority: int, each: int = 0) -> list[Job]:
+    """Ten jobs that hold every slot, one each; `each` requests more wait in every one of them."""
+    names = [agent.agent for agent in _agents(agents, 0)] * SLOTS
+    held = [
+        Holding(f"{n}.1", 1, n % 10 + 1, n, places=(Place(name, 1),))
+        for n, name in enumerate(names)
+    ]
+    return [_job(group, [1] * each, held[group - 1 :: 10], priority) for group in range(1, 11)]
+
+
+def _plan_ms(
+    jobs: Sequence[Job], agents: Sequence[Capacity], rules: SchedulerRules, runs: int
+) -> float:
+    taken: list[float] = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        schedule(jobs, agents, rules, STARTS_MAX)
+        taken.append((time.perf_counter() - started) * 1000)
+    return median(taken)
+
+
+def _decisions(count: int, rules: SchedulerRules, decisions: int) -> float:
+    """Plans a second in a full pool with a queue, when each time one slot has become free."""
+    agents, jobs = _agents(count, 0), _running(count, 42, each=100)
+    started = 0.0
+    for n in range(decisions):
+        group, at = n % 10, n % count
+        job, agent = jobs[group], agents[at]
+        left = tuple(one for one in job.holdings if one.places[0].agent != agent.agent)
+        gone = job.held_slots - len(left)
+        agents[at] = replace(agent, free=gone)
+        jobs[group] = replace(job, holdings=left, held_slots=len(left))
+        before = time.perf_counter()
+        plan = schedule(jobs, agents, rules, gone)
+        started += time.perf_counter() - before
+        assert len(plan.starts) == gone, (rules, len(plan.starts), gone)
+        agents[at], jobs[group] = agent, job
+    return decisions / started

@@ -1,0 +1,198 @@
+"""A trial over two agents, real processes all of them, of which one machine dies at one moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.cli.processes import read
+from tests.conftest import require
+from tests.end_to_end.laptop import Laptop, eventually
+
+pytestmark = pytest.mark.end_to_end
+
+SLOTS = 2
+BATCHES = 60
+CHECKPOINT_BATCHES = 10
+# The lease of 30 s, a pass of those who look, and what a busy machine adds.
+LOST_SECONDS_MAX = 120.0
+# All nodes agree on each batch, so none is ahead of the others by more than one.
+TRAIN = f"""\
+import json, os, time
+from datetime import timedelta
+import torch
+from torch import distributed
+from detcloud import core
+
+torch.set_num_threads(1)
+distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+
+def summed(number):
+    value = torch.tensor([float(number)])
+    distributed.all_reduce(value)
+    return value.item()
+
+with core.init() as context:
+    rank, size = context.distributed.rank, context.distributed.size
+    slots = int(os.environ["DETCLOUD_SLOTS"])
+    print(f"run {{context.info.epoch}}: node {{rank}} of {{size}} with {{slots}} slots", flush=True)
+    steps = context.info.steps_completed
+    if context.info.latest_checkpoint:
+        with context.checkpoint.restore_path(context.info.latest_checkpoint) as folder:
+            assert steps == json.loads((folder / "state.json").read_text())
+    for operation in context.searcher.operations():
+        while steps < operation.length and not summed(context.preempt.should_preempt()):
+            time.sleep(0.1)
+            # 1 + 2 + ... + size
+            assert summed(rank + 1) == size * (size + 1) / 2
+            steps += 1
+            if steps % {CHECKPOINT_BATCHES} == 0 and rank == 0:
+                with context.checkpoint.store_path({{"steps_completed": steps}}) as (folder, _):
+                    (folder / "state.json").write_text(json.dumps(steps))
+        if steps < operation.length:
+            break
+        total = summed(slots)
+        context.train.report_validation_metrics(steps, {{"loss": total}})
+        operation.complete(total)
+"""
+
+
+class Agents:
+    """Agents beside the one that a server starts by itself, each with a work directory."""
+
+    def __init__(self, laptop: Laptop) -> None:
+        self._laptop = laptop
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        home = self._laptop.home
+        command = [sys.executable, "-P", "-m", "detcloud.agent", "--name", name]
+        command += ["--url", self._laptop.record()["url"], "--pool", "default"]
+        command += ["--token-file", str(home / "agent.token"), "--slots", str(SLOTS)]
+        command += ["--work-dir", str(home / name), "--stop-seconds", "2"]
+        with (home / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                command, env=self._laptop.environment, cwd=home, stderr=log
+            )
+
+    def strike(self, name: str) -> None:
+        """As a power cut does: agent, supervisors and trials end at one moment."""
+        hit = [self._processes[name].pid]
+        for path in self._laptop.home.glob(f"{name}/allocations/*/agent/process.json"):
+            fields = json.loads(path.read_text())
+            hit += [fields["supervisor"], -fields["pid"]]
+        for pid in hit:
+            with contextlib.suppress(ProcessLookupError):
+                if pid > 0:
+                    os.kill(pid, signal.SIGKILL)
+                elif read(-pid) is not None:
+                    os.killpg(-pid, signal.SIGKILL)
+        self._processes.pop(name).wait()
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(timeout=30)
+
+
+@pytest.fixture
+def agents(laptop: Laptop) -> Iterator[Agents]:
+    made = Agents(laptop)
+    yield made
+    made.end()
+
+
+def write_model(folder: Path) -> tuple[Path, Path]:
+    model = folder / "model"
+    model.mkdir()
+    (model / "train.py").write_text(TRAIN)
+    config = {
+        "name": "gang",
+        "entrypoint": "python3 train.py",
+        "resources": {"slots_per_trial": 2 * SLOTS},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
+        "max_restarts": 0,
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(config, indent=1))
+    return path, model
+
+
+def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
+    laptop: Laptop, agents: Agents, tmp_path: Path
+) -> None:
+    require("torch")
+    laptop.run("up", "--slots", SLOTS)
+    # Three, so that one that is silent is no more than a third, which might be our own outage.
+    agents.start("b")
+    agents.start("c")
+    eventually(lambda: _alive(laptop) == {"local", "b", "c"})
+    laptop.run("create", *write_model(tmp_path))
+
+    first = eventually(lambda: _places(laptop, "RUNNING"))
+    assert len(first) == 2
+    eventually(lambda: _trial(laptop)["latest_checkpoint"])
+    victim = next(name for name in reversed(first) if name != "local")
+    [healthy] = set(first) - {victim}
+    agents.strike(victim)
+
+    eventually(lambda: _trial(laptop)["losses"], LOST_SECONDS_MAX)
+    second = eventually(lambda: _places(laptop, "RUNNING"))
+    assert set(second) == {"local", "b", "c"} - {victim}
+    assert healthy in second
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+
+    trial = _trial(laptop)
+    # No restart was allowed, and none was needed. The slots of both nodes were added up.
+    assert (trial["state"], trial["restarts"], trial["losses"]) == ("COMPLETED", 0, 1)
+    assert (trial["metric"], trial["steps_completed"]) == (2.0 * SLOTS, BATCHES)
+    [loss] = trial["recent_losses"]
+    assert loss["agent_id"] == victim
+    assert loss["cause"].startswith(f"agent {victim} was lost: it has not been heard of for")
+    assert loss["cause"] in laptop.run("trial", "describe", 1).stdout
+    log = laptop.run("trial", "logs", 1).stdout
+    for node in range(2):
+        for run in (1, 2):
+            prefix = "[rank=1] " if node else ""
+            assert f"\n{prefix}run {run}: node {node} of 2 with {SLOTS} slots\n" in f"\n{log}"
+
+
+def test_a_trial_class_is_not_spread_over_agents(
+    laptop: Laptop, agents: Agents, tmp_path: Path
+) -> None:
+    laptop.run("up", "--slots", SLOTS)
+    agents.start("b")
+    eventually(lambda: _alive(laptop) == {"local", "b"})
+    config, model = write_model(tmp_path)
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps(fields | {"entrypoint": "train:Trial"}, indent=1))
+    refused = laptop.run("create", config, model, code=3)
+    assert "needs 4 slots on one agent: agents have 2" in refused.stderr
+
+
+def _trial(laptop: Laptop) -> dict[str, Any]:
+    found: dict[str, Any] = laptop.json("trial", "describe", 1)
+    return found
+
+
+def _places(laptop: Laptop, state: str) -> list[str]:
+    """The agents of the trial's allocation, by rank, once that is in the state."""
+    listed = laptop.json("trial", "list", 1)
+    allocation = listed[0]["allocation"] if listed else None
+    if not allocation or allocation["state"] != state:
+        return []
+    return [place["agent_id"] for place in allocation["places"]]
+
+
+def _alive(laptop: Laptop) -> set[str]:
+    return {agent["id"] for agent in laptop.json("agent", "list") if agent["state"] == "ALIVE"}
