@@ -36,7 +36,7 @@ class Trainings(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class Surroundings:
     """What every agent lives in. `placed` hears of each allocation that one is told to run."""
 
     clock: Clock
@@ -50,7 +50,7 @@ class World:
 class Agent:
     """An agent's process and its trials'. While `cut_off` no call gets through."""
 
-    def __init__(self, world: World, name: str, pool: str, slots: int) -> None:
+    def __init__(self, world: Surroundings, name: str, pool: str, slots: int) -> None:
         self.name = name
         self.pool = pool
         self.slots = slots

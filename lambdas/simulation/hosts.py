@@ -7,6 +7,7 @@ everything that counts is in the table.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from control_plane.actors.experiment_state import Definition, ExperimentState
@@ -25,12 +26,17 @@ from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Un
 from control_plane.suggestions.suggester import Suggester
 from lambdas.simulation.disturbed import DisturbedTable, Weather
 from lambdas.simulation.suggestions import drawn_point
+from provisioner.clouds.provider import CloudProvider
+from provisioner.demand import EnginePools
+from provisioner.reconcile import Reconciler
+from provisioner.sweep import Sweep
 
 T = TypeVar("T")
 
 CLOCK_SKEW_MS_MAX = 3_000
 WARM_MAX = 3
 COLD_SHARE = 0.05
+CLUSTER = "simulated"
 
 
 class NoAnswer(Exception):
@@ -59,6 +65,8 @@ class Host:
     agents: AgentService
     suggester: Suggester
     collector: Collector
+    reconciler: Reconciler
+    sweep: Sweep
     busy: bool = False
 
 
@@ -71,6 +79,7 @@ class Stage:
     now_ms: Callable[[], int]
     objects: ObjectStore
     checkpoints: Path
+    cloud: CloudProvider
 
 
 class Hosts:
@@ -130,6 +139,8 @@ class Hosts:
         engine = SimulatedEngine(table, lambda: stage.now_ms() + skew_ms, pacing)
         engine.weather = stage.weather
         engine.on_commit = self._told
+        clock, clouds = engine.clock, lambda settings: stage.cloud
+        jitter = Random(stage.weather.random.random())
         return Host(
             table=table,
             engine=engine,
@@ -138,12 +149,14 @@ class Hosts:
             collector=Collector(
                 Stores(engine, stage.objects, stage.checkpoints), lambda: stage.now_ms() / 1000
             ),
+            reconciler=Reconciler(table, EnginePools(engine), clouds, CLUSTER, clock, jitter),
+            sweep=Sweep(table, clouds, CLUSTER, clock),
         )
 
 
 def _specs(checkpoints: Path) -> SpecOf:
     """Specifications with what a simulated process looks at besides."""
-    built = spec_builder("simulated", checkpoints)
+    built = spec_builder(CLUSTER, checkpoints)
 
     def spec_of(
         experiment: ExperimentState, definition: Definition, trial: TrialState

@@ -82,7 +82,7 @@ def drawn_search(random: Random, seed: int) -> Search:
     periods = random.choice(((0, 0), (20, 0), (0, 15), (20, 10)))
     slots = random.choice((1, 1, 1, 2))
     config = _config(family, periods, slots)
-    batch_seconds = 10 ** random.uniform(0.5, 2.2)
+    batch_seconds = 10 ** random.uniform(0.3, 1.7)
     return _search(family, config, seed, failures_max, batch_seconds)
 
 

@@ -2,29 +2,33 @@
 over and nothing is left.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
 from control_plane.actors import addresses
-from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.actors.pool_messages import PoolConfigured, PoolSettings
 from control_plane.agents.audit import audit
 from control_plane.agents.leases import mark_lost
 from control_plane.api.signing import Signer
 from control_plane.dispatch import due
 from control_plane.objects.directory import DirectoryStore
+from control_plane.scheduling.model import SchedulerRules
 from control_plane.simulation.clock import Clock
 from control_plane.state.memory import MemoryTable
-from lambdas.simulation.agent import Agent
-from lambdas.simulation.agent import World as Surroundings
+from lambdas.simulation.agent import Agent, Surroundings
+from lambdas.simulation.calamities import Calamities
 from lambdas.simulation.chances import HOUR_MS, NONE, Chances
 from lambdas.simulation.checkpoints import Checkpoints
+from lambdas.simulation.cloud import SimulatedCloud, offerings, rules_of
 from lambdas.simulation.disturbed import Weather
 from lambdas.simulation.hosts import Host, Hosts, NoAnswer, Stage
+from lambdas.simulation.machines import Fixed, Machines
 from lambdas.simulation.network import Network
 from lambdas.simulation.people import People
-from lambdas.simulation.process import Desk, Notice
+from lambdas.simulation.process import Desk
 from lambdas.simulation.searches import Searches
 from lambdas.simulation.watch import InvariantBroken, Shadow, WatchedTable
 
@@ -33,10 +37,17 @@ TICK_MS = 60_000
 TICKS_PER_AUDIT = 2
 RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
-LEASE_MS = 30_000
-NOTICES_MS = (30_000, 120_000)
+LATE_FACTOR = 20
+# A pool whose books have changed is looked at so soon by the provisioner.
+RECONCILED_MS = 6_000
 # Within which all must be over once the faults have stopped.
 END_HOURS = 12
+RULES = (
+    SchedulerRules("fair_share"),
+    SchedulerRules("priority"),
+    SchedulerRules("priority", preemption=True),
+    SchedulerRules("round_robin", fitting="worst"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +56,8 @@ class Size:
 
     experiments: int = 3
     pools: int = 2
-    machines: int = 4
-    slots_max: int = 4
-    hours: float = 4.0
+    machines_max: int = 3
+    hours: float = 2.0
 
 
 class World:
@@ -57,46 +67,43 @@ class World:
         self.seed = seed
         self.size = size
         self.clock = Clock()
-        self.chances = chances
         self.random = Random(f"{seed}/world")
         self.shadow = Shadow()
         self.shadow.on_mail = self._mailed
         self.rows = MemoryTable()
         self.weather = Weather(Random(f"{seed}/weather"), chances, self._others_act)
         checkpoints = Checkpoints(folder / "checkpoints")
-        checkpoints.root.mkdir()
-        (folder / "objects").mkdir()
-        stage = Stage(
-            table=WatchedTable(self.rows, self.shadow),
-            weather=self.weather,
-            now_ms=lambda: START_MS + self.clock.now_ms,
-            objects=DirectoryStore(folder / "objects", Signer(bytes(32))),
-            checkpoints=checkpoints.root,
+        self.cloud = SimulatedCloud(
+            self.now_ms, Random(f"{seed}/cloud"), (), rules=rules_of(self.weather)
         )
-        self.hosts = Hosts(stage, self._told)
+        self.cloud.weather = self.weather
+        self.hosts = Hosts(self._stage(folder), self._told)
         self.network = Network(self.clock, self.weather, self.hosts)
         self.searches = Searches(checkpoints)
         self.desk = Desk(self.clock, checkpoints)
-        self.surroundings = Surroundings(
+        surroundings = Surroundings(
             self.clock, self.weather, self.network, self.desk, self.searches, self._placed
         )
-        self.agents: dict[str, Agent] = {}
-        self.named = 0
-        self.pools = tuple(f"pool-{n}" for n in range(size.pools))
+        self.machines = Machines(surroundings, self.cloud, self.rows, START_MS)
+        self.pools = {f"pool-{n}": self._drawn_pool(n) for n in range(size.pools)}
         self.people = People(
             self.clock,
             self.network,
             self.searches,
             self.shadow,
             Random(f"{seed}/people"),
-            self.pools,
-            stage.now_ms,
+            tuple(self.pools),
+            self.now_ms,
         )
         self.calm = False
         self.over = False
         self.steps = 0
         self._triggered: set[str] = set()
-        self._tick_number = 0
+        self._ticks = 0
+
+    def now_ms(self) -> int:
+        """Epoch ms, of a clock that is right."""
+        return START_MS + self.clock.now_ms
 
     def run(self) -> None:
         """Everything.
@@ -110,69 +117,97 @@ class World:
             if not self.clock.advance(until_ms):
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
+        self._check_end()
+
+    def _stage(self, folder: Path) -> Stage:
+        for name in ("checkpoints", "objects"):
+            (folder / name).mkdir()
+        return Stage(
+            table=WatchedTable(self.rows, self.shadow),
+            weather=self.weather,
+            now_ms=self.now_ms,
+            objects=DirectoryStore(folder / "objects", Signer(bytes(32))),
+            checkpoints=folder / "checkpoints",
+            cloud=self.cloud,
+        )
+
+    def _drawn_pool(self, number: int) -> PoolSettings:
+        """Its scheduler, and where its machines come from: the first pool of a world has a cloud."""
+        rules = self.random.choice(RULES)
+        if number and self.random.random() < 0.5:
+            return PoolSettings(rules)
+        sold = offerings(self.random.choice((1, 2, 4)))
+        self.cloud.sold = tuple(dict.fromkeys((*self.cloud.sold, *sold)))
+        fields = {
+            "type": "fake",
+            "min_instances": self.random.choice((0, 0, 1)),
+            "max_instances": self.random.randint(2, self.size.machines_max + 1),
+            "max_idle_agent_period": "5m",
+            "max_agent_starting_period": "5m",
+            "launch_error_limit": 0,
+            "offerings": [asdict(offering) for offering in sold],
+        }
+        return PoolSettings(rules, provider=json.dumps(fields))
 
     def _begin(self) -> None:
-        for pool in self.pools:
-            self._always(lambda host, pool=pool: self._configure(host, pool))  # type: ignore[misc]
-        for n in range(self.size.machines):
-            self._boot(self.pools[n % len(self.pools)])
+        for name, settings in self.pools.items():
+            self._configure(name, settings)
+            if not settings.provider:
+                count = self.random.randint(1, self.size.machines_max)
+                slots = (4, *(self.random.randint(1, 4) for _ in range(count - 1)))
+                self.machines.set_up(Fixed(name, slots))
         self.people.plan(self.size.experiments, self.size.hours)
         self.clock.at(TICK_MS, self._tick)
-        for name in ("agent_restarts", "reboots", "losses", "zombies", "notices", "outages"):
-            self._expect(name)
-        self._expect("storms")
+        calamities = Calamities(self.clock, self.weather, self.machines, self.network, self.random)
+        calamities.begin(self.size.pools * self.size.machines_max // 2)
 
-    def _configure(self, host: Host, pool: str) -> None:
-        host.engine.command(addresses.pool(pool), PoolConfigured(pool))
-
-    def _always(self, operation: object) -> None:
-        """Has something done that an operator repeats until it is."""
+    def _configure(self, name: str, settings: PoolSettings) -> None:
+        """What an operator repeats until it is done."""
+        message = PoolConfigured(name, settings)
         while True:
             try:
-                self.hosts.serve(operation)  # type: ignore[arg-type]
-                return
+                self.hosts.serve(lambda host: host.engine.command(addresses.pool(name), message))
             except NoAnswer:
                 continue
-
-    def _boot(self, pool: str) -> Agent:
-        self.named += 1
-        slots = self.random.randint(1, self.size.slots_max)
-        if self.named <= len(self.pools):
-            slots = self.size.slots_max
-        agent = Agent(self.surroundings, f"agent-{self.named}", pool, slots)
-        self.agents[agent.name] = agent
-        self.clock.at(self.clock.now_ms + self.random.randint(0, 60_000), agent.start)
-        return agent
+            return
 
     def _tick(self) -> None:
         self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
+        self.machines.look(tuple(self.pools))
         if not self.calm and self._may_calm():
             self._calm_down()
         self.over = self._is_over()
-        self._tick_number += 1
-        number = self._tick_number
-        twice = self.weather.strikes("duplicates", self.weather.chances.duplicates)
-        for _ in range(1 + twice):
-            self._trigger(lambda host: self._ticked(host, number))
-        stale = self.weather.strikes("stale_index", self.weather.chances.stale_index)
-        self.weather.stale = self.rows.snapshot() if stale else None
+        self._ticks += 1
+        weather = self.weather
+        for _ in range(1 + weather.strikes("duplicates", weather.chances.duplicates)):
+            for task in self._tasks(self._ticks):
+                self._trigger(task)
+        stale = weather.strikes("stale_index", weather.chances.stale_index)
+        weather.stale = self.rows.snapshot() if stale else None
 
-    def _ticked(self, host: Host, number: int) -> None:
-        now_ms = host.engine.clock()
-        due.drive(host.engine)
+    def _tasks(self, number: int) -> list[Callable[[Host], object]]:
+        """What a tick does, each on its own so that one that fails holds up no other."""
+        tasks: list[Callable[[Host], object]] = [lambda host: due.drive(host.engine)]
         for pool in self.pools:
-            mark_lost(host.engine.table, pool, now_ms, host.engine.follow, TICK_MS)
+            tasks.append(lambda host, pool=pool: _marked(host, pool))  # type: ignore[misc]
             if number % TICKS_PER_AUDIT == 0:
-                audit(host.engine, pool)
-        host.collector.collect()
-        host.suggester.suggest()
+                tasks.append(lambda host, pool=pool: audit(host.engine, pool))  # type: ignore[misc]
+            tasks.append(lambda host, pool=pool: self._reconcile(host, pool))  # type: ignore[misc]
+        tasks.append(lambda host: host.sweep.sweep())
+        tasks.append(lambda host: host.collector.collect())
+        tasks.append(lambda host: host.suggester.suggest())
+        return tasks
 
-    def _trigger(self, operation: object) -> None:
+    def _reconcile(self, host: Host, pool: str) -> None:
+        if self.pools[pool].provider:
+            host.reconciler.reconcile(pool)
+
+    def _trigger(self, operation: Callable[[Host], object]) -> None:
         """Has a host do something, unless it fails: then somebody else will."""
         try:
-            self.hosts.serve(operation)  # type: ignore[arg-type]
+            self.hosts.serve(operation)
         except NoAnswer:
-            pass
+            return
 
     def _others_act(self) -> None:
         """Lets what is due soon happen now, while somebody is in the middle of something."""
@@ -185,150 +220,104 @@ class World:
             return
         if weather.strikes("lost_triggers", weather.chances.lost_triggers):
             return
-        self._triggered.add(address)
-
-        def advance() -> None:
-            self._triggered.discard(address)
-            self._trigger(lambda host: host.engine.follow((address,)))
-
         low, high = TRIGGER_MS
         late = weather.strikes("reordering", weather.chances.reordering)
-        delay_ms = weather.random.randint(low, high * (20 if late else 1))
-        self.clock.at(self.clock.now_ms + delay_ms, advance)
+        delay_ms = weather.random.randint(low, high * (LATE_FACTOR if late else 1))
+        self._once(address, delay_ms, lambda host: host.engine.follow((address,)))
+
+    def _once(self, name: str, delay_ms: int, operation: Callable[[Host], object]) -> None:
+        """Has something triggered, unless it is about to be anyway."""
+        if name in self._triggered:
+            return
+        self._triggered.add(name)
+
+        def act() -> None:
+            self._triggered.discard(name)
+            self._trigger(operation)
+
+        self.clock.at(self.clock.now_ms + delay_ms, act)
 
     def _told(self, address: str) -> None:
-        """Who holds a call of an agent that this concerns answers it."""
+        """Whoever holds a call of an agent that this concerns answers it; the provisioner looks at
+        a pool.
+        """
         kind, _, name = address.partition("#")
-        if kind == "agent" and name in self.agents:
-            self.agents[name].stir()
+        if kind == "agent":
+            self._stir(name)
         elif kind == "trial":
             state = self.shadow.state(address)
             for place in state.allocation.places if state and state.allocation else ():
-                if place.agent in self.agents:
-                    self.agents[place.agent].stir()
+                self._stir(place.agent)
+        elif kind == "pool" and self.pools[name].provider:
+            self._once(f"fleet {name}", RECONCILED_MS, lambda host: self._reconcile(host, name))
+
+    def _stir(self, name: str) -> None:
+        agent = self.machines.agents.get(name)
+        if agent is not None:
+            agent.stir()
 
     def _placed(self, agent: Agent, allocation: str, rank: int) -> None:
         """An agent is told to run an allocation's node."""
-        for other in self.agents.values():
+        for other in self.machines.agents.values():
             run = other.runs.get(allocation)
             if other is not agent and run is not None and not run.ended and run.rank == rank:
                 raise InvariantBroken(f"{allocation} runs on {other.name} and {agent.name}")
 
-    def _expect(self, name: str) -> None:
-        """Has a fault strike as often as its chances say."""
-        share = getattr(self.chances, f"{name}_hourly")
-        count = 1 if name in ("storms", "outages") else self.size.machines
-        if not share:
-            return
-        delay_ms = round(self.random.expovariate(share * count) * HOUR_MS)
-
-        def strike() -> None:
-            if not self.calm:
-                self.weather.struck[name] = self.weather.struck.get(name, 0) + 1
-                getattr(self, f"_strike_{name}")()
-                self._expect(name)
-
-        self.clock.at(self.clock.now_ms + delay_ms, strike)
-
-    def _any_agent(self) -> Agent | None:
-        present = [agent for agent in self.agents.values() if not agent.gone]
-        return self.random.choice(present) if present else None
-
-    def _strike_agent_restarts(self) -> None:
-        if agent := self._any_agent():
-            agent.start()
-
-    def _strike_reboots(self) -> None:
-        if agent := self._any_agent():
-            agent.reboot(self.random.randint(0, 3))
-
-    def _strike_losses(self) -> None:
-        if agent := self._any_agent():
-            self._end(agent)
-
-    def _strike_zombies(self) -> None:
-        if agent := self._any_agent():
-            agent.cut_off = True
-
-            def back() -> None:
-                agent.cut_off = False
-
-            length_ms = self.random.randint(LEASE_MS, 10 * LEASE_MS)
-            self.clock.at(self.clock.now_ms + length_ms, back)
-
-    def _strike_notices(self) -> None:
-        if agent := self._any_agent():
-            self._give_notice(agent, self.random.choice(NOTICES_MS))
-
-    def _strike_storms(self) -> None:
-        left_ms = self.random.choice((0, *NOTICES_MS))
-        for agent in list(self.agents.values()):
-            if not agent.gone and self.random.random() < 0.8:
-                if left_ms:
-                    self._give_notice(agent, left_ms)
-                else:
-                    self._end(agent)
-
-    def _strike_outages(self) -> None:
-        self.network.out = True
-
-        def over() -> None:
-            self.network.out = False
-
-        length_ms = self.random.randint(LEASE_MS, 6 * LEASE_MS)
-        self.clock.at(self.clock.now_ms + length_ms, over)
-
-    def _give_notice(self, agent: Agent, left_ms: int) -> None:
-        agent.notify(Notice(self.clock.now_ms + left_ms))
-        self.clock.at(self.clock.now_ms + left_ms, lambda: self._end(agent))
-
-    def _end(self, agent: Agent) -> None:
-        """The machine is gone, and another one comes in its place."""
-        if not agent.gone:
-            agent.vanish()
-            self._boot(agent.pool)
-
     def _may_calm(self) -> bool:
+        return self.clock.now_ms >= self.size.hours * HOUR_MS or self._all_ended()
+
+    def _all_ended(self) -> bool:
         people = self.people
-        if self.clock.now_ms >= self.size.hours * HOUR_MS:
-            return True
-        everybody = people.asked == self.size.experiments == len(people.accepted)
-        return everybody and all(state.status.final for state in self.shadow.states("experiment"))
+        if not people.asked == self.size.experiments == len(people.accepted):
+            return False
+        return all(state.status.final for state in self.shadow.states("experiment"))
 
     def _calm_down(self) -> None:
-        """No more faults."""
+        """No more faults; whoever runs the cluster sees to what was given up."""
         self.calm = True
         self.weather.chances = NONE
         self.weather.stale = None
         self.network.out = False
-        for agent in self.agents.values():
+        self.cloud.rules = rules_of(self.weather)
+        for agent in self.machines.agents.values():
             agent.cut_off = False
         self._insist_on_the_end()
 
     def _insist_on_the_end(self) -> None:
+        """Nobody leaves anything paused, and no machines are kept for nothing."""
         self.people.activate_all()
+        if self._all_ended():
+            for name, settings in self.pools.items():
+                if settings.provider:
+                    fields = json.loads(settings.provider) | {"min_instances": 0}
+                    given = replace(settings, provider=json.dumps(fields))
+                    self._configure(name, given)
         self.clock.at(self.clock.now_ms + 10 * TICK_MS, self._insist_on_the_end)
 
     def _is_over(self) -> bool:
-        if not self.calm or not self._may_calm_for_good():
+        if not self.calm or not self._all_ended() or self.shadow.mail():
             return False
-        agents = (agent for agent in self.agents.values() if not agent.gone)
-        return not self.shadow.mail() and not any(agent.runs for agent in agents)
+        idle = not any(agent.runs for agent in self.machines.present())
+        return idle and not list(self.cloud.living())
 
-    def _may_calm_for_good(self) -> bool:
-        people = self.people
-        if people.asked < self.size.experiments or len(people.accepted) < people.asked:
-            return False
-        return all(state.status.final for state in self.shadow.states("experiment"))
+    def _check_end(self) -> None:
+        """What must hold when all is over."""
+        left = [key for key in self.shadow.rows if key.partition.startswith(("intents#", "jobs#"))]
+        left += [key for key in self.shadow.rows if key.partition.startswith("instances#")]
+        if left:
+            raise InvariantBroken(f"rows are left over: {left[:5]}")
 
     def describe(self) -> str:
         """What is left, for whoever looks into a run that does not end."""
-        runs = {a.name: list(a.runs) for a in self.agents.values() if a.runs and not a.gone}
+        runs = {a.name: list(a.runs) for a in self.machines.present() if a.runs}
         open_ones = [s for s in self.shadow.states("experiment") if not s.status.final]
         trials = [s for s in self.shadow.states("trial") if not s.status.final]
-        return f"mail {self.shadow.mail()[:5]}, runs {runs}, {open_ones[:2]}, {trials[:3]}"
+        living = [machine.id for machine in self.cloud.living()]
+        left = f"mail {self.shadow.mail()[:5]}, runs {runs}, machines {living}"
+        return f"{left}, {self.shadow.states('pool')}, {open_ones[:2]}, {trials[:3]}"
 
 
-def names(agents: Iterable[Agent]) -> list[str]:
-    """Of those that are still there."""
-    return [agent.name for agent in agents if not agent.gone]
+def _marked(host: Host, pool: str) -> None:
+    engine = host.engine
+    mark_lost(engine.table, pool, engine.clock(), engine.follow, TICK_MS)
+
