@@ -2,7 +2,7 @@
 answered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -12,6 +12,7 @@ from control_plane.actors.experiment_messages import (
     CancelRequested,
     KillRequested,
     PauseRequested,
+    PoolChanged,
     SettingsChanged,
 )
 from control_plane.actors.identifiers import COUNTERS
@@ -22,7 +23,7 @@ from control_plane.simulation.clock import Clock
 from control_plane.state.table import Conflict, Expect, Key, Put, Write
 from lambdas.simulation.hosts import Host
 from lambdas.simulation.network import Network
-from lambdas.simulation.searches import Search, Searches, drawn_search
+from lambdas.simulation.searches import Room, Search, Searches, drawn_search
 from lambdas.simulation.watch import Shadow
 
 COUNTER = Key(COUNTERS, "experiment")
@@ -49,7 +50,7 @@ class People:
     searches: Searches
     shadow: Shadow
     random: Random
-    pools: tuple[str, ...]
+    pools: Mapping[str, Room]
     now_ms: Callable[[], int]
     asked: int = 0
     commands: int = 0
@@ -58,8 +59,8 @@ class People:
     def plan(self, experiments: int, hours: float) -> None:
         """Draws when who does what."""
         for number in range(experiments):
-            search = drawn_search(self.random, self.random.randrange(2**31))
-            pool = self.random.choice(self.pools)
+            pool = self.random.choice(sorted(self.pools))
+            search = drawn_search(self.random, self.random.randrange(2**31), self.pools[pool])
             at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)
             self.clock.at(at_ms, lambda s=search, p=pool, n=number: self._submit(s, p, n))  # type: ignore[misc]
 
@@ -115,14 +116,34 @@ class People:
             delay_ms = round(self.random.expovariate(1 / 10) * MINUTE_MS)
             activate = lambda: self._tell(submitted, ActivateRequested())  # noqa: E731
             self.clock.at(self.clock.now_ms + delay_ms, activate)
-        elif drawn < 0.75:
-            limit = self.random.choice((1, 2, 3, None))
-            self._tell(submitted, SettingsChanged(max_slots=limit, max_slots_given=True))
-        elif drawn < 0.85:
+        elif drawn < 0.7:
+            self._tell(submitted, self._changed(submitted.search))
+        elif drawn < 0.8:
+            self._move(submitted)
+        elif drawn < 0.87:
             self._kill_trial(submitted)
         else:
             submitted.left_alone = False
             self._tell(submitted, self.random.choice((CancelRequested(), KillRequested())))
+
+    def _changed(self, search: Search) -> SettingsChanged:
+        """Other settings of a job, in which its trials still fit."""
+        slots = search.message.settings.slots
+        limit = self.random.choice((slots, 2 * slots, None))
+        return self.random.choice(
+            (
+                SettingsChanged(max_slots=limit, max_slots_given=True),
+                SettingsChanged(weight=self.random.choice((0.5, 1.0, 4.0))),
+                SettingsChanged(priority=self.random.choice((1, 42, 99))),
+            )
+        )
+
+    def _move(self, submitted: Submitted) -> None:
+        """To any pool that has room for its trials, be it the one where it is."""
+        slots = submitted.search.message.settings.slots
+        roomy = [name for name, room in sorted(self.pools.items()) if room.slots >= slots]
+        if roomy:
+            self._tell(submitted, PoolChanged(self.random.choice(roomy)))
 
     def _kill_trial(self, submitted: Submitted) -> None:
         of_it = [

@@ -75,13 +75,24 @@ class Search:
     batch_seconds: float
 
 
-def drawn_search(random: Random, seed: int) -> Search:
-    """A search of any family. Its trials train for some minutes to some hours."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a pool has for a trial: machines with so many slots, `machines` of them that are alike."""
+
+    slots: int
+    machines: int = 1
+
+
+def drawn_search(random: Random, seed: int, room: Room) -> Search:
+    """A search of any family. Its trials train for some minutes to an hour, on one machine or, if
+    the pool has several that are alike, on all slots of two.
+    """
     family = random.choice(sorted(SEARCHES))
     failures_max = random.choice((0, 0, 1, 2))
     periods = random.choice(((0, 0), (20, 0), (0, 15), (20, 10)))
-    slots = random.choice((1, 1, 1, 2))
-    config = _config(family, periods, slots)
+    spread = room.machines > 1 and random.random() < 0.25
+    slots = 2 * room.slots if spread else random.choice((1, 1, min(2, room.slots)))
+    config = _config(family, periods, slots, spread)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     return _search(family, config, seed, failures_max, batch_seconds)
 
@@ -146,14 +157,17 @@ def failures(search: Search, trial_seed: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _config(family: str, periods: tuple[int, int], slots: int) -> ExperimentConfig:
+def _config(
+    family: str, periods: tuple[int, int], slots: int, spread: bool
+) -> ExperimentConfig:
     validation, checkpoint = periods
     hparams: dict[str, Any] = {"global_batch_size": 64, "n": BATCHES}
     if family == "single":
         hparams = {"global_batch_size": 64}
     tree = {
         "name": family,
-        "entrypoint": "model_def:Trial",
+        # A trial's class runs on one machine, a command may run on several.
+        "entrypoint": "python train.py" if spread else "model_def:Trial",
         "hyperparameters": hparams,
         "searcher": {"name": family, "metric": METRIC, **SEARCHES[family]},
         "resources": {"slots_per_trial": slots},

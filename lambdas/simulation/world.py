@@ -29,7 +29,7 @@ from lambdas.simulation.machines import Fixed, Machines
 from lambdas.simulation.network import Network
 from lambdas.simulation.people import People
 from lambdas.simulation.process import Desk
-from lambdas.simulation.searches import Searches
+from lambdas.simulation.searches import Room, Searches
 from lambdas.simulation.watch import InvariantBroken, Shadow, WatchedTable
 
 START_MS = 1_700_000_000_000
@@ -42,6 +42,8 @@ LATE_FACTOR = 20
 RECONCILED_MS = 6_000
 # Within which all must be over once the faults have stopped.
 END_HOURS = 12
+# Of the largest machine that somebody sets up in a pool.
+FIXED_SLOTS = 4
 RULES = (
     SchedulerRules("fair_share"),
     SchedulerRules("priority"),
@@ -92,7 +94,7 @@ class World:
             self.searches,
             self.shadow,
             Random(f"{seed}/people"),
-            tuple(self.pools),
+            {name: _room(settings) for name, settings in self.pools.items()},
             self.now_ms,
         )
         self.calm = False
@@ -154,7 +156,7 @@ class World:
             self._configure(name, settings)
             if not settings.provider:
                 count = self.random.randint(1, self.size.machines_max)
-                slots = (4, *(self.random.randint(1, 4) for _ in range(count - 1)))
+                slots = (FIXED_SLOTS, *(self.random.randint(1, 4) for _ in range(count - 1)))
                 self.machines.set_up(Fixed(name, slots))
         self.people.plan(self.size.experiments, self.size.hours)
         self.clock.at(TICK_MS, self._tick)
@@ -315,6 +317,13 @@ class World:
         living = [machine.id for machine in self.cloud.living()]
         left = f"mail {self.shadow.mail()[:5]}, runs {runs}, machines {living}"
         return f"{left}, {self.shadow.states('pool')}, {open_ones[:2]}, {trials[:3]}"
+
+
+def _room(settings: PoolSettings) -> Room:
+    if not settings.provider:
+        return Room(FIXED_SLOTS)
+    fields = json.loads(settings.provider)
+    return Room(fields["offerings"][0]["slots"], fields["max_instances"])
 
 
 def _marked(host: Host, pool: str) -> None:
