@@ -37,14 +37,14 @@ class Trainings(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What every agent lives in. `placed` hears of each allocation that one is told to run."""
+    """What every agent lives in. `begins` hears of each process that one is told to run."""
 
     clock: Clock
     weather: Weather
     network: Network
     desk: Desk
     trainings: Trainings
-    placed: Callable[["Agent", str, int], None]
+    begins: Callable[["Agent", Mapping[str, Any]], None]
 
 
 class Agent:
@@ -253,14 +253,13 @@ class Agent:
             run.fail("start_failed", "the cluster's assignment was refused: it has no spec")
             return
         spec = entry["spec"]
-        rank = spec["node_rank"]
-        world.placed(self, name, rank)
+        world.begins(self, spec)
         run = Process(
             name,
             world.desk,
             self._told,
             slots=tuple(spec["slots"]),
-            rank=rank,
+            rank=spec["node_rank"],
             training=world.trainings.training(spec),
             spec=spec,
         )

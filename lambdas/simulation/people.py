@@ -75,7 +75,8 @@ class People:
         self.asked += 1
         settings = replace(search.message.settings, pool=pool, submitted_ms=self.now_ms())
         name = f"{search.family}-{number}"
-        message = replace(search.message, settings=settings, name=name)
+        job = replace(search.message.job, submitted_ms=settings.submitted_ms)
+        message = replace(search.message, settings=settings, name=name, job=job)
         self.searches.by_name[name] = search
         key = Key("idempotency#user", f"I#submit-{number}")
 

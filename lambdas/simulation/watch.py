@@ -16,7 +16,7 @@ from control_plane.dispatch.journal import read_row
 from control_plane.dispatch.kinds import KINDS, kind_at
 from control_plane.dispatch.mailbox import MAIL, TIMERS
 from control_plane.state.faults import TableDecorator
-from control_plane.state.table import Delete, Key, Put, StateTable, Write
+from control_plane.state.table import CommitRefused, Delete, Key, Put, StateTable, Write
 
 
 class InvariantBroken(BaseException):
@@ -130,6 +130,10 @@ class Shadow:
             assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
             goes_on = after.life > known.life
             assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
+            if not known.status.final and known.checkpoint is not None:
+                kept = after.checkpoint
+                older = kept is None or kept.steps_completed < known.checkpoint.steps_completed
+                assert not older, f"{address} forgets its newest checkpoint"
 
     def _check(self, address: str) -> None:
         state = self._states.get(address)
@@ -236,7 +240,12 @@ class WatchedTable(TableDecorator):
     def commit(self, writes: Sequence[Write]) -> None:
         """See StateTable; raises InvariantBroken."""
         with self._shadow.lock:
-            self.table.commit(writes)
+            try:
+                self.table.commit(writes)
+            except CommitRefused as refused:
+                if any(write.key.sort == HEAD for write in writes):
+                    raise InvariantBroken(f"an actor's commit is refused: {refused}") from refused
+                raise
             try:
                 self._shadow.apply(writes)
             except AssertionError as broken:

@@ -3,10 +3,12 @@ over and nothing is left.
 """
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.pool_messages import PoolConfigured, PoolSettings
@@ -30,6 +32,7 @@ from lambdas.simulation.network import Network
 from lambdas.simulation.people import People
 from lambdas.simulation.process import Desk
 from lambdas.simulation.searches import Room, Searches
+from lambdas.simulation.truths import Truths
 from lambdas.simulation.watch import InvariantBroken, Shadow, WatchedTable
 
 START_MS = 1_700_000_000_000
@@ -84,17 +87,19 @@ class World:
         self.searches = Searches(checkpoints)
         self.desk = Desk(self.clock, checkpoints)
         surroundings = Surroundings(
-            self.clock, self.weather, self.network, self.desk, self.searches, self._placed
+            self.clock, self.weather, self.network, self.desk, self.searches, self._begins
         )
         self.machines = Machines(surroundings, self.cloud, self.rows, START_MS)
         self.pools = {f"pool-{n}": self._drawn_pool(n) for n in range(size.pools)}
+        self._rooms = {name: _room(settings) for name, settings in self.pools.items()}
+        self.truths = Truths(self.shadow, checkpoints)
         self.people = People(
             self.clock,
             self.network,
             self.searches,
             self.shadow,
             Random(f"{seed}/people"),
-            {name: _room(settings) for name, settings in self.pools.items()},
+            self._rooms,
             self.now_ms,
         )
         self.calm = False
@@ -113,13 +118,23 @@ class World:
         Raises:
             InvariantBroken: something did not hold.
         """
+        watched = [logging.getLogger(name) for name in ("control_plane", "provisioner")]
+        for logger in watched:
+            logger.addHandler(self.truths.errors)
+        try:
+            self._run()
+        finally:
+            for logger in watched:
+                logger.removeHandler(self.truths.errors)
+
+    def _run(self) -> None:
         self._begin()
         until_ms = round((self.size.hours + END_HOURS) * HOUR_MS)
         while not self.over:
             if not self.clock.advance(until_ms):
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
-        self._check_end()
+        self.truths.at_the_end(self.people.accepted.values())
 
     def _stage(self, folder: Path) -> Stage:
         for name in ("checkpoints", "objects"):
@@ -176,6 +191,7 @@ class World:
     def _tick(self) -> None:
         self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
         self.machines.look(tuple(self.pools))
+        self.truths.hold(self.people.accepted.values())
         if not self.calm and self._may_calm():
             self._calm_down()
         self.over = self._is_over()
@@ -203,6 +219,7 @@ class World:
     def _reconcile(self, host: Host, pool: str) -> None:
         if self.pools[pool].provider:
             host.reconciler.reconcile(pool)
+            self.machines.check_maximum(pool, self._rooms[pool].machines)
 
     def _trigger(self, operation: Callable[[Host], object]) -> None:
         """Has a host do something, unless it fails: then somebody else will."""
@@ -258,12 +275,8 @@ class World:
         if agent is not None:
             agent.stir()
 
-    def _placed(self, agent: Agent, allocation: str, rank: int) -> None:
-        """An agent is told to run an allocation's node."""
-        for other in self.machines.agents.values():
-            run = other.runs.get(allocation)
-            if other is not agent and run is not None and not run.ended and run.rank == rank:
-                raise InvariantBroken(f"{allocation} runs on {other.name} and {agent.name}")
+    def _begins(self, agent: Agent, spec: Mapping[str, Any]) -> None:
+        self.truths.begins(agent, self.machines.agents.values(), spec)
 
     def _may_calm(self) -> bool:
         return self.clock.now_ms >= self.size.hours * HOUR_MS or self._all_ended()
@@ -301,13 +314,6 @@ class World:
             return False
         idle = not any(agent.runs for agent in self.machines.present())
         return idle and not list(self.cloud.living())
-
-    def _check_end(self) -> None:
-        """What must hold when all is over."""
-        left = [key for key in self.shadow.rows if key.partition.startswith(("intents#", "jobs#"))]
-        left += [key for key in self.shadow.rows if key.partition.startswith("instances#")]
-        if left:
-            raise InvariantBroken(f"rows are left over: {left[:5]}")
 
     def describe(self) -> str:
         """What is left, for whoever looks into a run that does not end."""
