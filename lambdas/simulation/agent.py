@@ -48,7 +48,9 @@ class Surroundings:
 
 
 class Agent:
-    """An agent's process and its trials'. While `cut_off` no call gets through."""
+    """An agent's process and its trials'. While `cut_off` no call gets through, while `down` nothing
+    runs on the machine.
+    """
 
     def __init__(self, world: Surroundings, name: str, pool: str, slots: int) -> None:
         self.name = name
@@ -57,6 +59,7 @@ class Agent:
         self.runs: dict[str, Process] = {}
         self.cut_off = False
         self.gone = False
+        self.down = False
         self.synced_ms = world.clock.now_ms
         self._world = world
         self._epoch: int | None = None
@@ -72,6 +75,8 @@ class Agent:
 
     def start(self) -> None:
         """The agent's process begins, with whatever lies on the disk."""
+        if self.down:
+            return
         self._life += 1
         self._epoch, self._acked, self._calls = None, None, 0
         self._calling, self._fencing, self._failures, self._wakes = False, False, 0, 0
@@ -81,10 +86,12 @@ class Agent:
         """The machine starts again: processes are gone, and their agent says so afterwards."""
         self._life += 1
         self._wakes = 1
+        self.down = True
         for run in list(self.runs.values()):
             run.vanish()
 
         def up() -> None:
+            self.down = False
             for run in self.runs.values():
                 if not run.has_exit:
                     run.fail("lost", "the machine was started again")

@@ -4,7 +4,7 @@ In half of the runs a fault is absent, so that what hides behind it shows; where
 chances are more frequent than great ones.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 
@@ -98,18 +98,25 @@ class UnknownFault(ValueError):
     """There is no fault of that name."""
 
 
-def drawn(random: Random, allowed: Iterable[str] = NAMES) -> Chances:
-    """The chances of one run. Faults that are not allowed do not change those that are.
+def checked(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of faults as they are known here, in their order.
 
     Raises:
         UnknownFault: for a name that is none.
     """
-    names = {name.replace("-", "_") for name in allowed}
-    if unknown := sorted(names.difference(NAMES)):
-        known = ", ".join(NAMES)
-        raise UnknownFault(f"there is no fault {unknown[0]!r:.60}; there are: {known}")
+    given = {name.strip().replace("-", "_") for name in names}
+    known = {name.removesuffix("_hourly"): name for name in NAMES}
+    if unknown := sorted(given.difference(known, NAMES)):
+        listed = ", ".join(known)
+        raise UnknownFault(f"there is no fault {unknown[0]!r:.60}; there are: {listed}")
+    wanted = {known.get(name, name) for name in given}
+    return tuple(name for name in NAMES if name in wanted)
+
+
+def drawn(random: Random, allowed: Sequence[str] = NAMES) -> Chances:
+    """The chances of one run. Faults that are not allowed do not change those that are."""
     values = {name: _value(random, getattr(MOST, name)) for name in NAMES}
-    return replace(NONE, **{name: value for name, value in values.items() if name in names})
+    return replace(NONE, **{name: value for name, value in values.items() if name in allowed})
 
 
 def _value(random: Random, most: float) -> float:

@@ -47,10 +47,17 @@ class Machines:
         self._rows = rows
         self._start_ms = start_ms
         self._fixed = 0
+        self._slots_seen = 0
+        self._slots_held = 0
         self._orphan_since_ms: dict[str, int] = {}
         self._booted: set[str] = set()
         cloud.heard = self.heard
         cloud.later = self._later
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the machines' slots that processes had, over all looks."""
+        return self._slots_held / self._slots_seen if self._slots_seen else 0.0
 
     def present(self) -> list[Agent]:
         """The agents whose machines are there."""
@@ -104,6 +111,9 @@ class Machines:
             alone_ms = self._clock.now_ms - agent.synced_ms
             if agent.name in self._cloud.machines and alone_ms > ALONE_MS_MAX:
                 self._cloud.end(agent.name)
+        for agent in self.present():
+            self._slots_seen += agent.slots
+            self._slots_held += agent.held_slots()
         self._look_for_orphans(pools)
 
     def check_maximum(self, pool: str, instances_max: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
+from zlib import crc32
 
 from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment_state import ExperimentState
@@ -10,7 +11,7 @@ from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.pool import PoolState, agents_of, waiting_in
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
 from control_plane.dispatch.journal import read_row
 from control_plane.dispatch.kinds import KINDS, kind_at
@@ -35,6 +36,8 @@ class Shadow:
         self.lock = RLock()
         self.rows: dict[Key, Put] = {}
         self.commits = 0
+        self.digest = 0
+        self.preemptions = 0
         self.draining: list[int] = []
         self.on_mail: Callable[[str], None] = lambda address: None
         self._mail: set[Key] = set()
@@ -77,6 +80,8 @@ class Shadow:
     def apply(self, writes: Sequence[Write]) -> None:
         """Takes a commit that went through, and checks what must hold after it."""
         self.commits += 1
+        written = "".join([f"{write.key.partition}/{write.key.sort};" for write in writes])
+        self.digest = crc32(written.encode(), self.digest)
         if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
             self.draining.append(self.commits)
         for write in writes:
@@ -105,6 +110,8 @@ class Shadow:
         after = kind_at(address).decode_state(decode_head(put.body)[1])
         if not self._lenient:
             self._check_change(address, before, put, after)
+        if isinstance(after, TrialState) and _is_preempted(after):
+            self.preemptions += not _is_preempted(self._states.get(address))
         self._states[address] = after
 
     def _check_order(self, address: str, journal: Put) -> None:
@@ -215,6 +222,11 @@ def _check_life(address: str, known: Any, after: Any) -> None:
         assert after.status is known.status, f"{address} leaves {known.status}"
     if known.status is Status.DELETED:
         assert after.status is Status.DELETED, f"{address} comes back"
+
+
+def _is_preempted(trial: TrialState | None) -> bool:
+    allocation = None if trial is None else trial.allocation
+    return allocation is not None and allocation.wish is Wish.PREEMPT
 
 
 class _ShadowReader:
