@@ -1,5 +1,5 @@
-"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints what became
-of it as JSON. 0: everything held; 1: something did not; 2: the words mean nothing.
+"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints what
+became of it as JSON. 0: everything held; 1: something did not; 2: the words mean nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--seeds", type=int, default=1, help="so many, from --first on")
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--faults", default="all", help="none, all, or names with commas between")
-    parser.add_argument("--agents", type=int, default=Size().machines_max, help="in a pool, at most")
+    parser.add_argument(
+        "--agents", type=int, default=Size().machines_max, help="in a pool, at most"
+    )
     parser.add_argument("--experiments", type=int, default=Size().experiments)
     parser.add_argument("--pools", type=int, default=Size().pools)
     parser.add_argument("--hours", type=float, default=Size().hours, help="of faults, at most")

@@ -1,8 +1,8 @@
 """An agent without a machine of its own: it follows docs/agent-protocol.md as the real one does.
 
-What its trials reported lies on the machine's disk; the agent keeps no numbers. It makes one call at
-a time, drops answers that come after it gave up, and kills everything when another session has
-replaced its own.
+What its trials reported lies on the machine's disk; the agent keeps no numbers. It makes one call
+at a time, drops answers that come after it gave up, and kills everything when another session
+has replaced its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,8 +48,8 @@ class Surroundings:
 
 
 class Agent:
-    """An agent's process and its trials'. While `cut_off` no call gets through, while `down` nothing
-    runs on the machine.
+    """An agent's process and its trials'. While `cut_off` no call gets through, while `down`
+    nothing runs on the machine.
     """
 
     def __init__(self, world: Surroundings, name: str, pool: str, slots: int) -> None:

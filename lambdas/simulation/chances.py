@@ -1,7 +1,7 @@
 """How often what fails: one number for each fault, drawn anew for every run.
 
-In half of the runs a fault is absent, so that what hides behind it shows; where it is present, small
-chances are more frequent than great ones.
+In half of the runs a fault is absent, so that what hides behind it shows; where it is present,
+small chances are more frequent than great ones.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
-"""The cloud of a simulated cluster: the provider's own fake, whose machines boot agents that live in
-the simulation.
+"""The cloud of a simulated cluster: the provider's own fake, whose machines boot agents that live
+in the simulation.
 """
 
 from collections.abc import Callable, Sequence

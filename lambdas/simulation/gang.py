@@ -59,7 +59,7 @@ class Gang:
             self._present[0].heed()
 
     def left(self, node: Node, reason: str, *, well: bool) -> None:
-        """A node has ended. All end like the chief; without a node the others fail, after a while."""
+        """A node has ended. All end like the chief; without a node the others fail in the end."""
         if well and node.rank:
             return
         for other in self._all:

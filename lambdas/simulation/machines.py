@@ -2,7 +2,7 @@
 replaced, and those of a cloud, which come and go as the provisioner wants them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -101,7 +101,11 @@ class Machines:
         agent.notify(Notice(self._clock.now_ms + left_ms))
         self._later(left_ms, lambda: None if agent.gone else self.lose(agent))
 
-    def look(self, pools: tuple[str, ...]) -> None:
+    def claimed(self, pools: Iterable[str]) -> bool:
+        """Whether the provisioner has any instances, or has asked for some."""
+        return any(instances(self._rows, it) or intents(self._rows, it) for it in pools)
+
+    def look(self, pools: Iterable[str]) -> None:
         """What a machine does by itself, and what must hold of all of them.
 
         Raises:
@@ -128,7 +132,7 @@ class Machines:
             text = f"pool {pool} has {len(counted)} instances and {coming} are asked for"
             raise InvariantBroken(f"{text}; it may have {instances_max}")
 
-    def _look_for_orphans(self, pools: tuple[str, ...]) -> None:
+    def _look_for_orphans(self, pools: Iterable[str]) -> None:
         living = {machine.id: machine for machine in self._cloud.living()}
         if not living and not self._orphan_since_ms:
             return

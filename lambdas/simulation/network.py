@@ -1,7 +1,7 @@
 """Calls from machines and users to the control plane, which take time, get lost, and come late."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from control_plane.actors.step import Refused
 from control_plane.simulation.clock import Clock
@@ -41,11 +41,11 @@ class Network:
         if self._weather.strikes("duplicates", self._weather.chances.duplicates):
             self._send(call, self._delay_ms() + self._between(LATE_MS))
 
-    def _send(self, call: "_Call[T]", delay_ms: int) -> None:
+    def _send(self, call: "_Call", delay_ms: int) -> None:
         if not self._weather.strikes("lost_calls", self._weather.chances.lost_calls / 2):
             self._clock.at(self._clock.now_ms + delay_ms, lambda: self._arrive(call))
 
-    def _arrive(self, call: "_Call[T]") -> None:
+    def _arrive(self, call: "_Call") -> None:
         if self.out or call.cut_off():
             return
         try:
@@ -77,8 +77,8 @@ class _Call:
     def __init__(
         self,
         network: Network,
-        operation: Callable[[Host], T],
-        answered: Callable[[T], None],
+        operation: Callable[[Host], Any],
+        answered: Callable[[Any], None],
         failed: Callable[[Refused | None], None],
         cut_off: Callable[[], bool],
     ) -> None:
@@ -89,7 +89,7 @@ class _Call:
         self._failed = failed
         self._over = False
 
-    def answer(self, answer: T) -> None:
+    def answer(self, answer: Any) -> None:
         if not self._over and not self.cut_off() and not self._network.out:
             self._over = True
             self._answered(answer)

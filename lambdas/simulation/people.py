@@ -1,15 +1,17 @@
-"""The users of a simulated cluster: they submit searches, change their minds, and repeat what was not
-answered.
+"""The users of a simulated cluster: they submit searches, change their minds, and repeat what was
+not answered.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
     CancelRequested,
+    ExperimentSubmitted,
     KillRequested,
     PauseRequested,
     PoolChanged,
@@ -62,7 +64,7 @@ class People:
             pool = self.random.choice(sorted(self.pools))
             search = drawn_search(self.random, self.random.randrange(2**31), self.pools[pool])
             at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)
-            self.clock.at(at_ms, lambda s=search, p=pool, n=number: self._submit(s, p, n))  # type: ignore[misc]
+            self.clock.at(at_ms, partial(self._submit, search, pool, number))
 
     def activate_all(self) -> None:
         """Whoever paused something goes on with it."""
@@ -166,7 +168,7 @@ class People:
         self._insist(lambda host: _commanded(host, address, message, key), lambda done: None)
 
 
-def _submitted(host: Host, message: object, key: Key) -> int:
+def _submitted(host: Host, message: ExperimentSubmitted, key: Key) -> int:
     """Creates the experiment under the next free id, once; see control_plane.api.submission."""
     known = host.engine.table.get(key)
     if known is not None:
@@ -179,7 +181,7 @@ def _submitted(host: Host, message: object, key: Key) -> int:
         try:
             host.engine.command(
                 addresses.experiment(number),
-                replace(message, experiment_id=number),  # type: ignore[type-var]
+                replace(message, experiment_id=number),
                 by="user",
                 beside=_given(beside),
             )

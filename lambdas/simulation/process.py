@@ -1,5 +1,5 @@
-"""A trial's process on a simulated machine: it reads directives, trains along its course, validates,
-writes checkpoints and reports, as docs/trial-directory.md says.
+"""A trial's process on a simulated machine: it reads directives, trains along its course,
+validates, writes checkpoints and reports, as docs/trial-directory.md says.
 
 What it reported lies on the machine's disk, and so survives the agent, but not the machine.
 """
@@ -223,7 +223,8 @@ class Process:
 
     def _fails_before(self, stop: int) -> int | None:
         assert self.training is not None
-        fails, restarts = self.training.fails_at, self.spec["restarts"]
+        fails = self.training.fails_at
+        restarts: int = self.spec["restarts"]
         if restarts < len(fails) and self.steps <= fails[restarts] < stop:
             return fails[restarts]
         return None

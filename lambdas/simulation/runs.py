@@ -56,7 +56,7 @@ class Plan:
     """What is run: the faults that may strike, by name, and the size of the worlds."""
 
     faults: tuple[str, ...] = NAMES
-    size: Size = Size()
+    size: Size = field(default_factory=Size)
 
     def command(self, seed: int) -> str:
         """The words that run one seed again."""

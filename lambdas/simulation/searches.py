@@ -13,7 +13,7 @@ from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.records import Retention
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.simulation.submission import pace_of, submission_of, time_lengths_of
+from control_plane.simulation.submission import submission_of, time_lengths_of
 from control_plane.simulation.synthetic import SyntheticCourses
 from lambdas.simulation.checkpoints import Checkpoints
 from lambdas.simulation.training import BYTES_PER_SECOND, Training, share_of
@@ -77,7 +77,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a pool has for a trial: machines with so many slots, `machines` of them that are alike."""
+    """What a pool has for a trial: machines of so many slots, `machines` of them that are alike."""
 
     slots: int
     machines: int = 1
@@ -157,9 +157,7 @@ def failures(search: Search, trial_seed: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _config(
-    family: str, periods: tuple[int, int], slots: int, spread: bool
-) -> ExperimentConfig:
+def _config(family: str, periods: tuple[int, int], slots: int, spread: bool) -> ExperimentConfig:
     validation, checkpoint = periods
     hparams: dict[str, Any] = {"global_batch_size": 64, "n": BATCHES}
     if family == "single":

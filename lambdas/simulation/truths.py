@@ -1,5 +1,5 @@
-"""What must hold of a simulated cluster beside what each commit is checked for: on every machine, each
-minute, and when all is over.
+"""What must hold of a simulated cluster beside what each commit is checked for: on every machine,
+each minute, and when all is over.
 """
 
 import logging

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -149,7 +150,7 @@ class World:
         )
 
     def _drawn_pool(self, number: int) -> PoolSettings:
-        """Its scheduler, and where its machines come from: the first pool of a world has a cloud."""
+        """Its scheduler, and where its machines come from: the first pool has a cloud."""
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
             return PoolSettings(rules)
@@ -190,7 +191,7 @@ class World:
 
     def _tick(self) -> None:
         self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
-        self.machines.look(tuple(self.pools))
+        self.machines.look(self.pools)
         self.truths.hold(self.people.accepted.values())
         if not self.calm and self._may_calm():
             self._calm_down()
@@ -207,10 +208,10 @@ class World:
         """What a tick does, each on its own so that one that fails holds up no other."""
         tasks: list[Callable[[Host], object]] = [lambda host: due.drive(host.engine)]
         for pool in self.pools:
-            tasks.append(lambda host, pool=pool: _marked(host, pool))  # type: ignore[misc]
+            tasks.append(partial(_marked, pool=pool))
             if number % TICKS_PER_AUDIT == 0:
-                tasks.append(lambda host, pool=pool: audit(host.engine, pool))  # type: ignore[misc]
-            tasks.append(lambda host, pool=pool: self._reconcile(host, pool))  # type: ignore[misc]
+                tasks.append(partial(_audited, pool=pool))
+            tasks.append(partial(self._reconcile, pool=pool))
         tasks.append(lambda host: host.sweep.sweep())
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest())
@@ -313,7 +314,7 @@ class World:
         if not self.calm or not self._all_ended() or self.shadow.mail():
             return False
         idle = not any(agent.runs for agent in self.machines.present())
-        return idle and not list(self.cloud.living())
+        return idle and not list(self.cloud.living()) and not self.machines.claimed(self.pools)
 
     def describe(self) -> str:
         """What is left, for whoever looks into a run that does not end."""
@@ -332,7 +333,10 @@ def _room(settings: PoolSettings) -> Room:
     return Room(fields["offerings"][0]["slots"], fields["max_instances"])
 
 
+def _audited(host: Host, pool: str) -> None:
+    audit(host.engine, pool)
+
+
 def _marked(host: Host, pool: str) -> None:
     engine = host.engine
     mark_lost(engine.table, pool, engine.clock(), engine.follow, TICK_MS)
-
