@@ -177,7 +177,7 @@ class World:
         self.people.plan(self.size.experiments, self.size.hours)
         self.clock.at(TICK_MS, self._tick)
         calamities = Calamities(self.clock, self.weather, self.machines, self.network, self.random)
-        calamities.begin(self.size.pools * self.size.machines_max // 2)
+        calamities.begin(max(1, self.size.pools * self.size.machines_max // 2))
 
     def _configure(self, name: str, settings: PoolSettings) -> None:
         """What an operator repeats until it is done."""
