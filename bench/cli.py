@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from bench.cluster import cluster
 from bench.commands import commands
+from bench.deadlines import deadlines
 from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
 from bench.machine import header, this_machine
+from bench.pools import pools
 from bench.reading import reading
 from bench.scheduling import scheduling
 from bench.simulation import simulation
@@ -30,7 +32,9 @@ FIGURES: dict[str, Figure] = {
     "halving": halving,
     "suggestions": suggestions,
     "simulate": simulation,
+    "deadlines": deadlines,
     "scheduling": scheduling,
+    "pools": pools,
     "reading": reading,
     "fan-in": fan_in,
     "commands": commands,

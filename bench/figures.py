@@ -52,11 +52,16 @@ class Scale:
     simulated: tuple[tuple[int, int], ...] = ((4, 500), (100, 1_000), (500, 3_000))
     simulated_seeds: int = 20
     simulated_epochs: int = 2_000
+    spot_traces: int = 300
     fan_in_trials: int = 200
     fan_in_seconds: float = 20.0
     queued_jobs: int = 10_000
     scheduled_agents: int = 1_000
     decisions: int = 1_000
+    pool_requests: int = 1_000
+    pool_jobs: int = 10_000
+    pool_starts: int = 1_000
+    pool_trials: int = 10_000
 
 
 FULL = Scale()
@@ -84,11 +89,16 @@ QUICK = Scale(
     simulated=((2, 30), (8, 60)),
     simulated_seeds=2,
     simulated_epochs=100,
+    spot_traces=12,
     fan_in_trials=5,
     fan_in_seconds=2.0,
     queued_jobs=300,
     scheduled_agents=40,
     decisions=20,
+    pool_requests=50,
+    pool_jobs=300,
+    pool_starts=10,
+    pool_trials=150,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

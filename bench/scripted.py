@@ -1,6 +1,6 @@
 """An agent without processes: whatever it is told to run is over at once, reported as usual."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from control_plane.agents.reports import Report
@@ -12,22 +12,25 @@ NAME = "bench"
 class InstantAgent:
     """Enrols in `pool` with `slots` slots and works through the real sync call."""
 
-    def __init__(self, service: AgentService, pool: str, slots: int) -> None:
+    def __init__(self, service: AgentService, pool: str, slots: int, name: str = NAME) -> None:
         self._service = service
-        held = tuple((n, "cpu", f"{NAME}-{n}", "cpu") for n in range(slots))
-        self._epoch = service.enrol(NAME, pool, held, "1")
+        self._name = name
+        held = tuple((n, "cpu", f"{name}-{n}", "cpu") for n in range(slots))
+        self._epoch = service.enrol(name, pool, held, "1")
         self._known: dict[str, None] = {}
         self._reports: list[Report] = []
 
-    def work(self) -> None:
-        """Syncs until nothing is left to run."""
+    def work(self, over: Callable[[], bool], tick: Callable[[], object]) -> None:
+        """Syncs until it is over; a tick passes where nothing is to be said."""
         self._sync()
-        while self._known:
+        while self._known or not over():
+            if not self._reports:
+                tick()
             self._sync()
 
     def _sync(self) -> None:
         request = SyncRequest(self._epoch, tuple(self._known), tuple(self._reports))
-        answer = self._service.sync(NAME, request)
+        answer = self._service.sync(self._name, request)
         self._reports = []
         for entry in answer.desired:
             allocation = entry["allocation"]

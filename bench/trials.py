@@ -21,6 +21,7 @@ from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
+from control_plane.dispatch import due
 from control_plane.dispatch.engine import Engine
 from control_plane.searchers.brackets import adaptive_asha
 from control_plane.searchers.halving import HalvingPlan
@@ -104,12 +105,12 @@ def _timed(load: Load, which: str) -> float:
 
 def _run(engine: Engine, load: Load) -> float:
     engine.command(addresses.pool(POOL), PoolConfigured(POOL))
-    agent = InstantAgent(AgentService(engine, _spec_of, _no_log), POOL, SLOTS)
+    agent = InstantAgent(new_service(engine), POOL, SLOTS)
     started = time.perf_counter()
-    engine.command(addresses.experiment(EXPERIMENT_ID), _submission(load))
-    agent.work()
+    engine.command(addresses.experiment(EXPERIMENT_ID), submission_of(load))
+    agent.work(lambda: _experiment(engine).status.final, lambda: due.drive(engine))
     seconds = time.perf_counter() - started
-    state = engine.state(addresses.experiment(EXPERIMENT_ID))
+    state = _experiment(engine)
     if state.status is not Status.COMPLETED or state.trials_completed != load.trials:
         raise RuntimeError(
             f"the experiment is {state.status} with {state.trials_completed} of {load.trials}"
@@ -118,7 +119,19 @@ def _run(engine: Engine, load: Load) -> float:
     return seconds
 
 
-def _submission(load: Load) -> ExperimentSubmitted:
+def _experiment(engine: Engine) -> ExperimentState:
+    found = engine.state(addresses.experiment(EXPERIMENT_ID))
+    assert isinstance(found, ExperimentState)
+    return found
+
+
+def new_service(engine: Engine) -> AgentService:
+    """The service of agents that log nothing."""
+    return AgentService(engine, _spec_of, _no_log)
+
+
+def submission_of(load: Load) -> ExperimentSubmitted:
+    """The experiment of a load."""
     space = Group({f"p{n}": Double(0.0, 1.0) for n in range(PARAMETERS)})
     settings = TrialSettings(
         pool=POOL,

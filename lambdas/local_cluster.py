@@ -2,7 +2,9 @@
 
 import getpass
 import os
+from pathlib import Path
 
+from control_plane.config.__main__ import read_config
 from detcloud import __version__
 from lambdas.clock import now_ms
 from lambdas.home import HomeFolder
@@ -15,13 +17,22 @@ from lambdas.wiring import POOL, embedded
 AGENT_NAME = "local"
 
 
-def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
-    """Serve until a signal; the caller holds the folder's lock. Raises OSError: `port` is taken."""
+def serve(
+    home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
+) -> None:
+    """Serve until a signal; the caller holds the folder's lock. `config` is a cluster configuration
+    to be applied first.
+
+    Raises:
+        OSError: `port` is taken, or the file cannot be read.
+        ConfigInvalid, ApiError: the configuration has problems, or cannot be applied.
+    """
     log_to(home.folder / "server.log")
     listener = listening(port, str(home.record("server").get("url", "")))
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
-    cluster = embedded(home, getpass.getuser())
+    text = None if config is None else read_config(str(config))
+    cluster = embedded(home, getpass.getuser(), text)
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     ticker = Ticker(cluster.engine, cluster.collector)
     instances = LocalInstances(home, cluster.engine, cluster.cluster_id, url)
@@ -29,16 +40,17 @@ def serve(home: HomeFolder, slots: int | None, port: int | None) -> None:
     def agent_started(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
 
-    agent = LocalAgent(home, agent_command(home, url, AGENT_NAME, POOL, slots), agent_started)
+    name = AGENT_NAME if cluster.own_pool == POOL else f"{AGENT_NAME}-{cluster.own_pool}"
+    agent = LocalAgent(home, agent_command(home, url, name, cluster.own_pool, slots), agent_started)
 
     def started() -> None:
         home.write_record("server", {**record, "agent_pid": None})
         ticker.start()
         cluster.suggesting.start()
-        if POOL in instances.pools.names():
-            end_former(home)
-        else:
+        if cluster.own_pool:
             agent.start()
+        else:
+            end_former(home)
         instances.start()
 
     def leave() -> None:

@@ -11,6 +11,7 @@ from control_plane.agents.leases import mark_lost
 from control_plane.collection.collector import Collector
 from control_plane.dispatch import due
 from control_plane.dispatch.engine import Engine
+from control_plane.fleet.budget import check_budgets
 from control_plane.state.table import TableError
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ TICK_SECONDS = 1.0
 TICKS_PER_LEASE_PASS = 5
 LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
+TICKS_PER_BUDGET = 10
 
 
 class Ticker:
@@ -49,6 +51,8 @@ class Ticker:
                     self._mark_lost()
                 if ticks % TICKS_PER_AUDIT == 0:
                     self._audit()
+                if ticks % TICKS_PER_BUDGET == 0:
+                    self._check_budgets()
                 self._collector.collect()
             except TableError as error:
                 log.warning("the tick was cut short: %s", error)
@@ -73,6 +77,12 @@ class Ticker:
                 log.warning("pool %s had not heard %s", pool, session)
             for agent, message in found.agents:
                 log.warning("agent %s had not heard %s", agent, message)
+            for number in found.experiments:
+                log.warning("pool %s and experiment %s disagree on its job", pool, number)
+
+    def _check_budgets(self) -> None:
+        for pool in check_budgets(self._engine, self._pools()):
+            log.info("pool %s: its budget was checked", pool)
 
     def _pools(self) -> list[str]:
         return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]

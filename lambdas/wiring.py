@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import FastAPI
 
@@ -13,12 +13,17 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
 from control_plane.api.app import create_app
 from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
+from control_plane.api.configuration import apply, checked_difference
+from control_plane.api.idempotency import nothing
+from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Services
 from control_plane.api.signing import Signer
 from control_plane.api.token_table import TableTokens
+from control_plane.api.views.pool import pool_names
 from control_plane.api.waiting import WaitingRoom
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
+from control_plane.config.pools import check_cluster
 from control_plane.dispatch.engine import Engine
 from control_plane.objects.directory import DirectoryStore
 from control_plane.state.sqlite import SqliteTable
@@ -37,7 +42,9 @@ _CLUSTER = Key("cluster", "id")
 
 @dataclass(frozen=True)
 class Embedded:
-    """The parts of an embedded cluster's server."""
+    """The parts of an embedded cluster's server. `own_pool`: which pool the machine's own agent
+    belongs to, "" for none.
+    """
 
     app: FastAPI
     engine: Engine
@@ -46,10 +53,17 @@ class Embedded:
     collector: Collector
     suggesting: Suggesting
     cluster_id: str
+    own_pool: str
 
 
-def embedded(home: HomeFolder, user: str) -> Embedded:
-    """A cluster on the files of `home`, whose one person is `user`; its pool exists."""
+def embedded(home: HomeFolder, user: str, config: str | None = None) -> Embedded:
+    """A cluster on the files of `home`, whose one person is `user`. Its pools are those of the
+    cluster configuration `config`, without one those it had, or one.
+
+    Raises:
+        ConfigInvalid: the configuration has problems.
+        ApiError: it cannot be applied.
+    """
     table = SqliteTable(home.state)
     engine = Engine(table, now_ms)
     signer = Signer(home.secret("signing.key").encode())
@@ -60,7 +74,7 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
     engine.on_commit = waiting.changed
     engine.on_row = suggesting.row_written
     services = Services(
-        tokens=TableTokens(table, _people(home, user), now_ms),
+        tokens=TableTokens(table, StaticTokens({}), now_ms),
         objects=objects,
         signer=signer,
         now_ms=now_ms,
@@ -75,17 +89,33 @@ def embedded(home: HomeFolder, user: str) -> Embedded:
         version=__version__,
         checkpoints=home.checkpoints,
         waiting=waiting,
+        providers=frozenset({"local"}),
     )
-    engine.command(addresses.pool(POOL), PoolConfigured(POOL))
+    own_pool = _configured(services, user, config)
+    tokens = TableTokens(table, _people(home, user, own_pool), now_ms)
+    app = create_app(replace(services, tokens=tokens))
     collector = Collector(Stores(engine, objects, home.checkpoints))
-    app = create_app(services)
-    return Embedded(app, engine, table, waiting, collector, suggesting, cluster_id)
+    return Embedded(app, engine, table, waiting, collector, suggesting, cluster_id, own_pool)
 
 
-def _people(home: HomeFolder, user: str) -> StaticTokens:
+def _configured(services: Services, user: str, config: str | None) -> str:
+    """Sees to it that there are pools, and returns that of the machine's own agent: where work goes
+    that names no pool, unless that pool launches its agents itself.
+    """
+    if config is not None:
+        apply(services, checked_difference(services, check_cluster(config)), user, nothing)
+    elif not pool_names(services):
+        services.engine.command(addresses.pool(POOL), PoolConfigured(POOL))
+    cluster = cluster_config(services)
+    name = cluster.resource_manager.default_compute_resource_pool
+    pool = cluster.pool(name)
+    return name if pool is not None and pool.provider is None else ""
+
+
+def _people(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:
     holders: Iterable[tuple[str, Principal]] = (
         ("token", Principal(user, Role.ADMIN)),
-        ("agent.token", Principal("local agent", Role.JOIN, POOL)),
+        ("agent.token", Principal("local agent", Role.JOIN, own_pool)),
     )
     return StaticTokens({digest_of(home.secret(name)): principal for name, principal in holders})
 

@@ -23,7 +23,7 @@ from control_plane.fleet.records import (
     Offering,
     OfferingHealth,
 )
-from provisioner import offerings, sizing
+from provisioner import markets, offerings, sizing
 from provisioner.model import (
     MINUTE_MS,
     Demand,
@@ -289,18 +289,25 @@ def _launches(draft: _Draft) -> tuple[tuple[Launch, ...], str]:
     most = settings.max_instances - len(there) - len(pending)
     least = settings.min_instances - len(_capacity(draft)) - len(pending)
     order, on_demand = offerings.usable(settings, given.offerings, draft.health, given.now_ms)
-    demand = _with_replacements(draft)
-    if not order:
-        return (), _why_none(draft, demand, least)
-    launches = sizing.wanted(demand, order, coming, settings.max_instances)
+    able = tuple(dict.fromkeys((*order, *on_demand)))
+    waiting = _with_replacements(draft)
+    demand = markets.placed(waiting, given.offerings, able, given.now_ms)
+    must = any(job.market is Market.ON_DEMAND for job in demand.jobs)
+    if not order and not (must and on_demand):
+        return (), _why_none(draft, waiting, least)
+    launches = sizing.wanted(demand, order, coming, settings.max_instances, on_demand)
     asked = sum(launch.count for launch in launches)
-    launches = sizing.bounded(launches, sizing.Bounds(least, most), order[0])
+    bounds = sizing.Bounds(least if order else 0, most)
+    launches = sizing.bounded(launches, bounds, able[0])
     mix = sizing.Mix(
         len(there) + len(pending),
         sum(it.market is Market.ON_DEMAND for it in [*pending, *(row.offering for row in there)]),
     )
     launches = sizing.mixed(launches, settings, on_demand, mix)
-    return launches, _why_fewer(draft, demand, asked > max(0, most))
+    why = _why_fewer(draft, demand, asked > max(0, most))
+    if not why and len(demand.jobs) < len(waiting.jobs):
+        why = "there is time until the deadline to wait for spot instances"
+    return launches, why
 
 
 def _counts(row: InstanceRow) -> bool:

@@ -5,13 +5,15 @@ and what it misses it finds 5 s later.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
 from control_plane.actors.agent_messages import AgentDisableRequested
+from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.jobs import JobRow
 from control_plane.actors.pool_messages import PoolSettings
 from control_plane.actors.pool_state import POOLS, agents_of, settings_of, waiting_in
 from control_plane.actors.slots import AgentSlots
@@ -21,7 +23,7 @@ from control_plane.agents.leases import BRAKE, mark_ended
 from control_plane.dispatch.engine import Engine
 from control_plane.fleet.rows import read_all
 from control_plane.state.table import Conflict
-from provisioner.model import AgentSeen, Demand, JobDemand
+from provisioner.model import AgentSeen, Demand, JobDemand, WorkDue
 from provisioner.pools import Books
 from provisioner.settings import provisioner_settings
 
@@ -51,9 +53,13 @@ class EnginePools:
         turn = self._turn(pool)
         settings = settings_of(turn)
         agents = {name: _seen(agent) for name, agent in agents_of(turn).items()}
+        provider = provisioner_settings(settings.provider) if settings.provider else None
+        if provider is not None and settings.over_budget:
+            # Those that nothing runs on end, and no others come in their place.
+            provider = replace(provider, min_instances=0)
         return Books(
-            settings=provisioner_settings(settings.provider) if settings.provider else None,
-            demand=demand_of(waiting_in(turn), settings),
+            settings=provider,
+            demand=demand_of(waiting_in(turn), settings, self._due),
             agents=agents,
             leases=leases,
         )
@@ -73,14 +79,29 @@ class EnginePools:
             engine = self._engine
             mark_ended(engine.table, pool, agent, engine.clock(), engine.follow)
 
+    def _due(self, number: int, row: JobRow) -> WorkDue | None:
+        if row.deadline_ms is None:
+            return None
+        state: ExperimentState | None = self._engine.state(addresses.experiment(number))
+        if state is None:
+            return WorkDue(row.submitted_ms, row.deadline_ms)
+        worked_ms = state.bill.worked_until_ms(self._engine.clock())
+        return WorkDue(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
+
     def _turn(self, pool: str) -> Turn:
         address = addresses.pool(pool)
         return Turn(address, 0, _Parts(self._engine, address))
 
 
-def demand_of(waiting: Waiting, settings: PoolSettings) -> Demand:
+Due = Callable[[int, JobRow], WorkDue | None]
+"""What is known of a job with a deadline, by its experiment."""
+
+
+def demand_of(
+    waiting: Waiting, settings: PoolSettings, due: Due = lambda number, row: None
+) -> Demand:
     """What waits in a pool. Labelled work is left out: no agent of a provider has a label."""
-    jobs = list(_jobs(waiting))
+    jobs = list(_jobs(waiting, due))
     held_back = ""
     if settings.draining:
         held_back = "the pool drains: nothing starts in it"
@@ -94,14 +115,14 @@ def demand_of(waiting: Waiting, settings: PoolSettings) -> Demand:
     )
 
 
-def _jobs(waiting: Waiting) -> Iterator[JobDemand]:
-    for _, group in waiting.groups():
+def _jobs(waiting: Waiting, due: Due) -> Iterator[JobDemand]:
+    for number, group in waiting.groups():
         row = group.row
         if row.label:
             continue
         room = None if row.max_slots is None else max(0, row.max_slots - group.held)
         sizes = {slots: count for slots, count in group.pending.items() if slots}
-        yield JobDemand(sizes, room, row.single_agent)
+        yield JobDemand(sizes, room, row.single_agent, due(number, row) if sizes else None)
 
 
 def _seen(agent: AgentSlots) -> AgentSeen:

@@ -7,7 +7,14 @@ changed and drops everything. What was read is of one moment for the same reason
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, IntentRow
+from control_plane.fleet.bills import added, by_month, instance_bill, read_bill, written_bill
+from control_plane.fleet.records import (
+    FleetRow,
+    InstanceRow,
+    InstanceState,
+    IntentRow,
+    instances_of,
+)
 from control_plane.fleet.rows import (
     FLEETS,
     decode_fleet,
@@ -15,15 +22,14 @@ from control_plane.fleet.rows import (
     decode_intent,
     encode,
     instance_key,
-    instances_of,
     intents_of,
     read_all,
 )
 from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
 
 LEASE_MS = 30_000
-# Operations of one commit, the fleet's row and what is checked beside not counted.
-WRITES_MAX = 80
+# Instances changed in one commit: two operations each, beside a few others.
+CHANGED_MAX = 35
 
 
 class Ledger:
@@ -63,26 +69,40 @@ class Ledger:
         checks: Sequence[Check] = (),
         place: Put | None = None,
     ) -> None:
-        """Writes all of it, in one commit unless there are very many changes: then what ends comes
-        before what is intended, and `checks` hold for the first commit. `place`: see rows.CLOUDS.
+        """Writes all of it, in one commit unless there are very many changes: then most of these
+        come before, and `checks` hold for the first commit. `place`: see rows.CLOUDS.
         """
-        writes: list[Write] = [write for row in changed for write in _writes_of(row)]
+        if fleet == self.fleet and not (changed or intended or closed or place):
+            return
+        first: Sequence[Write] = checks
+        while len(changed) > CHANGED_MAX:
+            self._commit(self.fleet, [*first, *self._changes(changed[:CHANGED_MAX])])
+            self._take(changed[:CHANGED_MAX], (), None)
+            changed, first = changed[CHANGED_MAX:], ()
+        writes: list[Write] = [*first, *self._changes(changed)]
         writes += [_put(intent) for intent in intended]
         writes += [Delete(_intent_key(closed), Expect.PRESENT)] if closed else []
         writes += [place] if place else []
-        if fleet == self.fleet and not writes:
-            return
-        first: Sequence[Write] = checks
-        while len(writes) > WRITES_MAX:
-            self._commit(self.fleet, [*first, *writes[:WRITES_MAX]])
-            writes, first = writes[WRITES_MAX:], ()
-        self._commit(fleet, [*first, *writes])
+        self._commit(fleet, writes)
         self._take(changed, intended, closed)
 
     def forget(self) -> None:
         """Removes the fleet's row; nothing else of the fleet may be left."""
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
+
+    def _changes(self, changed: Sequence[InstanceRow]) -> list[Write]:
+        """Their rows, and what those cost that end, for one commit."""
+        writes = [write for row in changed for write in _writes_of(row)]
+        ended = [row for row in changed if row.state is InstanceState.ENDED]
+        bill = added(instance_bill(row, row.ended_ms or 0) for row in ended)
+        for key, days in by_month(self.fleet.pool, bill).items():
+            found = self._table.get(key)
+            before = read_bill(found.body) if found else {}
+            revision = found.revision if found else 0
+            body = written_bill(added([before, days]))
+            writes.append(Put(key, revision + 1, body, revision or Expect.ABSENT))
+        return writes
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
         expect = self._revision or Expect.ABSENT

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
 
-from control_plane.fleet.records import FleetRow, InstanceRow, Offering
+from control_plane.fleet.records import FleetRow, InstanceRow, Market, Offering
 
 MINUTE_MS = 60_000
 
@@ -51,14 +51,29 @@ class ProvisionerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkDue:
+    """A job that is to be done by `deadline_ms`: how far it has come, from 0 to 1 or None if nobody
+    knows, in the `worked_ms` for which it had machines.
+    """
+
+    submitted_ms: int
+    deadline_ms: int
+    worked_ms: int = 0
+    progress: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobDemand:
     """What of a job waits: how many requests of each size in slots. `room`: slots it may have
     beside those it holds, None for any number; `single_agent`: no request of it is ever spread.
+    `due`: it has a deadline; `market`: its instances must be of that, None: of any.
     """
 
     sizes: Mapping[int, int]
     room: int | None = None
     single_agent: bool = False
+    due: WorkDue | None = None
+    market: Market | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,20 @@ class Mix:
     on_demand: int
 
 
+@dataclass
+class Coming:
+    """Slots of an instance about to come that nobody counts on yet."""
+
+    slots: int
+    market: Market
+
+
 class Need(NamedTuple):
-    """What a request asks for. `single_agent`: it is never spread."""
+    """What a request asks for. `single_agent`: it is never spread; `market`: as in JobDemand."""
 
     slots: int
     single_agent: bool
+    market: Market | None = None
 
 
 def holds(slots: int, need: Need, instances_max: int) -> bool:
@@ -51,15 +60,21 @@ def wanted(
     order: Sequence[Offering],
     coming: Sequence[Offering],
     instances_max: int,
+    on_demand: Sequence[Offering] = (),
 ) -> tuple[Launch, ...]:
     """What would serve everything that waits, beside the instances in `coming`. `order`: what may
-    be had, the best first.
+    be had, the best first; `on_demand`: what may be for those that must have it, whatever `order`.
     """
-    credit = [offering.slots for offering in coming]
+    credit = [Coming(offering.slots, offering.market) for offering in coming]
     launches = []
     left = _needs(demand)
-    for offering in order:
-        needs = {need for need in left if holds(offering.slots, need, instances_max)}
+    for offering in (*order, *(it for it in on_demand if it not in order)):
+        needs = {
+            need
+            for need in left
+            if holds(offering.slots, need, instances_max)
+            and (need.market is offering.market or (need.market is None and offering in order))
+        }
         left -= needs
         slots = sum(_slots_of(job, needs) for job in demand.jobs)
         slots -= _credited(slots, credit, needs, instances_max)
@@ -116,14 +131,18 @@ def too_large(demand: Demand, offerings: Sequence[Offering], instances_max: int)
 
 
 def _needs(demand: Demand) -> set[Need]:
-    return {Need(size, job.single_agent) for job in demand.jobs for size in job.sizes}
+    return {_need(size, job) for job in demand.jobs for size in job.sizes}
+
+
+def _need(size: int, job: JobDemand) -> Need:
+    return Need(size, job.single_agent, job.market)
 
 
 def _slots_of(job: JobDemand, needs: set[Need]) -> int:
     """Slots that the job can use at once: whole requests, the small ones first."""
     room, total = job.room, 0
     for size, count in sorted(job.sizes.items()):
-        if Need(size, job.single_agent) not in needs:
+        if _need(size, job) not in needs:
             continue
         if room is not None:
             count = min(count, max(0, room - total) // size)
@@ -131,14 +150,18 @@ def _slots_of(job: JobDemand, needs: set[Need]) -> int:
     return total
 
 
-def _credited(slots: int, credit: list[int], needs: set[Need], instances_max: int) -> int:
+def _credited(slots: int, credit: list[Coming], needs: set[Need], instances_max: int) -> int:
     """Slots of `slots` that instances about to come serve; what they serve is used up."""
     used = 0
-    for n, coming in enumerate(credit):
-        if coming and any(holds(coming, need, instances_max) for need in needs):
-            taken = min(coming, slots - used)
+    for coming in credit:
+        fits = (
+            holds(coming.slots, need, instances_max) and need.market in (None, coming.market)
+            for need in needs
+        )
+        if coming.slots and any(fits):
+            taken = min(coming.slots, slots - used)
             used += taken
-            credit[n] -= taken
+            coming.slots -= taken
     return used
 
 

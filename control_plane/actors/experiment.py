@@ -11,12 +11,14 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment_continuation import continued
 from control_plane.actors.experiment_deletion import collection_ended, deleted, removed
 from control_plane.actors.experiment_job import audited, moved, published
+from control_plane.actors.experiment_limit import check_affordable, metered
 from control_plane.actors.experiment_messages import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
     CollectionEnded,
     ContinueRequested,
+    CostLookDue,
     DeleteRequested,
     DeletionContinued,
     ExperimentCommand,
@@ -31,6 +33,7 @@ from control_plane.actors.experiment_messages import (
     SettingsChanged,
     TrialEnded,
     TrialLengthReached,
+    TrialMetered,
     TrialValidated,
     UnarchiveRequested,
 )
@@ -92,6 +95,8 @@ def step(
             return _reached(state, message, turn)
         case TrialEnded():
             return _ended(state, message, turn)
+        case TrialMetered() | CostLookDue():
+            return metered(state, message, turn)
         case SearchContinued():
             return expanded(state, turn)
         case Suggested() | SuggestionFailed():
@@ -150,12 +155,13 @@ def _submitted(message: ExperimentSubmitted, turn: Turn) -> ExperimentState:
         job=message.job,
     )
     turn.write_part("definition", definition)
-    published(state, turn)
     generator = Generator.seeded(message.plan.seed)
     turn.write_part("generator", generator.key)
     state = carried_out(state, begun, turn)
     if begun.more:
         state = expanded(state, turn)
+    # After all trials, so that the pool may hear of their requests at once.
+    published(state, turn)
     return listed(state, turn)
 
 
@@ -215,6 +221,8 @@ def _directed(
     if wanted is state.status:
         return state
     if not (state.status.stopping or state.status.final):
+        if wanted is Status.ACTIVE:
+            check_affordable(state, turn)
         return with_status(state, wanted, turn)
     if wanted.stopping and not definition_of(turn).rules.cancel_needs_running:
         return state

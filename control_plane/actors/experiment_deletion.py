@@ -8,6 +8,7 @@ parts a few at a time, and leaves a head that says that it was there.
 
 import json
 
+from control_plane.actors.experiment_bill import Bill
 from control_plane.actors.experiment_messages import CollectionEnded, DeletionContinued
 from control_plane.actors.experiment_state import (
     LISTING,
@@ -84,6 +85,8 @@ def removed(state: ExperimentState, turn: Turn) -> ExperimentState:
     first = max(0, parts - REMOVED_MAX)
     for index in range(first, parts):
         turn.write_part(f"trials/{index}", None)
+        if state.bill != Bill():
+            turn.write_part(f"meters/{index}", None)
     state = evolve(state, trials=min(state.trials, first * SUMMARIES_PER_PART))
     if first:
         turn.send(turn.address, DeletionContinued())

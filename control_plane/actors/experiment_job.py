@@ -18,6 +18,9 @@ from control_plane.actors.step import Refused, Turn
 from control_plane.actors.trial_messages import TrialMoved
 from control_plane.evolve import evolve
 
+JOB_IDS = "job-ids"
+"""The partition with the experiment of each job, by its UUID, as long as it is in a queue."""
+
 
 def published(state: ExperimentState, turn: Turn) -> None:
     """Writes the row of an experiment that has not ended, removes that of one that has, and tells
@@ -25,6 +28,8 @@ def published(state: ExperimentState, turn: Turn) -> None:
     """
     body = None if state.status.final else written_job(job_of(turn))
     turn.write_row(jobs_of(state.pool), job_sort(state.experiment_id), body)
+    if job_id := definition_of(turn).job_id:
+        turn.write_row(JOB_IDS, job_id, None if body is None else b"%d" % state.experiment_id)
     turn.send(addresses.pool(state.pool), JobChanged(state.experiment_id))
 
 
@@ -43,6 +48,7 @@ def job_now(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
         priority=settings.priority,
         max_slots=settings.max_slots,
         position=settings.position,
+        deadline_ms=trials.deadline_ms,
     )
 
 

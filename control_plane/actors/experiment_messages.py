@@ -65,9 +65,10 @@ class KillRequested:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Command: new values of what may change at any time; None keeps the present one, and
-    `max_slots` counts only with `max_slots_given`, since None lifts the limit. Another `priority`
-    without a `position` (see jobs.py) goes back to the time of submission, unless `keep_position`.
+    """Command: new values of what may change at any time; None keeps the present one, but for
+    `max_slots` and `max_cost` (dollars), which count if they are `given`, since None lifts them.
+    Another `priority` without a `position` (see jobs.py) goes back to the time of submission,
+    unless `keep_position`.
     """
 
     name: str | None = None
@@ -80,6 +81,8 @@ class SettingsChanged:
     priority: int | None = None
     position: str | None = None
     keep_position: bool = False
+    max_cost: float | None = None
+    max_cost_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,25 @@ class TrialEnded:
     life: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TrialMetered:
+    """What the trial costs: `cost_micros` for all that has ended, and `rate_micros` (an hour) since
+    `since_ms` for what runs of its allocation `epoch`, as long as that `holds_slots`.
+    """
+
+    number: int
+    epoch: int
+    cost_micros: int
+    rate_micros: int
+    since_ms: int
+    holds_slots: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CostLookDue:
+    """Timer: what runs may come to the limit of the costs."""
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -215,4 +237,6 @@ ExperimentMessage = (
     | TrialValidated
     | TrialLengthReached
     | TrialEnded
+    | TrialMetered
+    | CostLookDue
 )

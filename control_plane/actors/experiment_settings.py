@@ -3,8 +3,10 @@
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
+from control_plane.actors.cost import micros_of
 from control_plane.actors.experiment_deletion import collected
 from control_plane.actors.experiment_job import job_now, published
+from control_plane.actors.experiment_limit import relimited
 from control_plane.actors.experiment_messages import SettingsChanged
 from control_plane.actors.experiment_state import (
     ExperimentState,
@@ -35,6 +37,7 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
             "conflict",
             f"experiment {state.experiment_id} is {state.status} and can no longer be changed",
         )
+    _check_cost(message)
     before = settings_of(turn)
     after = _merged(before, message)
     name = state.name if message.name is None else message.name
@@ -50,6 +53,8 @@ def changed(state: ExperimentState, message: SettingsChanged, turn: Turn) -> Exp
     jobs = [job_now(definition.job, definition.settings, settings) for settings in (before, after)]
     if jobs[0] != jobs[1] and not state.status.final:
         published(state, turn)
+    if after.max_cost_micros != before.max_cost_micros:
+        state = relimited(state, turn)
     if message.retention is not None:
         # The same numbers again: what is beyond them by now goes at once all the same.
         state = collected(state, turn)
@@ -83,6 +88,9 @@ def _merged(settings: Settings, message: SettingsChanged) -> Settings:
 
 def _scheduled(settings: Settings, message: SettingsChanged) -> Settings:
     """What concerns schedulers. A job of another priority stands there as it was submitted."""
+    if message.max_cost_given:
+        limit = None if message.max_cost is None else micros_of(message.max_cost)
+        settings = replace(settings, max_cost_micros=limit)
     if message.weight is not None:
         settings = replace(settings, weight=message.weight)
     if message.priority is not None and message.priority != settings.priority:
@@ -91,6 +99,12 @@ def _scheduled(settings: Settings, message: SettingsChanged) -> Settings:
     if message.position is not None:
         settings = replace(settings, position=message.position)
     return settings
+
+
+def _check_cost(message: SettingsChanged) -> None:
+    limit = message.max_cost
+    if limit is not None and not 0 < limit < float("inf"):
+        raise Refused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
 
 
 def _check_job(settings: Settings) -> None:

@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass, field
 
+from control_plane.actors.cost import micros_of
+from control_plane.actors.experiment_bill import Bill
 from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.jobs import JobRow
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
@@ -47,6 +49,7 @@ class Settings:
     weight: float = 1.0
     priority: int | None = None
     position: str | None = None
+    max_cost_micros: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class ExperimentState:
     archived: bool = False
     generation: int = 0
     time_metric: str = ""
+    bill: Bill = field(default_factory=Bill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ def settings_now(definition: Definition, changed: Settings | None) -> Settings:
     """The settings, given the part of that name."""
     if changed is not None:
         return changed
+    limit = definition.settings.max_cost
     return Settings(
         definition.description,
         definition.labels,
@@ -118,6 +123,7 @@ def settings_now(definition: Definition, changed: Settings | None) -> Settings:
         definition.retention,
         definition.job.weight,
         definition.job.priority,
+        max_cost_micros=None if limit is None else micros_of(limit),
     )
 
 

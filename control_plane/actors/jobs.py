@@ -17,7 +17,8 @@ class JobRow:
 
     `priority`: None for the pool's default. `max_slots`: None for any number. `position`: a decimal
     number in us, None for the time of submission. `label`: of the agents that it may run on.
-    `single_agent`: no trial of it is spread over several agents.
+    `single_agent`: no trial of it is spread over several agents. `deadline_ms`: when it is to be
+    done, None for any time.
     """
 
     submitted_ms: int = 0
@@ -27,6 +28,7 @@ class JobRow:
     position: str | None = None
     label: str = ""
     single_agent: bool = False
+    deadline_ms: int | None = None
 
     def at(self) -> Decimal:
         """Its position."""

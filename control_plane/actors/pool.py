@@ -5,6 +5,7 @@ for a queue of ten thousand as for one of ten. Messages only record what changed
 runs once at the end of a fold.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
@@ -14,6 +15,7 @@ from control_plane.actors.pool_messages import (
     AgentJoined,
     AgentLost,
     AuditFound,
+    BudgetChecked,
     JobChanged,
     PoolConfigured,
     PoolMessage,
@@ -71,8 +73,8 @@ def step(state: PoolState | None, message: PoolMessage, turn: Turn) -> PoolState
             return of_agent(state, message, turn)
         case SchedulingContinued():
             return state
-        case AuditFound():
-            return _audited(state, message, turn)
+        case AuditFound() | BudgetChecked():
+            return _looked_after(state, message, turn)
         case _:
             assert_never(message)
 
@@ -106,6 +108,16 @@ def _configured(state: PoolState | None, message: PoolConfigured, turn: Turn) ->
     if message.settings is None or message.settings == settings_of(turn):
         return state
     turn.write_part("settings", message.settings)
+    return evolve(state, unscheduled=True, changed=True)
+
+
+def _looked_after(state: PoolState, message: AuditFound | BudgetChecked, turn: Turn) -> PoolState:
+    if isinstance(message, AuditFound):
+        return _audited(state, message, turn)
+    settings = settings_of(turn)
+    if settings.over_budget == message.over_budget:
+        return state
+    turn.write_part("settings", replace(settings, over_budget=message.over_budget))
     return evolve(state, unscheduled=True, changed=True)
 
 

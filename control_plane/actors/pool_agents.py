@@ -57,8 +57,8 @@ def _joined(state: PoolState, message: AgentJoined, turn: Turn) -> PoolState:
     agents.put(message.agent, after)
     state = recounted(evolve(state, agents=state.agents + (before is None)), known, after)
     for name in gone:
-        reason = "it came back without the slot"
-        state = _lose(state, message.agent, name, known.parts[name], reason, turn)
+        without = AgentLost(message.agent, message.epoch, "it came back without the slot")
+        state = _lose(state, without, name, known.parts[name], turn)
     _send_away(message.agent, after, turn)
     return state
 
@@ -94,20 +94,21 @@ def _lost(state: PoolState, message: AgentLost, turn: Turn) -> PoolState:
     state = recounted(evolve(state, agents=state.agents - 1), known, _GONE)
     for allocation in sorted(known.parts):
         part = known.parts[allocation]
-        state = _lose(state, message.agent, allocation, part, message.reason, turn)
+        state = _lose(state, message, allocation, part, turn)
     turn.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
     return state
 
 
 def _lose(
-    state: PoolState, agent: str, allocation: str, part: Part, reason: str, turn: Turn
+    state: PoolState, message: AgentLost, allocation: str, part: Part, turn: Turn
 ) -> PoolState:
     """Takes note that the allocation's part on an agent is gone; what it has elsewhere stays
     until the trial gives it back, which it does once that has ended.
     """
     trial_id, epoch = parse_allocation(allocation)
-    text = f"agent {agent} was lost: {reason}"
-    turn.send(addresses.trial(trial_id), AllocationLost(epoch, text, agent))
+    agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
+    lost = AllocationLost(epoch, text, agent, message.heard_ms)
+    turn.send(addresses.trial(trial_id), lost)
     turn.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
     left = tuple(place for place in part.places if place.agent != agent)
     waiting = waiting_in(turn)

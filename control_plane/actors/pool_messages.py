@@ -16,7 +16,8 @@ class PoolSettings:
 
     `default_priority`: of jobs without one. `aux_per_agent`: allocations without slots that an
     agent takes. `provider` says where its machines come from, as JSON that only the provisioner
-    reads. `draining`: nothing starts any more; `over_budget`: nor while its budget is used up.
+    reads. `draining`: nothing starts any more; `over_budget`: nor while its budget
+    is used up, which is `budget_micros` micro-dollars a month (UTC), None for any amount.
     """
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
@@ -26,6 +27,7 @@ class PoolSettings:
     draining: bool = False
     over_budget: bool = False
     description: str = ""
+    budget_micros: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,12 @@ class AgentAvailabilityChanged:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """The agent's lease lapsed: whatever ran there is lost."""
+    """The agent's lease lapsed, last renewed at `heard_ms`: whatever ran there is lost."""
 
     agent: str
     epoch: int
     reason: str
+    heard_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,13 @@ class AuditFound:
     """Allocations the pool still holds though their trials have let go of them."""
 
     stale: tuple[SlotsReleased, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChecked:
+    """Whether the pool has used its budget up."""
+
+    over_budget: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +135,6 @@ PoolMessage = (
     | AgentAvailabilityChanged
     | AgentLost
     | AuditFound
+    | BudgetChecked
     | SchedulingContinued
 )

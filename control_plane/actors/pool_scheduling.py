@@ -32,8 +32,8 @@ STARTS_MAX = 256
 # Parts that a plan may touch before the commit is full: a fold may have used 60 of a commit's 100
 # operations, and a spilled outbox takes a few.
 PARTS_MAX = 34
-# Parts beside those of agents that one start or victim touches.
-PARTS_OF_ONE = 3
+# Parts beside those of agents that one start or victim touches, with nodes of a directory.
+PARTS_OF_ONE = 5
 # Agents that one allocation may be spread over: each may be in a part of its own.
 PLACES_MAX = PARTS_MAX - PARTS_OF_ONE
 

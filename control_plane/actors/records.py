@@ -49,7 +49,8 @@ class TrialSettings:
     """What a trial needs of its experiment, the same for all its trials.
 
     `terminate_ms`: a trial that was told to stop and has saved its work is killed after this long,
-    None: never; `preempt_ms`: so is one that was told to stop, whatever it has saved.
+    None: never; `preempt_ms`: so is one that was told to stop, whatever it has saved. The
+    experiment has to be done by `deadline_ms`, a moment, and may cost `max_cost` at most.
     """
 
     pool: str
@@ -60,6 +61,8 @@ class TrialSettings:
     submitted_ms: int
     terminate_ms: int | None = None
     preempt_ms: int | None = None
+    deadline_ms: int | None = None
+    max_cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import chain
 from control_plane.actors.ordered import Entries, Ordered
 from control_plane.scheduling.model import Capacity, Holding, Place
 
-AGENTS_PER_PART = 16
+AGENTS_PER_PART = 8
 # Fields of an agent as it is written where it takes all work and has no label.
 _PLAIN = 3
 # Fields of a part as it is written where its allocation stays and runs there alone.

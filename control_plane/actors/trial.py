@@ -25,6 +25,7 @@ from control_plane.actors.trial_allocation import (
     saved,
 )
 from control_plane.actors.trial_checkpoints import condemned, files_deleted, handed_over
+from control_plane.actors.trial_cost import silenced
 from control_plane.actors.trial_course import (
     carried_on,
     ended,
@@ -288,16 +289,24 @@ def _by_pool(
 ) -> TrialState:
     match message:
         case SlotsAssigned():
-            return assigned(state, allocation, message)
+            return assigned(state, allocation, message, turn)
         case PreemptionRequested(reason=reason, forced=True):
             return killing(state, allocation, reason)
         case PreemptionRequested(reason=reason):
             return preempting(state, allocation, reason, turn)
-        case AllocationLost() if allocation.is_gang:
-            return _member_gone(state, allocation, gang.lost(allocation, message), turn)
-        case AllocationLost(reason=reason):
-            gone = AllocationExited(state.epoch, gang.AGENT_LOST, message=reason)
-            return _exited(state, allocation, gone, turn)
+        case AllocationLost():
+            return _agent_lost(state, allocation, message, turn)
+
+
+def _agent_lost(
+    state: TrialState, allocation: Allocation, message: AllocationLost, turn: Turn
+) -> TrialState:
+    silent = silenced(state, allocation, message, turn)
+    state = evolve(state, allocation=silent)
+    if silent.is_gang:
+        return _member_gone(state, silent, gang.lost(silent, message), turn)
+    gone = AllocationExited(state.epoch, gang.AGENT_LOST, message=message.reason)
+    return _exited(state, silent, gone, turn)
 
 
 def _trained(

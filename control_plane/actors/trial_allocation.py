@@ -5,6 +5,7 @@ late one finds another epoch, or a wish that it does not concern.
 """
 
 from control_plane.actors.step import Turn
+from control_plane.actors.trial_cost import priced
 from control_plane.actors.trial_gang import furthest, reached
 from control_plane.actors.trial_messages import (
     CheckpointReported,
@@ -21,7 +22,9 @@ from control_plane.searchers.method import ExitReason
 REFUSED_MS = 10_000
 
 
-def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) -> TrialState:
+def assigned(
+    state: TrialState, allocation: Allocation, message: SlotsAssigned, turn: Turn
+) -> TrialState:
     """The pool has placed it."""
     if allocation.places:
         return state
@@ -29,8 +32,9 @@ def assigned(state: TrialState, allocation: Allocation, message: SlotsAssigned) 
         allocation,
         places=message.places,
         state=furthest(allocation.state, AllocationState.ASSIGNED),
+        placed_ms=turn.now_ms,
     )
-    return evolve(state, allocation=placed)
+    return priced(state, placed, turn)
 
 
 def advanced(

@@ -8,6 +8,7 @@ from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
 from control_plane.actors.records import Status
 from control_plane.actors.step import Turn
 from control_plane.actors.trial_allocation import killing, preempting
+from control_plane.actors.trial_cost import settled
 from control_plane.actors.trial_state import Allocation, AllocationState, TrialState
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
@@ -54,7 +55,7 @@ def is_done(state: TrialState) -> bool:
 
 def released(state: TrialState, allocation: Allocation, turn: Turn) -> TrialState:
     """Gives the slots back, rolls back to the latest checkpoint and goes on to what comes next."""
-    _release(state, allocation, turn)
+    state = _release(state, allocation, turn)
     steps = state.checkpoint.steps_completed if state.checkpoint else 0
     return carried_on(evolve(state, allocation=None, steps=min(state.steps, steps)), turn)
 
@@ -85,7 +86,7 @@ def ended(
 ) -> TrialState:
     """Ends, and its experiment learns it; what it holds is given back."""
     if state.allocation is not None:
-        _release(state, state.allocation, turn)
+        state = _release(state, state.allocation, turn)
     message = TrialEnded(
         number=state.number,
         status=status,
@@ -133,7 +134,7 @@ def _requested(state: TrialState, turn: Turn) -> TrialState:
     )
 
 
-def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
+def _release(state: TrialState, allocation: Allocation, turn: Turn) -> TrialState:
     turn.send(
         addresses.pool(allocation.pool),
         SlotsReleased(
@@ -144,3 +145,4 @@ def _release(state: TrialState, allocation: Allocation, turn: Turn) -> None:
             group=state.experiment_id,
         ),
     )
+    return settled(state, allocation, turn)

@@ -148,11 +148,14 @@ class PreemptionRequested:
 
 @dataclass(frozen=True, slots=True)
 class AllocationLost:
-    """Agent `agent` of the allocation is gone, "": all of them. That is no failure of the trial."""
+    """Agent `agent` of the allocation is gone, "": all of them. That is no failure of the trial.
+    `heard_ms`: when it was last heard of, None if nobody knows.
+    """
 
     epoch: int
     reason: str
     agent: str = ""
+    heard_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

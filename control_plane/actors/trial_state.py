@@ -45,7 +45,8 @@ class Verdict:
 @dataclass(frozen=True)
 class Allocation:
     """Slots asked for or held, for training from batch `from_steps` on. `ticket` is its place in
-    the queue of `pool`; it has no `places` while queued.
+    the queue of `pool`; it has no `places` while queued, and got them at `placed_ms`.
+    They cost `rates`, and `spent_micros` was spent on those that were lost: see cost.py.
 
     The rest is of gangs alone: their `members` by rank, the `verdict` on them so far, and the steps
     of the latest validation that counted.
@@ -61,6 +62,9 @@ class Allocation:
     verdict: Verdict | None = None
     validated: int = -1
     pool: str = ""
+    placed_ms: int = 0
+    rates: tuple[int, ...] = ()
+    spent_micros: int = 0
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -93,7 +97,8 @@ class TrialState:
     for slots again. `stalls`: ends in a row that are no failures and brought it no further.
     `stopped`: the search wants no more of it. `inherited`: the checkpoint of another trial that it
     starts from, which is still to come while it `awaits_checkpoint`. `losses` counts allocations
-    that were lost, of which `recent_losses` are the last few.
+    that were lost, of which `recent_losses` are the last few. `cost_micros`: of allocations
+    that have ended.
     """
 
     trial_id: int
@@ -132,3 +137,4 @@ class TrialState:
     awaits_checkpoint: bool = False
     inherited: CheckpointRef | None = None
     recent_losses: tuple[Loss, ...] = ()
+    cost_micros: int = 0

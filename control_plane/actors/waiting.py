@@ -13,10 +13,11 @@ from control_plane.actors.ordered import Entries, Ordered
 from control_plane.actors.step import Turn
 from control_plane.scheduling.model import Holding, Job, Request
 
-# Half of what other maps hold: these keys are long.
-REQUESTS_PER_PART = 32
-GROUPS_PER_PART = 16
+# So many as a write unit of 1 KB holds.
+REQUESTS_PER_PART = 12
+GROUPS_PER_PART = 12
 _SUBMITTED_DIGITS = 14
+_DEFAULTS = asdict(JobRow())
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +233,8 @@ def _parsed_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
 def _written(group: Group) -> list[object]:
     pending = {str(slots): count for slots, count in group.pending.items()}
     numbers = [int(group.listed), group.running, group.held, group.leaving]
-    default = asdict(JobRow())
-    settings = {name: v for name, v in asdict(group.row).items() if v != default[name]}
+    given = ((name, getattr(group.row, name)) for name in _DEFAULTS)
+    settings = {name: value for name, value in given if value != _DEFAULTS[name]}
     return [numbers, pending, settings]
 
 

@@ -150,7 +150,7 @@ def _sessions(
         known = holdings.agents.get(name)
         state = agent(name)
         if lease.lost and known is not None and known.epoch == lease.epoch:
-            yield AgentLost(name, lease.epoch, "it has not been heard of")
+            yield AgentLost(name, lease.epoch, "it has not been heard of", lease.renewed_ms)
         elif not lease.lost and state is not None and state.epoch == lease.epoch:
             if known is None or known.epoch < lease.epoch:
                 slots = tuple(slot[0] for slot in state.slots)

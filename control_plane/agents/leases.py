@@ -161,7 +161,7 @@ def _mark_one(
 ) -> bool:
     agent = row.key.sort
     silent = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
-    message = AgentLost(agent, lease.epoch, reason or silent)
+    message = AgentLost(agent, lease.epoch, reason or silent, lease.renewed_ms)
     to = addresses.pool(pool)
     sender = f"lease#{agent}"
     clock = mailbox.next_clock(0, now_ms)

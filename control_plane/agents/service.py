@@ -290,6 +290,7 @@ def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Rep
         )
         for desired in state.desired
         if (allocation := f"{desired.trial_id}.{desired.epoch}") in session.acked
-        and allocation not in request.known
+        # One that has said its exit may be forgotten before the cluster's own books are.
+        and allocation not in (*request.known, *session.exited)
     ]
     return lost[:LOST_MAX]

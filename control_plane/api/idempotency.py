@@ -8,7 +8,7 @@ process end in between, the next request makes the answer from what the effect l
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
@@ -29,6 +29,12 @@ KEY_CHARACTERS_MAX = 128
 
 Beside = Callable[[object], tuple[Write, ...]]
 """What an effect has to commit beside itself, given the command's reply."""
+
+
+def nothing(reply: object) -> tuple[Write, ...]:
+    """What stands beside an effect that nobody has to know of."""
+    return ()
+
 
 Described = Callable[[Any], BaseModel]
 """Makes the answer from the effect's reply: the id of what it changed, or what it left, as plain
@@ -62,13 +68,31 @@ class Once:
             And whatever `effect` and `described` raise.
         """
         if self.key is None:
-            reply = effect(lambda reply: ())
+            reply = effect(nothing)
             return _response(status, to_json(described(reply)))
         row = services.table.get(self.key)
         if row is None:
             due_ms = services.now_ms() + KEPT_MS
             row = self._first(services, effect, due_ms, status)
         return self._answer(services, row, described, is_secret)
+
+    def effected(self, services: Services, effect: Callable[[Beside], object]) -> Any:
+        """Has the effect unless the key's row shows that it happened, and returns its reply, for a
+        request whose answer is not worth keeping. Raises as `carried_out` does.
+        """
+        if self.key is None:
+            return effect(nothing)
+        row = services.table.get(self.key)
+        if row is None:
+            row = self._first(services, effect, services.now_ms() + KEPT_MS, 200)
+        return self._fields(row)["reply"]
+
+    def part(self, number: int) -> "Once":
+        """For one of the effects of a request that has several, numbered from 0."""
+        if self.key is None or number == 0:
+            return self
+        sort = f"J#{number}#{self.key.sort}"
+        return replace(self, key=self.key._replace(sort=sort))
 
     def _first(
         self, services: Services, effect: Callable[[Beside], object], due_ms: int, status: int
@@ -96,12 +120,7 @@ class Once:
     def _answer(
         self, services: Services, row: Row, described: Described, is_secret: bool
     ) -> Response:
-        fields = parse_json(row.body)
-        if fields["digest"] != self.digest:
-            raise ApiError(
-                Code.CONFLICT,
-                "this Idempotency-Key was used for another request; give each request its own",
-            )
+        fields = self._fields(row)
         if is_secret:
             return _response(fields["status"], to_json(described(fields["reply"])))
         if "answer" not in fields:
@@ -116,6 +135,16 @@ class Once:
                 # It was carried out and can be answered; a repetition makes the answer anew.
                 log.warning("the answer to a request was not kept: %s", error)
         return _response(fields["status"], fields["answer"].encode())
+
+    def _fields(self, row: Row) -> dict[str, Any]:
+        """What is kept of the request; ApiError conflict for another request."""
+        fields: dict[str, Any] = parse_json(row.body)
+        if fields["digest"] != self.digest:
+            raise ApiError(
+                Code.CONFLICT,
+                "this Idempotency-Key was used for another request; give each request its own",
+            )
+        return fields
 
 
 async def _once(

@@ -37,6 +37,7 @@ class Services:
         waiting: where calls are held, on a host where waiting is cheap.
         courses: the metrics looked at last.
         rankings: the best trials of the experiments looked at last.
+        providers: where instances can come from; `provider.type` of a pool's configuration.
     """
 
     tokens: Tokens
@@ -52,6 +53,7 @@ class Services:
     waiting: WaitingRoom | None = None
     courses: Courses = field(default_factory=Courses)
     rankings: Rankings = field(default_factory=Rankings)
+    providers: frozenset[str] = frozenset()
 
     @property
     def table(self) -> StateTable:

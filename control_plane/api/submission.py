@@ -2,9 +2,9 @@
 
 import secrets
 import uuid
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,10 +18,15 @@ from control_plane.api.archives import SHA256, model_code_key
 from control_plane.api.auth import Principal
 from control_plane.api.errors import ApiError, Code, Detail, invalid
 from control_plane.api.idempotency import Beside
+from control_plane.api.placement import (
+    Destination,
+    check_fits,
+    destination,
+    needs_of,
+    warnings_of,
+)
 from control_plane.api.services import Services
 from control_plane.api.template_store import stored_template
-from control_plane.api.views import agent as agents
-from control_plane.api.views import pool as pools
 from control_plane.api.views.experiment import ExperimentWithConfig
 from control_plane.api.warm_start import warm_start_of
 from control_plane.config import (
@@ -29,8 +34,8 @@ from control_plane.config import (
     ExperimentConfig,
     check,
 )
+from control_plane.config.pool_settings import task_defaults
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
-from control_plane.scheduling.sizes import advice, can_hold
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.state.table import Conflict, Expect, Key, Put
@@ -38,7 +43,6 @@ from control_plane.suggestions.installed import lacking
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
 DETAILS_MAX = 200
-POOL_DEFAULT = "default"
 EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
 
 _SEEDS = 2**31
@@ -61,10 +65,13 @@ class Create(BaseModel):
 
 @dataclass(frozen=True)
 class Accepted:
-    """What this cluster can run: the configuration and all of the message but its id."""
+    """What this cluster can run: the configuration, all of the message but its id, and what its
+    author may be surprised by.
+    """
 
     config: ExperimentConfig
     message: ExperimentSubmitted
+    warnings: tuple[str, ...] = ()
 
 
 def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
@@ -73,14 +80,17 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
     Raises:
         ApiError: invalid, with every problem of the configuration.
     """
-    config = _checked(services, asked)
+    config, to = _placed(services, asked)
     plan = _plan(config)
-    pool = config.job.resource_pool or POOL_DEFAULT
-    settings = trial_settings(config, pool, services.now_ms())
+    settings = trial_settings(config, to.name, services.now_ms())
+    if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
+        text = f"is over: {config.resources.deadline} is not after the submission"
+        raise invalid("resources.deadline", text, "give a later time or a duration like '6h'")
     if asked.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
-    _check_place(services, config, pool)
+    _check_storage(services, config)
+    check_fits(services, to, needs_of(config.resources))
     if services.objects.size(model_code_key(asked.model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
         raise invalid("model_code", text)
@@ -105,7 +115,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         time_metric="" if asked.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
     )
-    return Accepted(config, message)
+    return Accepted(config, message, tuple(warnings_of(to, config.resources)))
 
 
 def retention_of(config: ExperimentConfig) -> Retention:
@@ -172,6 +182,10 @@ def preview(services: Services, submitted: Accepted) -> ExperimentWithConfig:
         job_id=message.job_id,
         seed=message.plan.seed,
         max_slots=message.job.max_slots,
+        weight=message.job.weight,
+        priority=message.job.priority,
+        max_cost=message.settings.max_cost,
+        warnings=list(submitted.warnings),
         **asdict(message.retention),
         code_sha256=message.code_sha256,
         config=submitted.config.public(),
@@ -182,7 +196,8 @@ def _both(counted: Put, beside: Beside) -> Beside:
     return lambda reply: (counted, *beside(reply))
 
 
-def _checked(services: Services, asked: Create) -> ExperimentConfig:
+def _placed(services: Services, asked: Create) -> tuple[ExperimentConfig, Destination]:
+    """The configuration over what its pool has for those who say nothing."""
     template = None
     if asked.template is not None:
         stored = stored_template(services.table, asked.template) if asked.template else None
@@ -190,10 +205,23 @@ def _checked(services: Services, asked: Create) -> ExperimentConfig:
             raise invalid("template", f"there is no template {asked.template!r:.80} here")
         template = stored.config
     seed = secrets.randbelow(_SEEDS)
-    try:
-        return check(asked.config, template=template, overrides=asked.overrides, seed_default=seed)
-    except ConfigInvalid as error:
-        raise config_invalid(error) from None
+
+    def checked(cluster: Mapping[str, Any]) -> ExperimentConfig:
+        try:
+            return check(
+                asked.config,
+                template=template,
+                cluster=cluster,
+                overrides=asked.overrides,
+                seed_default=seed,
+            )
+        except ConfigInvalid as error:
+            raise config_invalid(error) from None
+
+    config = checked({})
+    to = destination(services, config.job.resource_pool, config.job.slots_per_trial)
+    defaults = task_defaults(to.pool, to.cluster)
+    return checked(defaults) if defaults else config, to
 
 
 def _plan(config: ExperimentConfig) -> SearchPlan:
@@ -202,19 +230,9 @@ def _plan(config: ExperimentConfig) -> SearchPlan:
     return config.search_plan()
 
 
-def _check_place(services: Services, config: ExperimentConfig, pool: str) -> None:
-    """Whether there is such a pool, and a machine and a store that the trials can use."""
-    if pools.found(services, pool) is None:
-        known = ", ".join(pools.pool_names(services)) or "none"
-        raise invalid("resources.resource_pool", f"there is no pool {pool!r:.60}; known: {known}")
+def _check_storage(services: Services, config: ExperimentConfig) -> None:
+    """Whether there is a store that the trials can use."""
     if storage_of(config.checkpoint_storage, services.checkpoints) is None:
         kind = config.checkpoint_storage.type
         text = f"{kind} is not available on this cluster yet; available: directory, shared_fs"
         raise invalid("checkpoint_storage.type", text)
-    slots = config.job.slots_per_trial
-    sizes = Counter(agents.slots_in_pool(services, pool))
-    alone = bool(config.resources.is_single_node)
-    if sizes and not can_hold(slots, sizes, alone):
-        text = f"no trial could ever start in pool {pool}: it {advice(slots, sizes, alone)}"
-        hint = "a trial class runs on one machine; a command may run on several" if alone else None
-        raise invalid("resources.slots_per_trial", text, hint)

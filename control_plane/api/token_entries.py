@@ -29,7 +29,9 @@ _TRIES_MAX = 50
 
 @dataclass(frozen=True)
 class Entry:
-    """A token's row. `digest` names the token; `made_by` and `revoked_by` are users."""
+    """A token's row. `digest` names the token; `made_by` and `revoked_by` are users; `subject` is
+    the pool that a token of the role join lets agents into.
+    """
 
     id: int
     user: str
@@ -40,6 +42,7 @@ class Entry:
     digest: str
     made_by: str
     revoked_by: str | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def mint(table: StateTable, asked: Entry, bearer: str, beside: Beside) -> Minted
     what is kept for that.
     """
     token = mint_token()
-    holds = Principal(asked.user, asked.role, expires_ms=asked.expires_ms)
+    holds = Principal(asked.user, asked.role, asked.subject, asked.expires_ms)
     for _ in range(_TRIES_MAX):
         row = table.get(_COUNTER)
         number = int(row.body) if row else 1

@@ -102,14 +102,16 @@ class RegistryAuth(Section):
     """Of the account."""
 
 
+ImagesGiven = Annotated[Images, _per_device(TypeAdapter(Text))]
+VariablesGiven = Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))]
+
+
 class Environment(Section):
     """What a trial's container contains and sees."""
 
-    image: Annotated[Images, _per_device(TypeAdapter(Text))] = Images()
+    image: ImagesGiven = Images()
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
-    environment_variables: Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))] = (
-        VariablesByDevice()
-    )
+    environment_variables: VariablesGiven = VariablesByDevice()
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """

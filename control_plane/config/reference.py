@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from control_plane.config import environment, resources, storage, training
+from control_plane.config import environment, pools, providers, resources, storage, training
+from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
 from control_plane.config.hyperparameters import KINDS
@@ -92,6 +93,8 @@ TYPES: Final[Mapping[str, str]] = {
     "Rungs": "integer 1 to 100",
     "Brackets": "list of integers",
     "Divisor": "number > 1",
+    "Deadline": "duration or time with zone",
+    "Cost": "number > 0",
     "Fraction": "number 0 to 1",
     "Mode": "`aggressive`, `standard` or `conservative`",
     "Labels": "list of strings",
@@ -111,6 +114,17 @@ TYPES: Final[Mapping[str, str]] = {
     "Truncation": "map",
     "Exploration": "map",
     "BindMounts": "list of maps",
+    "Scheduler": "map",
+    "ResourceManager": "map",
+    "TaskContainerDefaults": "map",
+    "AnyProvider": "map",
+    "Offerings": "list of maps",
+    "Zones": "list of strings",
+    "PoolName": "string",
+    "Duration": "duration",
+    "PositiveDuration": "duration",
+    "ImagesGiven": "string, or map",
+    "VariablesGiven": "list of strings, or map",
     "Steps": "steps, an integer >= 1",
     "Period": "length",
     "Measured": "length",
@@ -139,11 +153,94 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("LengthAdaptiveSimple", "max_trials"): "integer 1 to 2,000",
     ("Log", "base"): "number > 0",
     ("Categorical", "vals"): "list",
+    ("ClusterConfig", "resource_pools"): "list of maps",
+    ("PoolFields", "budget"): "number > 0",
+    ("Scheduler", "default_priority"): "integer 1 to 99",
+    ("TaskContainerDefaults", "devices"): "list of maps or strings",
+    ("Provider", "max_instances"): "integer >= 1",
+    ("Provider", "on_demand_base"): "number 0 to 1",
+    ("OfferingConfig", "price_per_hour"): "number >= 0",
+    ("AwsProvider", "root_volume_size"): "integer >= 100",
+    ("AwsProvider", "custom_tags"): "list of maps",
+    ("GcpProvider", "boot_disk_size"): "integer >= 100",
 }
 """Types whose annotation is too particular for a name of its own."""
 
 DRAWN: Final = frozenset({"experiment_seed", "searcher"})
 """Fields whose default in the model only stands in for what a check puts there."""
+
+
+CLUSTER_INTRODUCTION: Final = """\
+# Cluster configuration reference
+
+Every field of a cluster configuration file, which describes the resource pools of a cluster.
+`detcloud config check --cluster FILE` checks one, `detcloud cluster apply FILE` puts one in force
+on a cluster that runs, and `detcloud up --config FILE` starts one with it. What a file does not
+say has its default; a pool that it does not have is removed, which is refused while the pool is
+used. [resource-pools.md](resource-pools.md) tells how pools are used.
+
+```yaml
+resource_manager:
+  default_compute_resource_pool: gpus
+  default_aux_resource_pool: small
+resource_pools:
+  - pool_name: gpus
+    description: spot instances, the most important first
+    scheduler:
+      type: priority
+      preemption: true
+    provider:
+      type: local
+      max_instances: 4
+      max_idle_agent_period: 10m
+  - pool_name: small
+    scheduler:
+      type: fair_share
+    max_aux_containers_per_agent: 20
+    task_container_defaults:
+      preemption_timeout: 600
+```
+
+A duration is a text such as `20m`, `1h30m` or `90s`, or a number of seconds.
+`python -m control_plane.config.cluster --reference` prints this page, which is made from the
+code.
+"""
+
+CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
+    ("Resource manager", "`resource_manager`: what the pools share.", pools.ResourceManager),
+    ("Resource pools", "An entry of `resource_pools`.", pools.ResourcePool),
+    (
+        "Schedulers",
+        "`scheduler` of a pool or of the resource manager. A pool's replaces the other as a whole.",
+        pools.Scheduler,
+    ),
+    (
+        "Task container defaults",
+        "`task_container_defaults` of a pool, over those of the cluster, below what the "
+        "configurations of experiments say.",
+        pools.TaskContainerDefaults,
+    ),
+    ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
+    ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),
+)
+
+
+def cluster_reference() -> str:
+    """The document of cluster configurations."""
+    return "\n".join(_cluster_lines()).rstrip("\n") + "\n"
+
+
+def _cluster_lines() -> Iterator[str]:
+    yield CLUSTER_INTRODUCTION
+    yield from _section("Fields", "At the top:", _rows(pools.ClusterConfig))
+    for title, text, section in CLUSTER_SECTIONS:
+        yield from _section(title, text, _rows(section))
+    for name, model in providers.PROVIDERS.items():
+        yield f"### {name}"
+        yield ""
+        yield _sentence(model)
+        yield ""
+        yield from _table(_rows(model, providers.Provider))
 
 
 def reference() -> str:
@@ -238,9 +335,12 @@ def _rows(model: type[Section], below: type[Section] | None = None) -> list[tupl
     rows = list[tuple[str, ...]]()
     for name, field in model.model_fields.items():
         written = _written(model, name)
-        # A tag is the choice itself.
-        if name != "type" and (below is None or written.owner not in known):
-            rows.append((f"`{name}`", _type(written, name), _default(name, field), written.meaning))
+        # A tag is the choice itself, unless it has several values.
+        is_tag = name == "type" and written.annotation.count("'") <= len("''")
+        if not is_tag and (below is None or written.owner not in known):
+            rows.append(
+                (f"`{name}`", _type(written, name), _default(written, name, field), written.meaning)
+            )
     return rows
 
 
@@ -273,7 +373,7 @@ def _type(written: _Written, name: str) -> str:
     return TYPES[annotation]
 
 
-def _default(name: str, field: FieldInfo) -> str:
+def _default(written: _Written, name: str, field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if name in DRAWN:
         return "drawn" if name == "experiment_seed" else "required"
@@ -283,6 +383,10 @@ def _default(name: str, field: FieldInfo) -> str:
         return f"`{{{value.unit}: {value.count}}}`"
     if value is None or isinstance(value, BaseModel) or value == {}:
         return ""
+    if isinstance(value, tuple) and any(isinstance(entry, BaseModel) for entry in value):
+        return ""
+    if written.annotation.endswith("Duration"):
+        return f"`{duration_text(value)}`"
     return f"`{json.dumps(value)}`"
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
+from control_plane.config.deadline import deadline_ms
 from control_plane.config.problems import value_text
 from control_plane.config.section import (
     COUNT_MAX,
@@ -46,6 +47,18 @@ def _device(value: object) -> object:
     return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
 
 
+def _deadline(text: str) -> str:
+    try:
+        deadline_ms(text, 0)
+    except ValueError as error:
+        refuse(f"{error}, not {value_text(text)}")
+    return text
+
+
+Deadline = Annotated[str, AfterValidator(_deadline)]
+Cost = Annotated[float, Field(gt=0)]
+
+
 class Device(Section):
     """A device of the host that containers may use."""
 
@@ -55,6 +68,9 @@ class Device(Section):
     """Where it appears in the container."""
     mode: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
     """Of read, write and mknod."""
+
+
+DeviceGiven = Annotated[Device, BeforeValidator(_device)]
 
 
 class Resources(Section):
@@ -67,22 +83,32 @@ class Resources(Section):
     set max-slots`.
     """
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Share of the experiment under the fair-share scheduler; first in, first out has none."""
+    """Share of the experiment in a pool with the fair-share scheduler. Changed later with
+    `experiment set weight`.
+    """
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
-    """Place under the priority scheduler, 1 being the first; first in, first out has none."""
+    """Place in a pool with the priority scheduler, 1 being the first; the pool's default if absent.
+    Changed later with `experiment set priority`.
+    """
     resource_pool: str = ""
-    """The pool to run in; the cluster's default one if empty."""
+    """The pool to run in; if empty the cluster's default one, of which there is one for trials with
+    slots and one for those without. Changed later with `job update --resource-pool`.
+    """
+    deadline: Deadline | None = None
+    """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
+    or a time with its zone like `2027-01-31T18:00:00+01:00`.
+    """
+    max_cost: Cost | None = None
+    """What the experiment may cost at most, in the currency of the pool's prices."""
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
     ] = None
     """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
     agent_label: str = ""
-    """Kept and shown."""
+    """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Kept and shown."""
-    devices: Annotated[
-        tuple[Annotated[Device, BeforeValidator(_device)], ...], Field(strict=False)
-    ] = ()
+    devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
     is_single_node: bool | None = None
     """Whether all slots of a trial must be on one machine. Those of a trial class (`module:Class`)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from control_plane.actors.jobs import JobRow
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
+from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
 
@@ -36,6 +37,7 @@ def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> Tr
     preempt_ms = rules.preempt_ms
     if config.preemption_timeout is not None:
         preempt_ms = min(config.preemption_timeout, PREEMPTION_SECONDS_MAX) * 1_000
+    deadline = config.resources.deadline
     return TrialSettings(
         pool=pool,
         slots=config.job.slots_per_trial,
@@ -45,4 +47,6 @@ def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> Tr
         submitted_ms=submitted_ms,
         terminate_ms=rules.terminate_ms,
         preempt_ms=preempt_ms,
+        deadline_ms=None if deadline is None else deadline_ms(deadline, submitted_ms),
+        max_cost=config.resources.max_cost,
     )

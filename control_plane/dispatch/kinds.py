@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from control_plane.actors import agent, experiment, ordered, pool, trial
 from control_plane.actors.addresses import kind_of
 from control_plane.actors.agent_messages import AgentMessage
+from control_plane.actors.experiment_bill import Meters
 from control_plane.actors.experiment_messages import ExperimentMessage
 from control_plane.actors.experiment_state import Definition, ExperimentState, Settings
 from control_plane.actors.experiment_summaries import Summaries
@@ -137,6 +138,7 @@ KINDS: Mapping[str, Kind] = {
             "generator": bytes,
             "search/": bytes,
             "trials/": Summaries,
+            "meters/": Meters,
         },
         secret=frozenset({"definition"}),
     ),

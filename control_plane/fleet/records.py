@@ -10,6 +10,11 @@ from enum import StrEnum
 MS_PER_HOUR = 3_600_000
 
 
+def instances_of(pool: str) -> str:
+    """The partition of a pool's instances that have not ended, by id."""
+    return f"instances#{pool}"
+
+
 class Market(StrEnum):
     """How an instance is bought. One of the spot market may be taken away."""
 

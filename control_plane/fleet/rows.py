@@ -12,7 +12,13 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, IntentRow
+from control_plane.fleet.records import (
+    FleetRow,
+    InstanceRow,
+    InstanceState,
+    IntentRow,
+    instances_of,
+)
 from control_plane.state.table import Key, Page, Row, StateTable
 
 FLEETS = "fleets"
@@ -23,11 +29,6 @@ R = TypeVar("R")
 _FLEET: TypeAdapter[FleetRow] = TypeAdapter(FleetRow)
 _INSTANCE: TypeAdapter[InstanceRow] = TypeAdapter(InstanceRow)
 _INTENT: TypeAdapter[IntentRow] = TypeAdapter(IntentRow)
-
-
-def instances_of(pool: str) -> str:
-    """The partition of a pool's instances that have not ended."""
-    return f"instances#{pool}"
 
 
 def past_instances_of(pool: str) -> str:
@@ -104,10 +105,11 @@ def past_instances(
     return [decode_instance(row) for row in page.rows], page.next_sort is not None
 
 
-def read_all(table: StateTable, partition: str) -> Iterator[Row]:
-    """Every row of a partition, page by page."""
-    first: str | None = " "
+def read_all(
+    table: StateTable, partition: str, first: str | None = " ", last: str = "\x7f"
+) -> Iterator[Row]:
+    """Every row of a partition, or of a range of it, page by page."""
     while first is not None:
-        page = table.query(partition, first, "\x7f")
+        page = table.query(partition, first, last)
         yield from page.rows
         first = page.next_sort

@@ -1,6 +1,6 @@
 """The results of a rung in order: an order-statistic B-tree (Bayer and McCreight, 1972) in parts.
 
-A node is one part of at most 1 KB, so that one result more among 100,000 rewrites three of them.
+A node is one part of at most 300 bytes: one result more among 100,000 rewrites five of them.
 Results with equal metrics keep the order in which they were inserted, one way or the other.
 """
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from control_plane.searchers.parts import Parts
 
 # A leaf's entries take 12 bytes, an inner node's 16, and its header 5.
-LEAF_MAX = 80
-INNER_MAX = 60
+LEAF_MAX = 24
+INNER_MAX = 18
 
 _HEADER = struct.Struct("<BI")
 _ROOT = 0

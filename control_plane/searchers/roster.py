@@ -1,7 +1,7 @@
 """What a halving knows of each trial: its bracket, the rung it is in, and whether it ended.
 
-Three bytes a trial, in parts of at most 1 KB. A trial that nothing was said of is in rung 0, and in
-the bracket that the first trials were divided into.
+Three bytes a trial, in parts of at most 300 bytes. A trial that nothing was said of is in rung 0,
+and in the bracket that the first trials were divided into.
 """
 
 from bisect import bisect_right
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from control_plane.searchers.parts import Parts
 
-TRIALS_PER_PART = 320
+TRIALS_PER_PART = 96
 # Trials that one step of closing looks at: those of a few parts.
-LOOKED_AT_MAX = 2_000
+LOOKED_AT_MAX = 7 * TRIALS_PER_PART
 _BYTES = 3
 _EXITED, _CLOSED, _REPORTED = 1, 2, 4
 

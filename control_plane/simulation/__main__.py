@@ -15,6 +15,7 @@ from typing import Any
 
 from control_plane.config.__main__ import described, overrides_argument, read_config
 from control_plane.config.check import check
+from control_plane.config.deadline import deadline_ms, span_ms
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.simulation.courses import Courses
@@ -22,8 +23,14 @@ from control_plane.simulation.experiment import Outcome, SimulationStuck, simula
 from control_plane.simulation.recorded import CurvesInvalid, RecordedCourses, read_curves
 from control_plane.simulation.submission import pace_of, submission_of, time_lengths_of
 from control_plane.simulation.synthetic import SyntheticCourses
+from control_plane.spot.comparison import compared
+from control_plane.spot.replay import job_on
+from control_plane.spot.traces import SpotTrace, TraceInvalid, generated, read_trace
 from control_plane.suggestions.installed import lacking
 from control_plane.suggestions.simulated import suggestion
+
+# Of a simulated deadline.
+DAYS_MAX = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of made-up curves, and of the search")
     parser.add_argument("--curves", metavar="FILE", help="follow these curves, - for stdin")
     parser.add_argument("--seconds-per-unit", type=float, help="how long training takes")
+    parser.add_argument("--deadline", help="a duration, instead of resources.deadline")
+    parser.add_argument("--changeover-seconds", type=float, default=300.0)
+    market = parser.add_mutually_exclusive_group()
+    market.add_argument("--spot-availability", type=float, help="of a zone that is made up")
+    market.add_argument("--spot-trace", metavar="FILE", help="when there were spot machines")
     overrides_argument(parser)
     return parser
 
@@ -54,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 def _simulated(options: argparse.Namespace) -> dict[str, Any]:
     config = check(read_config(options.file), overrides=options.config, seed_default=options.seed)
     _check_slots(config, options.slots)
+    allowed_ms = _allowed_ms(config, options)
     started = time.perf_counter()
     try:
         submission = submission_of(config)
@@ -70,7 +83,10 @@ def _simulated(options: argparse.Namespace) -> dict[str, Any]:
         raise _refusal("searcher", f"cannot be simulated: {error}") from None
     seconds = time.perf_counter() - started
     report = _report(config, options.slots, outcome) | {"wall_seconds": round(seconds, 3)}
-    return report | {"curves": _described_courses(courses, outcome)}
+    report["curves"] = _described_courses(courses, outcome)
+    if allowed_ms is not None:
+        report["spot"] = _on_spot(options, outcome.makespan_ms, allowed_ms)
+    return report
 
 
 def _check_slots(config: ExperimentConfig, slots: int) -> None:
@@ -100,14 +116,14 @@ def _courses(
             unit_seconds=options.seconds_per_unit or 1.0,
         )
     try:
-        trials = read_curves(_read_curves(options.curves), config.searcher.metric)
+        trials = read_curves(_read_file(options.curves), config.searcher.metric)
         return RecordedCourses(trials, space, lengths, options.seconds_per_unit)
     except CurvesInvalid as error:
         place = "the curves" if options.curves == "-" else options.curves
         raise _refusal(": ".join(filter(None, (place, error.path))), str(error)) from None
 
 
-def _read_curves(file: str) -> str:
+def _read_file(file: str) -> str:
     try:
         if file == "-":
             return sys.stdin.read()
@@ -115,6 +131,63 @@ def _read_curves(file: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _refusal(file, f"cannot be read: {reason}") from None
+
+
+def _allowed_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
+    """The time until the deadline; None if nothing is said of spot machines."""
+    asked: str | None = options.deadline
+    if options.spot_availability is None and options.spot_trace is None:
+        if asked is not None:
+            hint = "give --spot-availability or --spot-trace"
+            raise _refusal("--deadline", "needs the spot machines to meet it with", hint)
+        return None
+    place = "resources.deadline" if asked is None else "--deadline"
+    text = config.resources.deadline if asked is None else asked
+    if text is None:
+        raise _refusal("--deadline", "is needed where spot machines are simulated")
+    try:
+        allowed_ms = span_ms(text)
+        if allowed_ms is None:
+            deadline_ms(text, 0)
+    except ValueError as error:
+        raise _refusal(place, f"{error}, not {text!r:.60}") from None
+    if allowed_ms is None:
+        hint = "give --deadline, such as 6h"
+        raise _refusal(place, "is a moment, but virtual time knows durations only", hint)
+    if allowed_ms > DAYS_MAX * 86_400_000:
+        raise _refusal(place, f"is simulated for up to {DAYS_MAX} days, not {text}")
+    return allowed_ms
+
+
+def _on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int) -> dict[str, Any]:
+    """The whole cluster as one machine, whose work takes as long as the search did."""
+    trace = _trace(options, allowed_ms)
+    if not 0 <= options.changeover_seconds <= 86_400:
+        text = f"must be between 0 and 86400 seconds, not {options.changeover_seconds:g}"
+        raise _refusal("--changeover-seconds", text)
+    job = job_on(trace, max(1, work_ms), allowed_ms, round(1000 * options.changeover_seconds))
+    if not job.feasible:
+        least = (work_ms + job.changeover_ms) / 1000
+        text = f"leaves {allowed_ms / 1000:g} s, but on-demand machines alone need {least:g} s"
+        raise _refusal("the deadline", text, "give it more time, or --slots")
+    return compared(job, trace)
+
+
+def _trace(options: argparse.Namespace, allowed_ms: int) -> SpotTrace:
+    if options.spot_trace is None:
+        if not 0 <= options.spot_availability <= 1:
+            text = f"must be a share between 0 and 1, not {options.spot_availability:g}"
+            raise _refusal("--spot-availability", text)
+        return generated(options.spot_availability, allowed_ms, options.seed % 2**32)
+    try:
+        trace = read_trace(_read_file(options.spot_trace))
+    except TraceInvalid as error:
+        raise _refusal(options.spot_trace, str(error)) from None
+    if trace.length_ms < allowed_ms:
+        lasts, needed = trace.length_ms / 1000, allowed_ms / 1000
+        text = f"lasts {lasts:g} s, but the deadline is after {needed:g} s"
+        raise _refusal(options.spot_trace, text)
+    return trace
 
 
 def _refusal(path: str, message: str, hint: str = "") -> ConfigInvalid:

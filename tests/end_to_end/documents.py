@@ -16,6 +16,8 @@ GAP = "..."
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+# A job's in a table or a sentence: the first digits of its UUID.
+_JOB = re.compile(r"(?:(?<=\| )|(?<=\bjob ))[0-9a-f]{8}(?= )")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
@@ -93,10 +95,10 @@ def missing_lines(documented: list[str], printed: str) -> list[str]:
 
 def shape(line: str) -> str:
     """The line with `uuid` and `0` for what differs from run to run."""
-    line = _NUMBER.sub("0", _UUID.sub("uuid", line))
+    line = _NUMBER.sub("0", _JOB.sub("uuid", _UUID.sub("uuid", line)))
     return re.sub(r"-{2,}", "--", re.sub(r"\s+", " ", line)).strip()
 
 
 def uuids(text: str) -> list[str]:
-    """The UUIDs in the text, each once."""
-    return list(dict.fromkeys(_UUID.findall(text)))
+    """The UUIDs in the text and the beginnings of those of jobs, each once."""
+    return list(dict.fromkeys([*_UUID.findall(text), *_JOB.findall(text)]))

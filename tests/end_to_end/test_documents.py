@@ -17,7 +17,17 @@ pytestmark = pytest.mark.end_to_end
 
 DOCS = ROOT / "docs"
 HOME = "/home/ada/.detcloud"
-PLAYED = ("custom-search.md", "manage.md", "quickstart.md", "simulate.md", "training-api.md")
+PLAYED = (
+    "cost.md",
+    "custom-search.md",
+    "job-queue.md",
+    "manage.md",
+    "quickstart.md",
+    "resource-pools.md",
+    "simulate.md",
+    "spot.md",
+    "training-api.md",
+)
 
 
 @pytest.mark.parametrize("name", PLAYED)

@@ -22,7 +22,8 @@ SIGNED = re.compile(rf"{V1}/objects/")
 JOINS = {("post", f"{V1}/agents")}
 AGENTS = {("post", f"{V1}/agents/{{agent_id}}/sync")}
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
-ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$")
+ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$")
+CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration)")
 MISSING = {"uuid": "0" * 8, "sha256": "0" * 64, "agent_id": "nobody", "name": "nothing"}
 
 Route = tuple[str, str]
@@ -43,7 +44,7 @@ def is_for(route: Route, role: Role) -> bool:
         return role is Role.JOIN
     if route in AGENTS:
         return role is Role.AGENT
-    if ADMINS.search(route[1]):
+    if ADMINS.search(route[1]) or (route[0] != "get" and CHANGED_BY_ADMINS.match(route[1])):
         return role is Role.ADMIN
     return role in (Role.USER, Role.ADMIN) or (route in BOTH and role is Role.AGENT)
 

@@ -141,8 +141,8 @@ class CrowdedCluster(Cluster):
         self.threads = threads
         self.calls = CallsFromTwoPlaces(hosts, threads, seed)
 
-    def add_agent(self, name: str, slots: int, script: Any) -> Any:
-        agent = super().add_agent(name, slots, script)
+    def add_agent(self, name: str, slots: int, script: Any, pool: str = POOL) -> Any:
+        agent = super().add_agent(name, slots, script, pool)
         agent.service = self.calls
         return agent
 
@@ -202,8 +202,8 @@ def test_calls_lost_repeated_and_late_change_nothing(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
     class Unheard(Cluster):
-        def add_agent(self, name: str, slots: int, script: Any) -> Any:
-            agent = super().add_agent(name, slots, script)
+        def add_agent(self, name: str, slots: int, script: Any, pool: str = POOL) -> Any:
+            agent = super().add_agent(name, slots, script, pool)
             agent.service = FlakyCalls(self.host.service, seed)
             return agent
 

@@ -50,6 +50,9 @@ class Changes(BaseModel):
         | None
     ) = None
     max_slots: Kept | None = None
+    weight: float | None = None
+    priority: int | None = None
+    max_cost: Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)] | None = None
     save_experiment_best: Kept | None = None
     save_trial_best: Kept | None = None
     save_trial_latest: Kept | None = None
@@ -62,10 +65,11 @@ def create(asked: Create, caller: Caller, once: AskedOnce, services: Given) -> R
     submitted = accepted(services, asked, caller)
     if asked.validate_only:
         return JSONResponse(preview(services, submitted).model_dump(mode="json"))
+    warnings = list(submitted.warnings)
     return once.carried_out(
         services,
         lambda beside: submit(services, submitted, caller.user, beside),
-        lambda experiment_id: experiments.experiment(services, experiment_id),
+        lambda experiment_id: experiments.experiment(services, experiment_id, warnings),
         status=201,
     )
 
@@ -153,7 +157,7 @@ def change(
     once: AskedOnce,
     services: Given,
 ) -> Response:
-    """A null `max_slots` lifts the limit; other nulls change nothing."""
+    """A null `max_slots` or `max_cost` lifts the limit; other nulls change nothing."""
 
     def message() -> SettingsChanged:
         return SettingsChanged(
@@ -162,6 +166,10 @@ def change(
             labels=None if asked.labels is None else tuple(dict.fromkeys(asked.labels)),
             max_slots=asked.max_slots,
             max_slots_given="max_slots" in asked.model_fields_set,
+            weight=asked.weight,
+            priority=asked.priority,
+            max_cost=asked.max_cost,
+            max_cost_given="max_cost" in asked.model_fields_set,
             retention=_retention(services, experiment_id, asked),
         )
 

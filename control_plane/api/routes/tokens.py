@@ -7,11 +7,11 @@ from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.api.auth import Principal, Role, bearer_of
-from control_plane.api.errors import ApiError, Code
+from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
 from control_plane.api.pages import Page, PageParameters
-from control_plane.api.services import Given
+from control_plane.api.services import Given, Services
 from control_plane.api.token_entries import (
     ENTRIES,
     Entry,
@@ -22,6 +22,7 @@ from control_plane.api.token_entries import (
     read_entry,
     revoke,
 )
+from control_plane.api.views import pool as pools
 from control_plane.api.views.rows import scanned
 
 USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
@@ -38,7 +39,8 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     user: Annotated[str, Field(pattern=USER_NAME)] | None = None
-    role: Literal["user", "admin"] = "user"
+    role: Literal["user", "admin", "join"] = "user"
+    resource_pool: Annotated[str, Field(max_length=100)] | None = None
     description: Annotated[str, Field(max_length=200)] = ""
     expires_days: Annotated[int, Field(ge=1, le=365)] | None = None
 
@@ -53,6 +55,7 @@ class Token(BaseModel):
     created_ms: int
     expires_ms: int | None
     revoked: bool
+    resource_pool: str | None
 
 
 class NewToken(Token):
@@ -85,7 +88,7 @@ def list_tokens(caller: Caller, services: Given, asked: PageParameters) -> Page[
 def create(
     asked: Asked, caller: Caller, once: AskedOnce, services: Given, request: Request
 ) -> Response:
-    entry = _asked_for(asked, caller, services.now_ms())
+    entry = _asked_for(asked, caller, services)
     bearer = bearer_of(request.headers.get("authorization"))
 
     def described(reply: dict[str, Any]) -> NewToken:
@@ -120,14 +123,26 @@ def delete(token_id: TokenId, caller: Caller, once: AskedOnce, services: Given) 
     )
 
 
-def _asked_for(asked: Asked, caller: Principal, now_ms: int) -> Entry:
+def _check_join(asked: Asked, caller: Principal, services: Services) -> None:
+    """Whether it says which agents it is for, and no more."""
+    if (asked.role == Role.JOIN.value) is (asked.resource_pool is None):
+        raise invalid("resource_pool", "is for tokens of the role join, which need one")
+    if asked.resource_pool is None:
+        return
+    if caller.role is not Role.ADMIN:
+        raise ApiError(Code.FORBIDDEN, "only an admin may make a token that lets agents join")
+    pools.existing(services, asked.resource_pool)
+
+
+def _asked_for(asked: Asked, caller: Principal, services: Services) -> Entry:
     """The entry of a token that the caller may make. It does not outlive the caller's own."""
     user = caller.user if asked.user is None else asked.user
     if caller.role is not Role.ADMIN and user != caller.user:
         raise ApiError(Code.FORBIDDEN, f"only an admin may make a token for {user}")
     if caller.role is not Role.ADMIN and Role(asked.role) is Role.ADMIN:
         raise ApiError(Code.FORBIDDEN, "only an admin may make a token of the role admin")
-    days = asked.expires_days
+    _check_join(asked, caller, services)
+    days, now_ms = asked.expires_days, services.now_ms()
     ends = [] if days is None else [now_ms + days * DAY_MS]
     ends += [] if caller.expires_ms is None else [caller.expires_ms]
     return Entry(
@@ -139,6 +154,7 @@ def _asked_for(asked: Asked, caller: Principal, now_ms: int) -> Entry:
         expires_ms=min(ends, default=None),
         digest="",
         made_by=caller.user,
+        subject=asked.resource_pool or "",
     )
 
 
@@ -151,4 +167,5 @@ def _fields(entry: Entry) -> dict[str, Any]:
         "created_ms": entry.created_ms,
         "expires_ms": entry.expires_ms,
         "revoked": entry.revoked_by is not None,
+        "resource_pool": entry.subject or None,
     }

@@ -1,5 +1,6 @@
 """Agents as the API shows them."""
 
+from collections import Counter
 from typing import Literal
 
 from pydantic import BaseModel
@@ -31,6 +32,7 @@ class Agent(BaseModel):
     id: str
     name: str
     resource_pool: str
+    label: str
     state: Literal["ALIVE", "LOST"]
     slots: list[SlotView]
     version: str
@@ -62,12 +64,17 @@ def agents(services: Services, asked: PageAsked) -> Page[Agent]:
     return Page(items=items, next_cursor=cursor)
 
 
-def slots_in_pool(services: Services, pool: str) -> list[int]:
-    """How many slots each living agent of the pool has, those that are disabled for now too."""
+def sizes_in_pool(services: Services, pool: str) -> dict[str, Counter[int]]:
+    """Of each label how many living agents of the pool have how many slots, those that are disabled
+    for now too.
+    """
     rows = all_rows(services.table, AGENTS, " ", "\x7f")
     names = [row.key.sort for row in rows if row.body.decode() == pool]
-    states = [found(services, name) for name in names]
-    return [len(state.slots) for state in states if state is not None and not state.lost]
+    sizes: dict[str, Counter[int]] = {}
+    for state in services.engine.states([addresses.agent(name) for name in names]):
+        if isinstance(state, AgentState) and not state.lost:
+            sizes.setdefault(state.label, Counter())[len(state.slots)] += 1
+    return sizes
 
 
 def _shown(state: AgentState) -> Agent:
@@ -92,6 +99,7 @@ def _shown(state: AgentState) -> Agent:
         id=state.agent,
         name=state.agent,
         resource_pool=state.pool,
+        label=state.label,
         state="LOST" if state.lost else "ALIVE",
         slots=slots,
         version=state.version,

@@ -1,12 +1,13 @@
 """Experiments as the API shows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
+from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment_state import (
     LISTING,
     Definition,
@@ -60,6 +61,11 @@ class Experiment(BaseModel):
     archived: bool = False
     seed: int
     max_slots: int | None
+    weight: float
+    priority: int | None
+    max_cost: float | None
+    cost: float = 0.0
+    warnings: list[str] = []
     save_experiment_best: int
     save_trial_best: int
     save_trial_latest: int
@@ -88,9 +94,10 @@ def found(services: Services, experiment_id: int) -> tuple[ExperimentState, Defi
     return known
 
 
-def experiment(services: Services, experiment_id: int) -> Experiment:
-    """One experiment; ApiError not_found."""
-    return Experiment(**_fields(services, *found(services, experiment_id)))
+def experiment(services: Services, experiment_id: int, warnings: Sequence[str] = ()) -> Experiment:
+    """One experiment, with what its creation is to warn of; ApiError not_found."""
+    fields = _fields(services, *found(services, experiment_id))
+    return Experiment(**fields, warnings=list(warnings))
 
 
 def experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
@@ -196,10 +203,18 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "archived": state.archived,
         "seed": definition.plan.seed,
         "max_slots": now.max_slots,
+        "weight": now.weight,
+        "priority": now.priority,
+        "max_cost": _dollars(now.max_cost_micros),
+        "cost": state.bill.spent_micros(services.now_ms()) / MICROS_PER_DOLLAR,
         **asdict(now.retention),
         "code_sha256": definition.code_sha256,
         "search_method": method_view(services, state),
     }
+
+
+def _dollars(micros: int | None) -> float | None:
+    return None if micros is None else micros / MICROS_PER_DOLLAR
 
 
 def _states(text: str | None) -> frozenset[str]:

@@ -13,6 +13,7 @@ from control_plane.actors import agent_messages as to_agent
 from control_plane.actors import experiment_messages as to_experiment
 from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
+from control_plane.actors.cost import dollars_text
 from control_plane.actors.records import Place, Retention
 from control_plane.actors.slots import Availability
 from control_plane.searchers import method
@@ -92,6 +93,9 @@ def _settings(message: to_experiment.SettingsChanged, told: Told) -> str:
     if message.max_slots_given:
         limit = "no limit" if message.max_slots is None else str(message.max_slots)
         changes.append(f"max_slots to {limit}")
+    if message.max_cost_given:
+        cost = "no limit" if message.max_cost is None else f"${message.max_cost:g}"
+        changes.append(f"max_cost to {cost}")
     scheduled = {
         "weight": message.weight,
         "priority": message.priority,
@@ -123,6 +127,13 @@ def _trial_ended(message: to_experiment.TrialEnded, told: Told) -> str:
     how = f" early ({early})" if early and early != "errored" else ""
     why = f": {_line(message.message)}" if message.message else ""
     return f"{told.trial(message.number)} ended {message.status}{how}{why}"
+
+
+def _metered(message: to_experiment.TrialMetered, told: Told) -> str:
+    spent = f"{told.trial(message.number)} has cost {dollars_text(message.cost_micros)}"
+    if not message.holds_slots:
+        return f"{spent} and holds no slots"
+    return f"{spent} and costs {dollars_text(message.rate_micros)} an hour"
 
 
 def _created(message: to_trial.TrialCreated, told: Told) -> str:
@@ -249,6 +260,8 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         + (_lacking(x.lack) or f"with {told.measured(x.metric)}")
     ),
     to_experiment.TrialEnded: _trial_ended,
+    to_experiment.TrialMetered: _metered,
+    to_experiment.CostLookDue: lambda _, told: "a look at what it costs is due",
 }
 
 OF_TRIALS: Mapping[type, Sentence] = {
@@ -307,6 +320,9 @@ OF_POOLS: Mapping[type, Sentence] = {
     to_pool.AgentLost: lambda x, told: f"agent {x.agent} was lost: {_line(x.reason)}",
     to_pool.AuditFound: lambda x, told: (
         f"the audit found {_count(len(x.stale), 'stale allocation')}"
+    ),
+    to_pool.BudgetChecked: lambda x, told: (
+        "the budget is used up" if x.over_budget else "the budget is not used up"
     ),
     to_pool.SchedulingContinued: lambda _, told: "the scheduling goes on",
 }

@@ -5,7 +5,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from control_plane.actors import addresses
+from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.records import Status
+from control_plane.actors.trial_cost import cost_so_far
 from control_plane.actors.trial_state import Allocation as TrialAllocation
 from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.agents.sessions import ENVIRONMENT
@@ -63,6 +65,7 @@ class Trial(BaseModel):
     created_ms: int
     ended_ms: int | None
     message: str
+    cost: float
 
 
 class TrialWithEnvironment(Trial):
@@ -128,7 +131,15 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,
+        "cost": _cost_micros(services, state) / MICROS_PER_DOLLAR,
     }
+
+
+def _cost_micros(services: Services, state: TrialState) -> int:
+    """With what its allocation has cost so far."""
+    held = state.allocation
+    running = cost_so_far(held, services.now_ms()) if held is not None and held.places else 0
+    return state.cost_micros + running
 
 
 def _steps(services: Services, state: TrialState) -> int:

@@ -22,6 +22,7 @@ COLUMNS = (
     field("ID", "id"),
     field("Name", "name", spare=2),
     field("Resource pool", "resource_pool"),
+    field("Label", "label", spare=2),
     field("State", "state"),
     Column("Use", _use_text),
     Column("Slots", lambda agent: len(agent["slots"])),

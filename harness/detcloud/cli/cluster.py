@@ -12,9 +12,11 @@ from typing import Any
 import detcloud
 from detcloud import DetcloudError
 from detcloud.cli.commands import UNREACHABLE
+from detcloud.cli.config import CLUSTER_CHECKER, checked
 from detcloud.cli.options import add_yes_option, confirmed
 from detcloud.cli.output import add_output_options, print_record, print_value
 from detcloud.cli.processes import Process, descendants, pss_bytes, read
+from detcloud.cli.resource_pool import applied_file, print_applied
 from detcloud.cli.server import server_command, server_environment, start, stop
 from detcloud.cli.session import client_of
 from detcloud.cli.table import Column, Item, field, text_table, time_text
@@ -56,18 +58,32 @@ def up_arguments(parser: ArgumentParser) -> None:
         help="where to listen on 127.0.0.1 (default: a free one, the same as last time if it is)",
     )
     parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a cluster configuration, with its resource pools (default: as it is)",
+    )
+    parser.add_argument(
         "--foreground", action="store_true", help="stay until Ctrl-C, with the log here"
     )
 
 
 def up(arguments: Namespace) -> int:
     home = Home.from_environment()
+    if arguments.config is not None:
+        checked(arguments.config, [], module=CLUSTER_CHECKER)
     running = home.server()
     if running is not None:
         return _already(home, running, arguments)
     if arguments.foreground:
         _become_server(home, arguments)
-    record = start(home, slots=arguments.slots, port=arguments.port, on_wait=_show_waiting)
+    record = start(
+        home,
+        slots=arguments.slots,
+        port=arguments.port,
+        config=arguments.config,
+        on_wait=_show_waiting,
+    )
     if is_live(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr)
     print(f"the local cluster is up at {record.url} (pid {record.pid}, data in {home.folder})")
@@ -171,6 +187,9 @@ def _already(home: Home, running: ServerRecord, arguments: Namespace) -> int:
         if slots and slots != arguments.slots:
             other.append(f"{counted(slots, 'slot')}, not {arguments.slots}")
     if not other:
+        if arguments.config is not None:
+            with Client(running.url, home.token()) as client:
+                print_applied(applied_file(client, arguments.config))
         return 0
     raise DetcloudError(
         f"it has {' and '.join(other)}; "
@@ -186,7 +205,7 @@ def _slots_of(home: Home, running: ServerRecord) -> int:
 
 def _become_server(home: Home, arguments: Namespace) -> None:
     home.make()
-    command = server_command(home, arguments.slots, arguments.port)
+    command = server_command(home, arguments.slots, arguments.port, arguments.config)
     os.execve(sys.executable, command, server_environment())
 
 

@@ -45,6 +45,8 @@ NOUNS = {
     "experiment": "submit, follow and steer experiments",
     "trial": "look at trials",
     "checkpoint": "list, download and delete checkpoints",
+    "job": "look at the queue and change its order",
+    "resource-pool": "look at the resource pools and change them",
     "agent": "look at the machines and take them out of use",
     "slot": "look at the machines' slots and take them out of use",
     "template": "keep parts of configurations on the cluster",
@@ -58,6 +60,8 @@ NOUN_ALIASES = {
     "e": "experiment",
     "t": "trial",
     "c": "checkpoint",
+    "j": "job",
+    "rp": "resource-pool",
     "a": "agent",
     "s": "slot",
     "tpl": "template",
@@ -159,6 +163,24 @@ _EXPERIMENT = (
     ),
     Command(
         "experiment",
+        "set weight",
+        "change its share under fair share",
+        "experiment_set:weight",
+    ),
+    Command(
+        "experiment",
+        "set priority",
+        "change its place under the priority scheduler",
+        "experiment_set:priority",
+    ),
+    Command(
+        "experiment",
+        "set max-cost",
+        "limit what it may cost",
+        "experiment_set:max_cost",
+    ),
+    Command(
+        "experiment",
         "set gc-policy",
         "keep more or fewer of its checkpoints",
         "experiment_set:gc_policy",
@@ -204,6 +226,26 @@ _CHECKPOINT = (
     Command("checkpoint", "delete", "delete checkpoints", "checkpoint:delete", (), ("rm",)),
 )
 
+_QUEUE = (
+    Command("job", "list", "list the queue of a resource pool", "job:listing", (), ("ls",)),
+    Command("job", "update", "change the place of a job", "job:update", (), ("u",)),
+    Command("job", "update-batch", "change the places of several jobs", "job:update_batch"),
+    Command("resource-pool", "list", "list resource pools", "resource_pool:listing", (), ("ls",)),
+    Command("resource-pool", "describe", "show a resource pool", "resource_pool:describe"),
+    Command("resource-pool", "create", "add a resource pool", "resource_pool:create"),
+    Command("resource-pool", "set", "change a resource pool", "resource_pool:set_"),
+    Command("resource-pool", "drain", "let it start nothing more", "resource_pool:drain"),
+    Command("resource-pool", "undrain", "let it start work again", "resource_pool:undrain"),
+    Command(
+        "resource-pool",
+        "remove",
+        "remove a resource pool that is not used",
+        "resource_pool:remove",
+        (),
+        ("rm",),
+    ),
+)
+
 _CLUSTER = (
     Command("agent", "list", "list agents", "agent:listing", (), ("ls",)),
     Command("agent", "describe", "show an agent and its slots", "agent:describe"),
@@ -229,6 +271,12 @@ _CLUSTER = (
     Command("cluster", "down", "stop the local cluster", "cluster:down", ("down",), is_local=True),
     Command(
         "cluster", "status", "show where the cluster is and its load", "cluster:status", ("status",)
+    ),
+    Command(
+        "cluster",
+        "apply",
+        "make the resource pools what a file says",
+        "resource_pool:apply",
     ),
     Command("master", "info", "show the cluster's server", "cluster:info"),
     Command("master", "logs", "print the local cluster's log", "server_log:logs", is_local=True),
@@ -266,10 +314,11 @@ _FLAT = (
         ("completion",),
         is_local=True,
     ),
+    Command("", "cost", "show what was spent, and on what", "cost:cost", ("cost",)),
     Command("", "version", "show versions", "cluster:version", ("version",)),
 )
 
-COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_CLUSTER, *_FLAT)
+COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_QUEUE, *_CLUSTER, *_FLAT)
 
 
 def words_of(noun: str) -> dict[str, Command]:

@@ -19,6 +19,7 @@ from detcloud.cli.server import server_environment
 from detcloud.cli.terminal import counted
 
 CHECKER = "control_plane.config"
+CLUSTER_CHECKER = "control_plane.config.cluster"
 _PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
 
 Told = Callable[[str], bool]
@@ -28,7 +29,11 @@ Told = Callable[[str], bool]
 def check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--migrate", action="store_true", help="print it in the length form")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--migrate", action="store_true", help="print it in the length form")
+    which.add_argument(
+        "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
+    )
     overrides_argument(parser)
 
 
@@ -53,7 +58,10 @@ def override(text: str) -> str:
 
 def check(arguments: Namespace) -> int:
     flags = [f"--{name}" for name in ("json", "migrate") if getattr(arguments, name)]
-    done = _checker(arguments.file, arguments.overrides, flags)
+    if arguments.cluster and arguments.overrides:
+        raise DetcloudError("--config sets fields of experiment configurations only")
+    module = CLUSTER_CHECKER if arguments.cluster else CHECKER
+    done = _checker(arguments.file, arguments.overrides, flags, module=module)
     # Written here, where a full disk or a reader that left is no traceback of the checker's.
     sys.stderr.write(done.stderr)
     sys.stdout.write(done.stdout)

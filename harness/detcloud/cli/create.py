@@ -15,7 +15,7 @@ from detcloud.cli.output import add_output_options
 from detcloud.cli.progress import progress
 from detcloud.cli.search_method import print_method_hint
 from detcloud.cli.session import client_of
-from detcloud.cli.terminal import bytes_text
+from detcloud.cli.terminal import bytes_text, clean
 from detcloud.client import Experiment
 from detcloud.http import ApiError
 
@@ -60,6 +60,8 @@ def create(arguments: Namespace) -> int:
             arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
     experiment = _created(arguments)
+    for warning in experiment.warnings:
+        print(f"warning: {clean(warning)}", file=sys.stderr)
     print_method_hint(experiment)
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True

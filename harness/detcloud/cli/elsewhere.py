@@ -8,8 +8,8 @@ _TASKS = "this cluster runs experiments only; an `entrypoint` may be any command
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
 `detcloud token list`"
 _RIGHTS = "a token is a user's or an admin's: `detcloud token create --role`"
-_QUEUE = "`detcloud list --state ACTIVE` shows what runs and waits, `detcloud status` the pools; \
-resources.priority and resources.weight of a configuration order them"
+_QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
+the pools"
 _MODELS = "there is no registry; `detcloud checkpoint download` fetches what was trained, and \
 labels name its experiment"
 _KEPT = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
@@ -30,8 +30,6 @@ NOUNS_ELSEWHERE = {
     "d": _SERVER,
     "deploy": _SERVER,
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
-    "j": _QUEUE,
-    "job": _QUEUE,
     "m": f"`master` is spelled out here; of models, {_MODELS}",
     "model": _MODELS,
     "notebook": _TASKS,
@@ -40,9 +38,7 @@ NOUNS_ELSEWHERE = {
     "project": _GROUPS,
     "rbac": _RIGHTS,
     "res": _QUEUE,
-    "resource-pool": "`detcloud status` shows the pools",
     "resources": _QUEUE,
-    "rp": "`detcloud status` shows the pools",
     "shell": _TASKS,
     "task": _TASKS,
     "tensorboard": _CURVES,
@@ -53,12 +49,11 @@ NOUNS_ELSEWHERE = {
 VERBS_ELSEWHERE = {
     "experiment move": _GROUPS,
     "experiment set log-retention": _KEPT,
-    "experiment set priority": "resources.priority of the configuration says it",
-    "experiment set weight": "resources.weight of the configuration says it",
     "trial set log-retention": _KEPT,
     "master cluster-message": "there are no messages to everyone",
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
+    "resource-pool bindings": f"every pool is there for everybody; {_GROUPS}",
     "token edit": "make another with `detcloud token create` and revoke this one",
     "user activate": _USERS,
     "user change-password": _USERS,

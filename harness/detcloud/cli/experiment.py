@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from pathlib import Path
 
+from detcloud.cli.cost import money
 from detcloud.cli.options import (
     add_paging_options,
     fetched_max,
@@ -58,6 +59,12 @@ def _kept_text(experiment: Item) -> str:
     return " ".join(f"{name}={experiment.get(name)}" for name in kept)
 
 
+def _cost_text(experiment: Item) -> str | None:
+    limit = experiment.get("max_cost")
+    most = "" if limit is None else f" of {money(limit)}"
+    return f"{money(experiment.get('cost', 0.0))}{most}"
+
+
 DETAILS = (
     *COLUMNS,
     field("Best trial", "best_trial_id"),
@@ -66,7 +73,10 @@ DETAILS = (
     Column("Labels", lambda item: ", ".join(item.get("labels") or [])),
     field("Archived", "archived"),
     field("Seed", "seed"),
+    Column("Cost", _cost_text),
     field("Max slots", "max_slots"),
+    field("Priority", "priority"),
+    field("Weight", "weight"),
     Column("Kept", _kept_text),
     field("Job", "job_id"),
     field("Message", "message"),

@@ -6,7 +6,9 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from detcloud import DetcloudError
 from detcloud.cli.checkpoint import COLUMNS as CHECKPOINT_COLUMNS
+from detcloud.cli.cost import amount, money
 from detcloud.cli.experiment import experiment_argument, experiment_of
+from detcloud.cli.job import priority_of, weight_of
 from detcloud.cli.options import add_yes_option, confirmed, count
 from detcloud.cli.output import add_output_options, print_items, print_value
 from detcloud.cli.table import cell_text
@@ -89,6 +91,50 @@ def max_slots(arguments: Namespace) -> int:
     return 0
 
 
+def max_cost_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    parser.add_argument(
+        "max_cost", type=_limit, metavar="AMOUNT", help="dollars, or `none` for no limit"
+    )
+
+
+def max_cost(arguments: Namespace) -> int:
+    experiment = experiment_of(arguments)
+    experiment.set(max_cost=arguments.max_cost)
+    limit = experiment.max_cost
+    most = "as much as it needs" if limit is None else f"at most {money(limit)}"
+    print(f"experiment {experiment.id} may cost {most}")
+    return 0
+
+
+def weight_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    parser.add_argument(
+        "weight", type=weight_of, metavar="WEIGHT", help="its share: a number above 0"
+    )
+
+
+def weight(arguments: Namespace) -> int:
+    experiment = experiment_of(arguments)
+    experiment.set_weight(arguments.weight)
+    print(f"experiment {experiment.id} has weight {cell_text(experiment.weight)}")
+    return 0
+
+
+def priority_arguments(parser: ArgumentParser) -> None:
+    experiment_argument(parser)
+    parser.add_argument(
+        "priority", type=priority_of, metavar="PRIORITY", help="1 to 99, 1 being the first"
+    )
+
+
+def priority(arguments: Namespace) -> int:
+    experiment = experiment_of(arguments)
+    experiment.set_priority(arguments.priority)
+    print(f"experiment {experiment.id} has priority {experiment.priority}")
+    return 0
+
+
 def gc_policy_arguments(parser: ArgumentParser) -> None:
     experiment_argument(parser)
     for option, which in GC_OPTIONS.items():
@@ -136,6 +182,10 @@ def _relabelled(experiment: Experiment, labels: list[str]) -> int:
 
 def _listed(labels: list[str]) -> str:
     return clean(", ".join(labels)) or "none"
+
+
+def _limit(text: str) -> float | None:
+    return None if text.lower() in ("none", "null") else amount(text)
 
 
 def _slots(text: str) -> int | None:

@@ -53,10 +53,13 @@ def server_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def server_command(home: Home, slots: int | None, port: int | None) -> list[str]:
+def server_command(
+    home: Home, slots: int | None, port: int | None, config: Path | None = None
+) -> list[str]:
     # -P keeps the folder we are in, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
+    command += ["--config", str(config.absolute())] if config is not None else []
     return command + (["--port", str(port)] if port is not None else [])
 
 
@@ -65,11 +68,13 @@ def start(
     *,
     slots: int | None = None,
     port: int | None = None,
+    config: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> ServerRecord:
     """Starts the server unless it runs, and returns when it answers. Starts take turns.
 
-    `on_wait` is told the seconds waited so far.
+    `config` is a cluster configuration, in force before anything starts; `on_wait` is told the
+    seconds waited so far.
 
     Raises:
         DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
@@ -83,7 +88,7 @@ def start(
         with home.log.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
-                server_command(home, slots, port),
+                server_command(home, slots, port, config),
                 env=environment,
                 cwd=home.folder,
                 stdin=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from detcloud.cli.metrics import terminal_style
 from detcloud.cli.options import count, identifier, seconds
 from detcloud.cli.output import add_output_options, print_record, print_value
 from detcloud.cli.session import client_of
+from detcloud.cli.spot_courses import spot_text
 from detcloud.cli.table import Column, Item, cell_text
 from detcloud.cli.terminal import counted
 
@@ -55,6 +56,7 @@ def simulate_arguments(parser: ArgumentParser) -> None:
         help="training time of a step, batch, record or epoch, as the configuration counts, where"
         " none was recorded (default: 1 where curves are made up)",
     )
+    _deadline_arguments(parser)
     overrides_argument(parser)
     parser.add_argument(
         "--plot", "--png", dest="png", type=Path, metavar="FILE", help="draw the chart into a file"
@@ -81,7 +83,34 @@ def simulate(arguments: Namespace) -> int:
         return 0
     print_record(COLUMNS, found, arguments)
     print(f"\n{chart(title, course, terminal_style())}")
+    if "spot" in found:
+        print(f"\n{spot_text(found['spot'])}")
     return 0
+
+
+def _deadline_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--deadline",
+        metavar="DURATION",
+        help="such as 6h, for what spot machines save (default: the configuration's"
+        " resources.deadline)",
+    )
+    market = parser.add_mutually_exclusive_group()
+    market.add_argument(
+        "--spot-availability",
+        type=float,
+        metavar="SHARE",
+        help="of the time with spot machines, 0 to 1, in a zone that --seed makes up",
+    )
+    market.add_argument(
+        "--spot-trace", type=Path, metavar="FILE", help="when there were spot machines, as JSON"
+    )
+    parser.add_argument(
+        "--changeover-seconds",
+        type=seconds,
+        metavar="SECONDS",
+        help="from asking for a machine until the work goes on (default: 300)",
+    )
 
 
 @contextmanager
@@ -104,6 +133,9 @@ def _simulated(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
         flags.append(f"--curves={curves}")
     if arguments.seconds_per_unit is not None:
         flags.append(f"--seconds-per-unit={arguments.seconds_per_unit}")
+    for name in ("deadline", "spot_availability", "spot_trace", "changeover_seconds"):
+        if (value := getattr(arguments, name)) is not None:
+            flags.append(f"--{name.replace('_', '-')}={value}")
     asked = (arguments.file, arguments.overrides, *flags)
     found: dict[str, Any] = checked_slowly("simulating", *asked, module=MODULE)["simulation"]
     return found

@@ -19,6 +19,7 @@ COLUMNS = (
     field("ID", "id"),
     field("User", "user"),
     field("Role", "role"),
+    field("Resource pool", "resource_pool", spare=3),
     field("Description", "description", spare=1),
     time_column("Created", "created_ms", spare=2),
     time_column("Expires", "expires_ms"),
@@ -29,7 +30,11 @@ IDENTITY_COLUMNS = (field("User", "user"), field("Role", "role"), field("Cluster
 
 def create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("user", nargs="?", metavar="USER", help="whose (default: your own)")
-    parser.add_argument("--role", choices=("user", "admin"), help="what it may do")
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument("--role", choices=("user", "admin"), help="what it may do")
+    role.add_argument(
+        "--join", metavar="POOL", help="it lets agents join this resource pool, and nothing else"
+    )
     parser.add_argument("-d", "--description", metavar="TEXT", help="what it is for")
     parser.add_argument(
         "-e",
@@ -46,7 +51,8 @@ def create(arguments: Namespace) -> int:
     """Prints the token alone, so that a script can keep it."""
     token = client_of(arguments).create_token(
         arguments.user,
-        role=arguments.role,
+        role="join" if arguments.join else arguments.role,
+        resource_pool=arguments.join,
         description=arguments.description,
         expires_days=arguments.expires_days,
     )

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from detcloud.cli.cost import money
 from detcloud.cli.experiment import experiment_argument, has_printed
 from detcloud.cli.options import add_paging_options, fetched_max, identifier, paged
 from detcloud.cli.output import add_output_options, print_items, print_record, print_value
@@ -66,6 +67,7 @@ DETAILS = (
     field("Seed", "seed"),
     field("Latest checkpoint", "latest_checkpoint"),
     Column("Allocation", _allocation_text),
+    Column("Cost", lambda trial: money(trial.get("cost"))),
     time_column("Start time", "created_ms"),
     time_column("End time", "ended_ms"),
     field("Message", "message"),

@@ -11,7 +11,9 @@ from detcloud.client.agent import Agent, Slot
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.client import Client, NoCluster
 from detcloud.client.experiment import Experiment
+from detcloud.client.job import Job, JobChange
 from detcloud.client.log import LogFilter
+from detcloud.client.resource_pool import ResourcePool
 from detcloud.client.template import Template
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
@@ -21,8 +23,11 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Experiment",
+    "Job",
+    "JobChange",
     "LogFilter",
     "NoCluster",
+    "ResourcePool",
     "Slot",
     "Template",
     "Token",

@@ -14,6 +14,7 @@ class Agent(Resource):
     id = Field[str]("The agent's id.")
     name = Field[str]("The name it enrolled with.")
     resource_pool = Field[str]("The pool it belongs to.")
+    label = Field[str]("Only jobs with the same `resources.agent_label` run on it.")
     state = Field[str]("ALIVE, or LOST when it has not been heard of for its lease.")
     enabled = Field[bool]("Whether trials may be placed on it.")
     draining = Field[bool]("Whether it waits for what runs there before it counts as disabled.")

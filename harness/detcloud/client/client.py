@@ -14,8 +14,10 @@ from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
-from detcloud.client.records import Identity, Overview
+from detcloud.client.job import Job, JobChange, job_path
+from detcloud.client.records import ConfigurationApplied, CostReport, Identity, Overview
 from detcloud.client.resource import segment
+from detcloud.client.resource_pool import ResourcePool, pool_path
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
@@ -173,6 +175,77 @@ class Client:
         known = ", ".join(sorted(agent.id for agent in agents)) or "none"
         raise DetcloudError(f"there is no agent {agent_id}; there is {known}")
 
+    def jobs(
+        self,
+        resource_pool: str | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """The queue of a pool in its order, by default that of the default compute pool."""
+        order = "true" if reverse else None
+        items = self.items("/jobs", limit, resource_pool=resource_pool, reverse=order)
+        return (Job(self, item) for item in items)
+
+    def job(self, job_id: str | int) -> Job:
+        """The job with this UUID, any unique beginning of one, or this experiment's id."""
+        return Job(self, self.get(job_path(str(job_id))))
+
+    def update_jobs(self, changes: Sequence[JobChange]) -> list[Job]:
+        """Carries out changes in order and returns the job of each.
+
+        Raises:
+            detcloud.http.ApiError: some failed; the others were carried out.
+        """
+        answer = self.patch("/jobs", {"operations": list(changes)})
+        return [Job(self, item) for item in answer["items"]]
+
+    def cost(
+        self, by: str = "experiment", since: str | None = None, until: str | None = None
+    ) -> CostReport:
+        """What was spent from the beginning of day `since` to the end of `until`, such as
+        `2026-11-30` (UTC; by default from the month's first to now), with a line for each
+        experiment, trial, user, pool or day.
+        """
+        report: CostReport = self.get("/cost", by=by, since=since, until=until)
+        return report
+
+    def resource_pools(self) -> list[ResourcePool]:
+        """Every pool."""
+        return [ResourcePool(self, item) for item in self.items("/resource-pools")]
+
+    def resource_pool(self, name: str) -> ResourcePool:
+        """The pool of this name."""
+        return ResourcePool(self, self.get(pool_path(name)))
+
+    def set_resource_pool(
+        self,
+        name: str,
+        config: str | Path | Mapping[str, Any] | None = None,
+        *,
+        overrides: Sequence[str] = (),
+    ) -> ResourcePool:
+        """Creates or changes a pool.
+
+        Args:
+            config: its fields, as the cluster configuration file has them: the path of a YAML
+                file or a mapping. None: those that it has.
+            overrides: `a.b=value` on top of them, the values being YAML.
+        """
+        text = None if config is None else config_text(config)
+        body = {"config": text, "overrides": list(overrides)}
+        return ResourcePool(self, self.put(pool_path(name), body))
+
+    def configure(
+        self, config: str | Path | Mapping[str, Any], *, dry_run: bool = False
+    ) -> ConfigurationApplied:
+        """Makes the pools what a cluster configuration file, or a mapping like it, says; with
+        `dry_run` only tells what would change.
+        """
+        body = {"config": config_text(config), "dry_run": dry_run}
+        applied: ConfigurationApplied = self.put("/cluster/configuration", body)
+        return applied
+
     def templates(self) -> list[Template]:
         """Every template."""
         return [Template(self, item) for item in self.items("/templates")]
@@ -194,13 +267,17 @@ class Client:
         user: str | None = None,
         *,
         role: str | None = None,
+        resource_pool: str | None = None,
         description: str | None = None,
         expires_days: int | None = None,
     ) -> Token:
-        """Makes a token, one's own by default; its `token` is told this once."""
+        """Makes a token, one's own by default; its `token` is told this once. One of the role
+        `join` lets agents into the `resource_pool`, and is good for nothing else.
+        """
         asked = {
             "user": user,
             "role": role,
+            "resource_pool": resource_pool,
             "description": description,
             "expires_days": expires_days,
         }

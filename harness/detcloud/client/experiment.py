@@ -53,7 +53,12 @@ class Experiment(Resource):
     job_id = Field[str]("The UUID of its place in the queue.")
     archived = Field[bool]("Whether lists leave it out.")
     seed = Field[int]("The seed of the search.")
+    cost = Field[float]("Dollars it has cost so far.")
+    max_cost = Field[float | None]("Dollars it may cost; None for no limit.")
     max_slots = Field[int | None]("Slots it may have at once; None for no limit.")
+    weight = Field[float]("Its share under fair share.")
+    priority = Field[int | None]("1 to 99 in a priority pool; None for the pool's default.")
+    warnings = Field[list[str]]("What its creation warned of; told then and not later.")
     save_experiment_best = Field[int]("Best checkpoints of the experiment that are kept.")
     save_trial_best = Field[int]("Best checkpoints of each trial that are kept.")
     save_trial_latest = Field[int]("Latest checkpoints of each trial that are kept.")
@@ -126,11 +131,12 @@ class Experiment(Resource):
         description: str | None = None,
         labels: Iterable[str] | None = None,
         max_slots: int | Keep | None = KEEP,
+        max_cost: float | Keep | None = KEEP,
         save_experiment_best: int | None = None,
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> None:
-        """Changes what is given; `max_slots=None` lifts the limit.
+        """Changes what is given; None lifts the limit of `max_slots` and of `max_cost` (dollars).
 
         A change of `save_...` deletes the checkpoints that are kept no more at once:
         `preview_collection` shows which.
@@ -146,7 +152,17 @@ class Experiment(Resource):
         body: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
         if not isinstance(max_slots, Keep):
             body["max_slots"] = max_slots
+        if not isinstance(max_cost, Keep):
+            body["max_cost"] = max_cost
         self.data = self._client.patch(self._path(), body)
+
+    def set_weight(self, weight: float) -> None:
+        """Changes its share in a fair-share pool."""
+        self.data = self._client.patch(self._path(), {"weight": weight})
+
+    def set_priority(self, priority: int) -> None:
+        """Changes its priority; its place among equals is again that of its submission."""
+        self.data = self._client.patch(self._path(), {"priority": priority})
 
     def preview_collection(
         self,

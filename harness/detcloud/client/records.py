@@ -27,6 +27,26 @@ class Overview(TypedDict):
     resource_pools: list[Pool]
 
 
+class PoolChange(TypedDict):
+    """What a cluster configuration file does to a pool: `create`, `change`, `remove` or `keep`;
+    `fields` are those of the file that change.
+    """
+
+    resource_pool: str
+    action: str
+    fields: list[str]
+
+
+class ConfigurationApplied(TypedDict):
+    """What a cluster configuration file changed, or with `dry_run` would change; `shared` are the
+    fields of what pools share.
+    """
+
+    changes: list[PoolChange]
+    shared: list[str]
+    dry_run: bool
+
+
 class Identity(TypedDict):
     """Whose token this is, and its role: `user` or `admin`."""
 
@@ -161,3 +181,25 @@ class CollectionPreview(TypedDict):
     delete_bytes: int
     keep_count: int
     keep_bytes: int
+
+
+class CostItem(TypedDict):
+    """What something cost, in dollars: `cost` for slots that somebody had, `instance_cost` for
+    instances, of which nobody used `idle_cost`; None where no instance belongs to it alone.
+    """
+
+    name: str
+    title: str
+    cost: float
+    instance_cost: float | None
+    idle_cost: float | None
+
+
+class CostReport(TypedDict):
+    """What was spent on the days from `since` to `until`."""
+
+    by: str
+    since: str
+    until: str
+    items: list[CostItem]
+    total: CostItem

@@ -10,7 +10,8 @@ class Token(Resource):
 
     id = Field[int]("The token's id, which is no secret.")
     user = Field[str]("Whose requests it makes.")
-    role = Field[str]("user or admin.")
+    role = Field[str]("user, admin or join.")
+    resource_pool = Field[str | None]("The pool that agents join with it, of the role join.")
     description = Field[str | None]("What it is for.")
     created_ms = Field[int]("When it was made, epoch milliseconds.")
     expires_ms = Field[int | None]("When it stops working, epoch milliseconds; None for never.")

@@ -64,7 +64,7 @@ def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
     ]
     assert len({c.seed for c in created}) == 3
     assert len({c.hparams["lr"] for c in created}) == 3
-    assert [send.to for send in desk.sent] == ["pool#default", "trial#1", "trial#2", "trial#3"]
+    assert [send.to for send in desk.sent] == ["trial#1", "trial#2", "trial#3", "pool#default"]
 
 
 def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.ordered import LEAF_MAX, Directory, Entries, Leaf, Ordered
+from control_plane.actors.ordered import LEAF_MAX, NODE_MAX, Directory, Entries, Leaf, Ordered
 from control_plane.actors.step import RowSeen, Turn
 from control_plane.dispatch.kinds import KINDS
 
@@ -36,7 +36,17 @@ class Shelf:
         self._keep(turn)
 
     def leaves(self) -> list[Leaf]:
+        """Leaves and nodes."""
         return [part for part in self.parts.values() if isinstance(part, Leaf)]
+
+    def sizes(self) -> list[Entries]:
+        """The entries of all leaves and nodes."""
+        return [leaf.entries for leaf in self.leaves()]
+
+    def depth(self) -> int:
+        directory = self.parts.get("queue", Directory())
+        assert isinstance(directory, Directory)
+        return directory.depth
 
     def _turn(self) -> Turn:
         return Turn("pool#default", 0, self)
@@ -72,13 +82,15 @@ def test_it_is_a_sorted_dict(changes: list[tuple[bool, str, int]], leaf_max: int
         else:
             shelf.remove(key)
             expected.pop(key, None)
-        assert len(shelf.written) <= 3
+        assert len(shelf.written) <= 3 + 2 * shelf.depth()
         assert shelf.map().get(key) == expected.get(key)
     assert list(shelf.map().items()) == sorted(expected.items())
-    assert all(1 <= len(leaf.entries) <= leaf_max for leaf in shelf.leaves())
-    directory = shelf.parts.get("queue", Directory())
-    assert isinstance(directory, Directory)
-    assert len(directory.leaves) == len(shelf.leaves())
+    leaves = list(shelf.map().leaves())
+    assert all(1 <= len(leaf.entries) <= leaf_max for leaf in leaves)
+    nodes = [part for part in shelf.leaves() if part not in leaves]
+    assert all(1 <= len(node.entries) <= NODE_MAX for node in nodes)
+    # None is left that nothing leads to.
+    assert len(shelf.parts) == ("queue" in shelf.parts) + len(leaves) + len(nodes)
 
 
 def test_an_empty_map_has_nothing() -> None:
@@ -99,10 +111,47 @@ def test_removing_what_is_absent_writes_nothing() -> None:
 def test_a_leaf_that_is_full_splits_in_halves() -> None:
     shelf = filled(LEAF_MAX)
     assert len(shelf.leaves()) == 1
-    shelf.put("000064", 64)
-    assert sorted(shelf.written) == ["queue", "queue/0", "queue/1"]
+    shelf.put("000000x", 64)
+    assert sorted(set(shelf.written)) == ["queue", "queue/0", "queue/1"]
     # 65 entries: 65 // 2 = 32 stay, 33 go.
     assert sorted(len(leaf.entries) for leaf in shelf.leaves()) == [32, 33]
+
+
+def test_what_comes_at_the_end_of_a_full_leaf_begins_the_next_one() -> None:
+    shelf = filled(LEAF_MAX + 1)
+    assert [len(leaf.entries) for leaf in shelf.map().leaves()] == [LEAF_MAX, 1]
+
+
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(st.permutations(range(400)), st.integers(1, 3))
+def test_a_directory_that_grows_too_long_is_divided(order: list[int], leaf_max: int) -> None:
+    shelf, expected = Shelf(leaf_max), dict[str, int]()
+    for number in order:
+        shelf.put(f"{number:06d}", number)
+        expected[f"{number:06d}"] = number
+    assert shelf.depth() >= 1
+    assert list(shelf.map().items()) == sorted(expected.items())
+    assert next(iter(shelf.map().items("000123x"))) == ("000124", 124)
+    largest = max(map(len, shelf.sizes()))
+    assert largest <= NODE_MAX
+    for number in order[:-1]:
+        shelf.remove(f"{number:06d}")
+        assert shelf.map().get(f"{number:06d}") is None
+    assert list(shelf.map().items()) == [(f"{order[-1]:06d}", order[-1])]
+    shelf.remove(f"{order[-1]:06d}")
+    assert [name for name in shelf.parts if "/" in name] == []
+    shelf.put("again", 1)
+    assert list(shelf.map().items()) == [("again", 1)]
+
+
+def test_a_change_among_a_hundred_thousand_writes_as_much_as_one_among_a_hundred() -> None:
+    few, many = filled(100, leaf_max=4), filled(20_000, leaf_max=4)
+    for shelf in (few, many):
+        shelf.put("000050x", 1)
+        for name in shelf.written:
+            part = shelf.parts[name]
+            assert isinstance(part, Directory | Leaf)
+            assert len(part.leaves if isinstance(part, Directory) else part.entries) <= NODE_MAX
 
 
 def test_a_leaf_that_is_empty_goes_and_its_number_is_not_used_again() -> None:
@@ -142,7 +191,8 @@ def test_items_are_read_leaf_by_leaf() -> None:
             return shelf.part(name)
 
     next(Watched(4).map().items())
-    assert len(read) == 2
+    # The directory, a node and a leaf.
+    assert len(read) == 3
 
 
 def test_changes_of_one_turn_see_each_other() -> None:

@@ -260,7 +260,7 @@ def test_the_scheduler_runs_once_in_a_fold_and_only_if_something_changed() -> No
     desk.tell(requested(9), requested(1))
     assert list(slots_of(desk, "a").running) == ["1.1"]
     assert desk.reasons == [desk.state.waits]
-    assert desk.state.waits.startswith("needs 1 slots, 0 free")
+    assert desk.state.waits.startswith("needs 1 slot, 0 free")
     desk.tell(released(77))
     assert desk.reasons == []
     assert desk.parts_written == []

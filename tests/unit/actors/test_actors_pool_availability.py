@@ -64,7 +64,7 @@ def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> No
     assert sums(desk) == (1, 0, 1, 1)
     desk.tell(released(1))
     assert sums(desk) == (0, 0, 1, 0)
-    assert desk.state.waits == "needs 1 slots: agents have none"
+    assert desk.state.waits == "needs 1 slot: agents have none"
 
 
 def test_draining_may_turn_into_disabling() -> None:

@@ -7,11 +7,15 @@ import pytest
 
 from control_plane.actors.agent import AgentState, Desired
 from control_plane.actors.agent_messages import AgentEnrolled, AllocationPlaced, AllocationRemoved
+from control_plane.actors.experiment_messages import KillRequested
+from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.jobs import JobRow, written_job
 from control_plane.actors.pool_messages import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
     AuditFound,
+    JobChanged,
     PoolConfigured,
     SlotsReleased,
     SlotsRequested,
@@ -20,13 +24,16 @@ from control_plane.actors.records import Place, Status
 from control_plane.actors.slots import AgentSlots, Availability, Part
 from control_plane.actors.trial_messages import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.trial_state import TrialState
-from control_plane.agents.audit import Differences, Holdings, audit, differences
+from control_plane.actors.waiting import Group
+from control_plane.agents.audit import Differences, Holdings, audit, differences, with_jobs
 from control_plane.agents.leases import Lease
 from control_plane.dispatch.engine import Engine
+from control_plane.evolve import evolve
 from control_plane.scheduling.model import Request
 from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
 from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import created
+from tests.unit.actors.samples import created, submitted
 
 NOTHING = Differences(AuditFound(()), (), ())
 AGENT = AgentState("a", "default", 1, (), 0)
@@ -190,3 +197,72 @@ def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:
     assert (state.running, state.queued, state.free) == (0, 0, 1)
     assert engine.state("agent#a").desired == ()
     assert audit(engine, "default") == NOTHING
+
+
+def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> Differences:
+    """Of a pool with these jobs, in which experiments 1 to 5 are; those of `live` run."""
+    desk = Desk("experiment#1")
+    desk.tell(submitted())
+
+    def experiment(number: int) -> ExperimentState | None:
+        status = Status.ACTIVE if number in live else Status.COMPLETED
+        return evolve(desk.state, status=status) if number < 6 else None
+
+    holdings = Holdings((), {}, {}, groups, rows)
+    return with_jobs(NOTHING, "default", holdings, experiment)
+
+
+ROW = JobRow(7)
+
+
+def test_jobs_that_are_as_their_rows_say_have_no_difference() -> None:
+    assert jobs({1: Group(ROW, listed=True)}, {1: ROW}, 1) == NOTHING
+    # It has ended, and its last trial is about to give its slots back.
+    assert jobs({1: Group(ROW, running=1, held=1)}, {}) == NOTHING
+
+
+def test_a_pool_that_does_not_know_a_job_as_its_row_says_reads_it() -> None:
+    told = (JobChanged(1),)
+    assert jobs({}, {1: ROW}, 1).jobs == told
+    assert jobs({1: Group(ROW, listed=True)}, {1: JobRow(7, weight=2.0)}, 1).jobs == told
+    assert jobs({1: Group(ROW, running=1)}, {1: ROW}, 1).jobs == told
+
+
+def test_a_job_that_has_nothing_and_no_row_is_forgotten() -> None:
+    assert jobs({1: Group(ROW), 2: Group(ROW, listed=True)}, {}).jobs == (
+        JobChanged(1),
+        JobChanged(2),
+    )
+
+
+def test_a_row_of_an_experiment_that_does_not_live_is_put_right_by_it() -> None:
+    found = jobs({1: Group(ROW, listed=True)}, {1: ROW})
+    assert (found.experiments, found.jobs) == ((1,), ())
+    assert jobs({}, {9: ROW}).experiments == ()
+
+
+def test_a_live_experiment_without_a_row_writes_it() -> None:
+    assert jobs({1: Group(ROW, running=1, held=1)}, {}, 1).experiments == (1,)
+
+
+def test_an_audit_finds_rows_that_nobody_writes_any_more(tmp_path: Path) -> None:
+    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine.command("pool#default", PoolConfigured("default"))
+    engine.command("experiment#1", submitted())
+    engine.command("experiment#1", KillRequested())
+    key = Key("jobs#default", "000000000001")
+    assert (engine.table.get(key), audit(engine, "default")) == (None, NOTHING)
+    engine.table.commit((Put(key, 1, written_job(ROW), Expect.ABSENT),))
+    first = audit(engine, "default")
+    assert (first.jobs, first.experiments) == ((JobChanged(1),), (1,))
+    assert engine.table.get(key) is None
+    assert audit(engine, "default") == NOTHING
+
+
+def test_a_part_of_a_gang_that_its_agent_does_not_know_is_placed_as_its_node() -> None:
+    places = (Place("b", (0,)), Place("a", (0,)))
+    state = trial(4, SlotsAssigned(1, places))
+    # It lost its first node, so the pool counts one.
+    holdings = Holdings((), {"a": AgentSlots(1, (0,), {"4.1": Part((0,), leaving=True)})}, {})
+    found = differences(holdings, lambda trial_id: state, lambda name: AGENT)
+    assert found.agents == (("a", AllocationPlaced(4, 1, (0,), 1, 2)),)

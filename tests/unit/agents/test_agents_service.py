@@ -166,6 +166,24 @@ def test_an_allocation_that_vanished_from_the_agent_is_lost_and_runs_again(site:
     assert [entry["allocation"] for entry in answer.desired] == ["1.2"]
 
 
+def test_an_allocation_that_was_forgotten_before_its_exit_is_followed_up_is_no_loss(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    # The host has no time left for whom the reports concern: their mail waits for the tick.
+    monkeypatch.setattr(site.engine, "follow", lambda addresses: None)
+    failed = report({"kind": "exited", "reason": "errored"}, 10)
+    site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
+    before = site.table.get(Key("sessions", "a"))
+    for _ in range(3):
+        site.service.sync("a", SyncRequest(epoch))
+    assert site.table.get(Key("sessions", "a")) == before
+    monkeypatch.undo()
+    site.engine.follow(("trial#1",))
+    assert (site.trial().losses, site.trial().restarts) == (0, 1)
+
+
 def test_an_allocation_that_never_reached_the_agent_is_no_loss(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)

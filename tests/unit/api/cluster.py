@@ -1,5 +1,6 @@
 """An application on a real table, a directory store, four tokens and a clock that stands still."""
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -76,7 +77,7 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
-def cluster(root: Path) -> Cluster:
+def cluster(root: Path, providers: frozenset[str] = frozenset()) -> Cluster:
     signer = Signer(b"s" * 32)
     objects = DirectoryStore(root / "objects", signer)
     principals = {
@@ -103,6 +104,7 @@ def cluster(root: Path) -> Cluster:
         version="1.2.3",
         checkpoints=checkpoints,
         waiting=waiting,
+        providers=providers,
     )
     engine.command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(create_app(services), objects, signer, services, waiting, clock)
@@ -110,12 +112,13 @@ def cluster(root: Path) -> Cluster:
 
 @cache
 def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
+    """The same bytes whenever it is packed."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+    with tarfile.open(fileobj=packed, mode="w") as tar:
         info = tarfile.TarInfo(name)
         info.size = len(content)
         tar.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
+    return gzip.compress(packed.getvalue(), mtime=0)
 
 
 class Note(BaseModel):

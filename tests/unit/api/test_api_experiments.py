@@ -44,6 +44,11 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "archived": False,
         "seed": 7,
         "max_slots": None,
+        "weight": 1.0,
+        "priority": None,
+        "max_cost": None,
+        "cost": 0.0,
+        "warnings": [],
         "save_experiment_best": 0,
         "save_trial_best": 1,
         "save_trial_latest": 1,
@@ -86,9 +91,10 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
 @pytest.mark.parametrize(
     ("change", "path", "word"),
     [
-        ("resources.resource_pool=gpus", "resources.resource_pool", "no pool 'gpus'"),
+        ("resources.resource_pool=gpus", "resources.resource_pool", "gpus does not exist"),
         ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
+        ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "is over"),
     ],
 )
 def test_what_this_cluster_cannot_run_is_refused(

@@ -107,7 +107,9 @@ def test_what_is_given_is_changed_and_shown_and_the_rest_stays(served: Cluster) 
         ({"save_trial_best": -1}, "save_trial_best"),
         ({"labels": [""]}, "labels"),
         ({"max_slots": 0}, "max_slots: must be at least slots_per_trial (1), not 0"),
-        ({"weight": 2}, "weight"),
+        ({"weight": 0}, "weight must be greater than 0"),
+        ({"priority": 100}, "priority must be between 1 and 99"),
+        ({"speed": 2}, "speed"),
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused(

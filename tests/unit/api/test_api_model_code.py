@@ -1,26 +1,15 @@
 import hashlib
-import io
-import tarfile
 
 import pytest
 
 from control_plane.api.auth import Role
 from control_plane.api.routes.model_code import ARCHIVE_BYTES_MAX
 from control_plane.objects.store import Key
-from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, archive
 from tests.unit.api.exchange import Answer, call
 
 USER = TOKENS[Role.USER]
 PATH = "/api/v1/model-code"
-
-
-def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        info = tarfile.TarInfo(name)
-        info.size = len(content)
-        tar.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
 
 
 def offer(served: Cluster, content: bytes) -> Answer:

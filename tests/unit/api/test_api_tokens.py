@@ -57,6 +57,7 @@ def test_a_token_is_made_shown_once_and_works(served: Cluster) -> None:
         "created_ms": NOW_MS,
         "expires_ms": NOW_MS + 30 * DAY_MS,
         "revoked": False,
+        "resource_pool": None,
     }
     assert ask(served, "GET", "/whoami", token).json == {"user": "user-1", "role": "user"}
     answer = ask(served, "GET", "/tokens", token)

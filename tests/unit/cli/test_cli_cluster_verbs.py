@@ -77,7 +77,7 @@ def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Det
     assert made.out == "secret-of-the-token\n"
     assert made.err == "token 1 of bob; keep it, it is shown this once\n"
     listed = detcloud("token", "list")
-    assert "  1 | bob  | user | ci " in listed.out
+    assert "  1 | bob  | user | N/A           | ci " in listed.out
     # Three days after the epoch.
     assert "1970-01-04 00:00:00+0000" in listed.out
     assert "secret" not in listed.out

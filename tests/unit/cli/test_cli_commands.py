@@ -349,7 +349,7 @@ def test_checkpoints_are_listed_and_downloaded(
 
 def test_agents_and_a_remote_status(fake: FakeCluster, detcloud: Detcloud) -> None:
     listed = detcloud("agent", "list").out
-    assert " a-1 | laptop | default       | ALIVE | enabled |     2 |    0 | 0.1.0 " in listed
+    assert " a-1 | laptop | default       | N/A   | ALIVE | enabled |     2 |    0 | " in listed
     shown = detcloud("status").out
     assert shown.splitlines()[0] == f"url          {fake.url}"
     assert json.loads(detcloud("status", "--json").out)["resource_pools"][0]["slots"] == 2

@@ -26,7 +26,7 @@ def test_every_list_and_description_has_three_forms() -> None:
     known = forms()
     verbs = ("list", "describe", "history", "replay", "metrics", "files", "info", "whoami")
     shown = [command for command in COMMANDS if command.verb.split("-")[0] in verbs]
-    assert len(shown) == 22
+    assert len(shown) == 25
     for command in shown:
         flags = {flag for option in known[command.place].options for flag in option.flags}
         assert flags >= {"--json", "--yaml", "--csv"}, typed_as(command)

@@ -78,6 +78,8 @@ server.serve_forever(0.01)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     code = tmp_path / "installed"
     (code / "lambdas").mkdir(parents=True)
+    # Without it the package of a checkout would be found first, where PYTHONPATH names one.
+    (code / "lambdas" / "__init__.py").touch()
     (code / "lambdas" / "embedded.py").write_text(SERVER)
     monkeypatch.setattr("detcloud.cli.server.server_path", lambda: code)
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))

@@ -81,6 +81,38 @@ def test_long_searches_are_told_in_hours(detcloud: Detcloud, search: str) -> Non
     assert "best validation_loss by hours" in out
 
 
+def test_a_deadline_tells_what_spot_machines_save(
+    detcloud: Detcloud, search: str, tmp_path: Path
+) -> None:
+    # 40 batches at 1 s; spot machines in 20 of every 30 s, 5 s to change to them.
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": [1, 1, 0] * 5}))
+    words = ("--slots", "1", "--curves", curves(tmp_path), "--deadline", "130s")
+    spot = ("--spot-trace", str(trace), "--changeover-seconds", "5")
+    done = detcloud("simulate", search, *words, *spot)
+    assert (done.code, done.err) == (0, "")
+    # 15 + 15 + 10 s of work after three changeovers: 55 s at 0.32 are 17.6. On-demand alone takes
+    # 40 + 5 s: 39.1 %.
+    assert done.out.partition("\n\n40 s of work")[2].splitlines() == [
+        " within 2.17 min, 5 s for a changeover, spot machines there 69 % of the time",
+        "",
+        " Policy           | Cost    | Done after | On spot | On-demand | Starts",
+        "------------------+---------+------------+---------+-----------+--------",
+        " reserved slack   | 39.1 %  | 75 s       | 55 s    | 0 s       |      3",
+        " uniform progress | 39.1 %  | 75 s       | 55 s    | 0 s       |      3",
+        " greedy           | 39.1 %  | 75 s       | 55 s    | 0 s       |      3",
+        " on-demand        | 100.0 % | 45 s       | 0 s     | 45 s      |      1",
+        " the optimum      | 39.1 %  | N/A        | N/A     | N/A       |    N/A",
+        "",
+        "spot machines     ss.ss.ss.ss.s",
+        "reserved slack    ss.ss.ss",
+        "uniform progress  ss.ss.ss",
+        "greedy            ss.ss.ss",
+        "on-demand         DDDDD",
+        "                  s spot, D on-demand, . none; 2.17 min in all",
+    ]
+
+
 def test_the_chart_goes_into_a_file(detcloud: Detcloud, search: str, tmp_path: Path) -> None:
     path = tmp_path / "course.png"
     done = detcloud("simulate", search, "--slots", "2", "--plot", str(path))

@@ -13,6 +13,7 @@ import yaml
 
 from tests.unit.client import fake_measures
 from tests.unit.client.fake_machines import FakeMachines
+from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
 
 __all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serving"]
@@ -21,7 +22,7 @@ TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
 ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
 KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-PATCHED = {"name", "description", "labels", "max_slots", *KEPT}
+PATCHED = {"name", "description", "labels", "max_slots", "weight", "priority", *KEPT}
 
 
 class FakeCluster:
@@ -45,7 +46,9 @@ class FakeCluster:
         self.deletion = "DELETED"
         # What every trial reported, instead of one report of each group.
         self.reports: list[Item] = []
+        self.warnings: list[str] = []
         self.machines = FakeMachines()
+        self.queue = FakeQueue()
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -71,6 +74,9 @@ class FakeCluster:
             if known != digest:
                 raise Refusal(409, "conflict", "the key was used for another body")
             return answer
+        if (queued := self.queue.change(method, path, json.loads(body or b"null"))) is not None:
+            self.answers[key] = (digest, queued)
+            return queued
         change = {"POST": self._post, "PATCH": self._patch}.get(method, self.machines.put)
         answer = self._delete(path) if method == "DELETE" else change(path, json.loads(body))
         self.answers[key] = (digest, answer)
@@ -146,7 +152,7 @@ class FakeCluster:
         for pattern, route in routes:
             if found := re.fullmatch(pattern, path):
                 return route(*found.groups())
-        return self.machines.get(path, query)
+        return self.queue.get(path, query) or self.machines.get(path, query)
 
     def _object(self, method: str, name: str, headers: Item, body: bytes) -> bytes | None:
         if method == "GET":
@@ -186,6 +192,9 @@ class FakeCluster:
             "archived": False,
             "seed": 7,
             "max_slots": None,
+            "weight": 1.0,
+            "priority": None,
+            "warnings": self.warnings,
             **dict.fromkeys(KEPT, 1),
             "code_sha256": body.get("model_code"),
             "message": None,

@@ -39,11 +39,12 @@ class FakeMachines:
 
     def post(self, path: str, body: Item) -> Item:
         if path == "/tokens":
-            assert body.keys() <= {"user", "role", "description", "expires_days"}
+            assert body.keys() <= {"user", "role", "resource_pool", "description", "expires_days"}
             entry = {
                 "id": len(self.tokens) + 1,
                 "user": body.get("user", "ada"),
                 "role": body.get("role", "user"),
+                "resource_pool": body.get("resource_pool"),
                 "description": body.get("description"),
                 "created_ms": 0,
                 # 86,400,000 ms are a day.
@@ -90,6 +91,7 @@ def fake_agent(id: str, name: str) -> Item:
         "id": id,
         "name": name,
         "resource_pool": "default",
+        "label": "",
         "state": "ALIVE",
         "enabled": True,
         "draining": False,

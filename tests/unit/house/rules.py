@@ -25,13 +25,14 @@ PURE_FUNCTION_LINES_MAX = 60
 
 PURE_FOLDERS = tuple(
     f"control_plane/{x}"
-    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation")
+    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation", "spot")
 )
 PURE_FILES = (
     "control_plane/evolve.py",
     "control_plane/collection/ranking.py",
     "control_plane/fleet/records.py",
     "provisioner/decide.py",
+    "provisioner/markets.py",
     "provisioner/model.py",
     "provisioner/offerings.py",
     "provisioner/sizing.py",

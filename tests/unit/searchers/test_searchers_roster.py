@@ -70,13 +70,13 @@ def test_reading_writes_nothing_and_makes_no_part_longer() -> None:
     assert parts.pieces == {"0": bytes((0, 1, 0))}
 
 
-def test_parts_stay_below_a_kilobyte_and_a_change_writes_one() -> None:
+def test_parts_stay_small_and_a_change_writes_one() -> None:
     parts = Kept()
     roster = Roster(parts, ())
     for trial in range(3 * TRIALS_PER_PART):
         roster.stand(trial, Standing(1))
     assert len(parts.pieces) == 3
-    assert {len(piece) for piece in parts.pieces.values()} == {960}
+    assert {len(piece) for piece in parts.pieces.values()} == {3 * TRIALS_PER_PART}
     parts.written.clear()
     roster.stand(TRIALS_PER_PART, Standing(2))
     assert len(parts.written) == 1

@@ -190,3 +190,104 @@ def test_a_long_simulation_tells_how_far_it_is(
     assert main((path, "--slots", "100")) == 0
     # Trials end one after the other: told at the first 100 and at 200.
     assert capsys.readouterr().err == "simulated 100 of 250\nsimulated 200 of 250\n"
+
+
+RANDOM = {"name": "random", "max_length": {"batches": 100}, "max_trials": 4}
+
+
+def hours(tmp_path: Path, **resources: Any) -> list[str]:
+    """A search of about 4 * 100 batches at 60 s, 6.7 hours on one slot."""
+    path = config(tmp_path, RANDOM, records_per_epoch=640, resources=resources)
+    return [path, "--slots", "1", "--seconds-per-unit", "60"]
+
+
+def test_a_deadline_is_met_with_spot_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*hours(tmp_path), "--deadline", "12h", "--spot-availability", "0.6")
+    code, report = run(capsys, *words)
+    assert code == 0
+    found = report["simulation"]["spot"]
+    assert found["work_seconds"] == report["simulation"]["makespan_seconds"]
+    assert (found["deadline_seconds"], found["changeover_seconds"]) == (43_200, 300)
+    assert len(found["market"]) == 144  # ticks of 5 minutes in 12 hours
+    assert [policy["policy"] for policy in found["policies"]] == [
+        "reserved slack",
+        "uniform progress",
+        "greedy",
+        "on-demand",
+    ]
+    assert all(policy["finished_seconds"] <= 43_200 for policy in found["policies"])
+    assert all(policy["share"] >= found["optimum_share"] - 1e-9 for policy in found["policies"])
+    again = run(capsys, *words)[1]["simulation"]["spot"]
+    assert again == found != run(capsys, *words, "--seed", "1")[1]["simulation"]["spot"]
+
+
+def test_the_deadline_may_be_the_configuration_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = run(capsys, *hours(tmp_path, deadline="1d"), "--spot-availability", "1")
+    assert code == 0
+    found = report["simulation"]["spot"]
+    assert found["deadline_seconds"] == 86_400
+    assert found["policies"][0]["starts"] == 1
+
+
+def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 0, 0] * 30}))
+    words = (*hours(tmp_path), "--spot-trace", str(trace), "--changeover-seconds", "60")
+    code, report = run(capsys, *words, "--deadline", "20h")
+    assert code == 0
+    assert report["simulation"]["spot"]["market"] == "ss.." * 30
+    assert report["simulation"]["spot"]["tick_seconds"] == 600
+    _, refused = run(capsys, *words, "--deadline", "21h")
+    assert refused["problems"][0]["message"] == ("lasts 72000 s, but the deadline is after 75600 s")
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "message"),
+    [
+        (["--deadline=12h"], "--deadline", "needs the spot machines to meet it with"),
+        (["--spot-availability=0.5"], "--deadline", "is needed where spot machines"),
+        (["--spot-availability=2", "--deadline=12h"], "--spot-availability", "between 0 and 1"),
+        (["--spot-availability=nan", "--deadline=12h"], "--spot-availability", "between 0 and 1"),
+        (["--spot-availability=0.5", "--deadline=soon"], "--deadline", "must be a duration"),
+        (["--spot-availability=0.5", "--deadline="], "--deadline", "must be a duration"),
+        (
+            ["--spot-availability=0.5", "--deadline=2027-01-31T18:00:00Z"],
+            "--deadline",
+            "is a moment, but virtual time knows durations only",
+        ),
+        (["--spot-availability=0.5", "--deadline=61d"], "--deadline", "for up to 60 days"),
+        (["--spot-availability=0.5", "--deadline=6h"], "the deadline", "leaves 21600 s, but"),
+        (
+            ["--spot-availability=0.5", "--deadline=12h", "--changeover-seconds=-1"],
+            "--changeover-seconds",
+            "between 0 and 86400",
+        ),
+        (["--spot-trace=none.json", "--deadline=12h"], "none.json", "cannot be read"),
+    ],
+)
+def test_a_deadline_that_cannot_be_simulated_says_why(
+    words: list[str],
+    path: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, report = run(capsys, *hours(tmp_path), *words)
+    assert code == 1
+    (problem,) = report["problems"]
+    assert problem["path"] == path
+    assert message in problem["message"]
+
+
+def test_a_file_that_is_no_trace_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text("[]")
+    _, report = run(capsys, *hours(tmp_path), f"--spot-trace={trace}", "--deadline=12h")
+    assert report["problems"][0]["path"] == str(trace)
+    assert "gap_seconds" in report["problems"][0]["message"]

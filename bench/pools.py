@@ -1,0 +1,227 @@
+"""What a pool's decisions cost with all that surrounds them: mail, state on SQLite, trials."""
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import Row, Scale, at_least, at_most, noted, progress
+from bench.scripted import InstantAgent
+from bench.trials import Load, new_service, submission_of
+from bench.writes import UNITS_MAX, Account, spread
+from control_plane.actors import addresses
+from control_plane.actors.pool_messages import (
+    AgentJoined,
+    PoolConfigured,
+    PoolSettings,
+    SlotsReleased,
+    SlotsRequested,
+)
+from control_plane.actors.pool_state import PoolState
+from control_plane.dispatch import due, mailbox
+from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.kinds import encode_for
+from control_plane.simulation.courses import Course
+from control_plane.simulation.experiment import simulate
+from control_plane.state.metering import MeteredTable
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import StateTable
+
+POOL = "default"
+ADDRESS = addresses.pool(POOL)
+SLOTS = 8
+RATE_MIN = 500
+GAP_MS_MAX = 20
+# Of the cost per message among many trials, to that among a hundred.
+GROWTH_MAX = 2.0
+FEW_TRIALS = 100
+COMMITTED_MAX = 90
+# Releases whose commits are billed.
+BILLED = 96
+
+
+def pools(scale: Scale) -> Iterator[Row]:
+    """Decisions a second, their write units, starts of many jobs, and the simulator's growth."""
+    yield _decisions(scale.pool_requests)
+    yield _units(scale.pool_jobs)
+    yield _gap(scale.pool_starts)
+    yield from _growth(scale.pool_trials)
+
+
+def _decisions(requests: int) -> Row:
+    """Requests of one hundred jobs that wait in the mailbox, with slots for all of them."""
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{requests} starts"):
+        table = SqliteTable(Path(folder) / "table.db")
+        engine = _engine(table)
+        _fill(engine, -(-requests // SLOTS))
+        _mail(engine, [_request(1 + n % 100, n) for n in range(requests)])
+        started = time.perf_counter()
+        _advance(engine)
+        seconds = time.perf_counter() - started
+        state = _state(engine)
+        table.close()
+    if state.running != requests:
+        raise RuntimeError(f"{state.running} of {requests} requests started: {state.waits}")
+    what = "scheduling decisions with state writes on SQLite, every commit synced"
+    return at_least(what, requests / seconds, RATE_MIN, "/s")
+
+
+def _units(jobs: int) -> Row:
+    """A full pool in which so many jobs wait: another one comes, then a release starts the first of
+    them, and so on.
+    """
+    account = Account()
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} queued jobs"):
+        table = SqliteTable(Path(folder) / "table.db", synchronous="NORMAL")
+        engine = _engine(table)
+        billed = min(BILLED, jobs // 2)
+        agents = -(-billed // SLOTS)
+        _fill(engine, agents)
+        running = agents * SLOTS
+        # Nothing is planned while they come.
+        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True)))
+        for first in range(0, jobs + running, 1_000):
+            numbers = range(first, min(first + 1_000, jobs + running))
+            _mail(engine, [_request(1 + n, n) for n in numbers])
+            _advance(engine)
+        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings()))
+        _advance(engine)
+        metered = Engine(MeteredTable(table, account.take), engine.clock)
+        for number in range(billed):
+            latest = jobs + running + number
+            _mail(engine, [_request(1 + latest, latest)])
+            metered.advance(ADDRESS)
+            _mail(engine, [SlotsReleased(number, 1, _ticket(1 + number, number), (), 1 + number)])
+            metered.advance(ADDRESS)
+        state = _state(engine)
+        table.close()
+    if (state.running, state.queued) != (running, jobs):
+        raise RuntimeError(f"{state.running} run and {state.queued} wait")
+    units = account.units_per_decision()
+    beside = spread(account.per_decision())
+    return at_most(
+        f"write units per decision at {jobs:,} jobs", units, UNITS_MAX, "units", beside=beside
+    )
+
+
+def _gap(jobs: int) -> Row:
+    """Experiments of one trial, submitted one after the other to free slots."""
+    starts: list[float] = []
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} experiments"):
+        table = SqliteTable(Path(folder) / "table.db")
+        engine = _engine(table)
+        agents = [
+            InstantAgent(new_service(engine), POOL, SLOTS, name=f"bench-{number}")
+            for number in range(-(-jobs // SLOTS))
+        ]
+        seen = 0
+
+        def committed(address: str) -> None:
+            nonlocal seen
+            if address == ADDRESS and (now := _state(engine).started) > seen:
+                starts.extend([time.perf_counter()] * (now - seen))
+                seen = now
+
+        engine.on_commit = committed
+        for number in range(1, jobs + 1):
+            message = submission_of(Load(1, "FULL", concurrent=1))
+            experiment = replace(message, experiment_id=number)
+            engine.command(addresses.experiment(number), experiment)
+        for agent in agents:
+            agent.work(lambda: True, lambda: due.drive(engine))
+        table.close()
+    gap_ms = 1_000 * (starts[-1] - starts[0]) / (jobs - 1)
+    what = f"{jobs:,} jobs submitted at once to free slots: mean gap between consecutive starts"
+    return at_most(what, gap_ms, GAP_MS_MAX, "ms")
+
+
+def _growth(trials: int) -> Iterator[Row]:
+    """The simulator's cost of a batch trained to its end, for as many slots as 80 % of trials."""
+    gc.freeze()
+    few = _cost_us(FEW_TRIALS)
+    many = _cost_us(trials)
+    what = f"simulated trials at once, {trials:,}: cost of each"
+    yield noted(what, many, "us", beside=f"{few:.0f} us at {FEW_TRIALS}")
+    yield at_most("growth of that cost", many / few, GROWTH_MAX, "x")
+
+
+def _cost_us(trials: int) -> float:
+    """Of each trial's life, in time of this process."""
+    repeats = max(1, 1_000 // trials)
+    load = Load(trials, concurrent=trials)
+    with progress(f"{trials} simulated trials at once"):
+        began = time.process_time()
+        for _ in range(repeats):
+            simulate(submission_of(load), trials * 8 // 10, _Courses())
+        return (time.process_time() - began) * 1e6 / (trials * repeats)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A course whose trials end one after the other."""
+
+    batch_ms: float
+    known_batches: int | None = None
+
+    def metric(self, batches: int) -> float | None:
+        """See Course."""
+        return 0.0
+
+
+class _Courses:
+    """See Courses."""
+
+    def course(self, trial: object) -> Course:
+        """See Courses."""
+        number: int = getattr(trial, "number", 0)
+        return _Line(1_000.0 + number * 37 % 997)
+
+
+def _engine(table: StateTable) -> Engine:
+    engine = Engine(table, lambda: time.time_ns() // 1_000_000)
+    engine.command(ADDRESS, PoolConfigured(POOL))
+    return engine
+
+
+def _fill(engine: Engine, agents: int) -> None:
+    """Brings agents of SLOTS slots into the pool."""
+    joined = [AgentJoined(f"agent-{n:05d}", 1, tuple(range(SLOTS))) for n in range(agents)]
+    _mail(engine, joined)
+    _advance(engine)
+
+
+def _request(group: int, trial_id: int) -> SlotsRequested:
+    return SlotsRequested(trial_id, 1, 1, _ticket(group, trial_id), group)
+
+
+def _ticket(group: int, trial_id: int) -> str:
+    return f"{group:014d}.{trial_id:014d}.{trial_id:012d}"
+
+
+def _mail(engine: Engine, messages: Sequence[SlotsRequested | AgentJoined | SlotsReleased]) -> None:
+    """Puts messages into the mailbox, each in a row as if from an actor of its own."""
+    now_ms, clock = engine.clock(), 0
+    puts = []
+    for number, message in enumerate(messages):
+        clock = mailbox.next_clock(clock, now_ms)
+        sender = f"bench#{number}"
+        key = mailbox.mail_key(ADDRESS, clock, sender)
+        encoded = [encode_for(ADDRESS, message)]
+        due_ms = now_ms + mailbox.BACKSTOP_MS
+        puts.append(mailbox.put_mail(key, sender, mailbox.FIRST, clock, encoded, due_ms))
+    for first in range(0, len(puts), COMMITTED_MAX):
+        engine.table.commit(puts[first : first + COMMITTED_MAX])
+
+
+def _advance(engine: Engine) -> None:
+    """Has the pool fold its mail and go on until it has nothing to add. Nobody else moves."""
+    while ADDRESS in engine.advance(ADDRESS):
+        pass
+
+
+def _state(engine: Engine) -> PoolState:
+    state = engine.state(ADDRESS)
+    assert isinstance(state, PoolState)
+    return state

@@ -1,0 +1,73 @@
+"""`python -m control_plane.config.cluster FILE`: checks a cluster configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from control_plane.config.__main__ import described, read_config
+from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.problems import ConfigInvalid
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if the configuration is valid, else 1 with its problems, one a line."""
+    options = _parser().parse_args(arguments)
+    report: dict[str, Any] = {"ok": True, "problems": [], "config": None}
+    try:
+        config = check_cluster(read_config(options.file))
+        report["config"] = config.public()
+        text = _summary(config)
+    except ConfigInvalid as error:
+        text = "\n".join(problem.text(options.file) for problem in error.problems)
+        report |= {"ok": False, "problems": [described(it) for it in error.problems]}
+    shown = json.dumps(report, indent=2) if options.json else text
+    sys.stdout.write(shown.encode(errors="backslashreplace").decode() + "\n")
+    return 0 if report["ok"] else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m control_plane.config.cluster",
+        description="Check a cluster configuration.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the YAML file")
+    parser.add_argument(
+        "--reference", action=_Reference, nargs=0, help="print the reference of all fields instead"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+class _Reference(argparse.Action):
+    """Ends the program as `--help` does, with a document."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
+        from control_plane.config.reference import cluster_reference
+
+        sys.stdout.write(cluster_reference())
+        parser.exit()
+
+
+def _summary(config: ClusterConfig) -> str:
+    shared = config.resource_manager
+    rows = []
+    for pool in config.resource_pools:
+        scheduler = config.scheduler_of(pool)
+        provider = pool.provider
+        machines = "agents started by hand"
+        if provider is not None:
+            least, most = provider.min_instances, provider.max_instances
+            machines = f"{least} to {most} instances of {provider.type}"
+        preemptive = ", preemptive" if scheduler.preemption else ""
+        rows.append(f"{pool.pool_name}: {scheduler.type}{preemptive}, {machines}")
+    rows.append(f"with slots by default: {shared.default_compute_resource_pool}")
+    rows.append(f"without slots by default: {shared.default_aux_resource_pool}")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Durations as people write them: 20m, 1h30m, 500ms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
+
+from control_plane.config.problems import value_text
+from control_plane.config.section import COUNT_MAX, refuse
+
+UNITS_MS: Final[Mapping[str, int]] = MappingProxyType(
+    {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+)
+_PIECE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|d|h|m|s)")
+_WHOLE: Final = re.compile(rf"(?:{_PIECE.pattern})+\Z")
+
+
+def duration_text(time_ms: int) -> str:
+    """5_400_000 -> '1h30m'."""
+    text = ""
+    for unit, unit_ms in UNITS_MS.items():
+        count, time_ms = divmod(time_ms, unit_ms)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def _milliseconds(value: object) -> object:
+    """A text such as 20m, or a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        refuse(f"must be a duration such as 20m, not {value_text(value)}")
+    if isinstance(value, str):
+        text = value.strip()
+        if not _WHOLE.match(text):
+            refuse(f"must be a duration such as 20m, 1h30m or 90s, not {value_text(value)}")
+        found = sum(float(count) * UNITS_MS[unit] for count, unit in _PIECE.findall(text))
+    else:
+        found = value * 1_000
+    if not 0 <= found <= COUNT_MAX:
+        refuse(f"must be at least 0 and less than 285,000 years, not {value_text(value)}")
+    return int(found)
+
+
+def _positive(time_ms: int) -> int:
+    if not time_ms:
+        refuse("must be longer than 0")
+    return time_ms
+
+
+Duration = Annotated[int, BeforeValidator(_milliseconds), PlainSerializer(duration_text)]
+"""Milliseconds; written and shown as a text such as 20m. A number counts seconds."""
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+"""A duration that is not 0."""

@@ -1,0 +1,307 @@
+"""Resource pools, and the cluster configuration file that describes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from control_plane.config.durations import Duration
+from control_plane.config.environment import ImagesGiven, RegistryAuth, VariablesGiven
+from control_plane.config.eras import Tree
+from control_plane.config.merge import overridden
+from control_plane.config.problems import (
+    ConfigInvalid,
+    Finding,
+    Problem,
+    nearest,
+    path_text,
+    value_text,
+)
+from control_plane.config.providers import AnyProvider
+from control_plane.config.resources import BindMounts, DeviceGiven
+from control_plane.config.section import (
+    REVEAL,
+    Count,
+    CountOrZero,
+    Section,
+    findings_of,
+    refuse,
+    refuse_at,
+)
+from control_plane.config.yaml_document import Document, Place, line_of, parse
+
+POOL_DEFAULT: Final = "default"
+POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+POOLS_MAX: Final = 200
+
+_POOL_NAME: Final = re.compile(POOL_NAME)
+_FORMER_NAMES: Final = {"max_cpu_containers_per_agent": "max_aux_containers_per_agent"}
+
+
+def _name(name: str) -> str:
+    if not _POOL_NAME.match(name):
+        refuse(
+            "must be 1 to 63 letters, digits, points, underscores and hyphens, the first a letter"
+            f" or digit, not {value_text(name)}"
+        )
+    return name
+
+
+PoolName = Annotated[str, AfterValidator(_name)]
+
+
+class Scheduler(Section):
+    """Who gets slots, and on which agents."""
+
+    type: Literal["fair_share", "priority", "round_robin"] = "fair_share"
+    """`fair_share` divides the slots by weight, `priority` goes by priority and place in the queue,
+    `round_robin` takes jobs in turns.
+    """
+    preemption: bool = False
+    """Whether the priority scheduler takes slots from jobs that come later in the queue. Fair share
+    always does, round robin never.
+    """
+    default_priority: Annotated[int, Field(ge=1, le=99)] = 42
+    """The priority of jobs that have none of their own; 1 is the first."""
+    fitting_policy: Literal["best", "worst"] = "best"
+    """`best` fills agents up one by one, `worst` spreads work over them."""
+    allow_heterogeneous_fits: bool = False
+    """Whether a trial on several agents may be given agents of different sizes."""
+
+    @field_validator("preemption")
+    @classmethod
+    def _check_preemption(cls, preemption: bool, info: ValidationInfo) -> bool:
+        kind = info.data.get("type", "priority")
+        if preemption and kind != "priority":
+            hint = "leave it out: fair_share always rebalances, round_robin never preempts"
+            refuse(f"is a choice of the priority scheduler, not of {kind}", hint)
+        return preemption
+
+
+class TaskContainerDefaults(Section):
+    """What trials have where their configuration says nothing."""
+
+    preemption_timeout: Count | None = None
+    """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed."""
+    shm_size_bytes: CountOrZero | None = None
+    """Bytes of /dev/shm."""
+    image: ImagesGiven | None = None
+    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
+    environment_variables: VariablesGiven | None = None
+    """A list of NAME=VALUE, or a map of a list for each kind of device."""
+    registry_auth: RegistryAuth | None = None
+    """The login for the image's registry."""
+    force_pull_image: bool | None = None
+    """Whether the image is pulled although it is there."""
+    bind_mounts: BindMounts = ()
+    """Directories of the host; a configuration adds its own."""
+    devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()
+    """Devices of the host; a configuration adds its own."""
+
+    def layer(self) -> dict[str, Any]:
+        """The part of an experiment's configuration that lies below what its user wrote."""
+        given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
+        resources = {
+            ours: given.pop(name)
+            for name, ours in (("shm_size_bytes", "shm_size"), ("devices", "devices"))
+            if name in given
+        }
+        kept = {
+            name: given.pop(name) for name in ("preemption_timeout", "bind_mounts") if name in given
+        }
+        parts = {"resources": resources, "environment": given}
+        return kept | {name: part for name, part in parts.items() if part}
+
+
+class PoolFields(Section):
+    """A resource pool but for its name."""
+
+    description: str = ""
+    """Text for people."""
+    scheduler: Scheduler | None = None
+    """See Schedulers. It replaces the cluster's as a whole; the cluster's if absent."""
+    max_aux_containers_per_agent: CountOrZero = 100
+    """Trials without slots that an agent takes at once; formerly max_cpu_containers_per_agent."""
+    provider: AnyProvider | None = None
+    """Where instances come from; see Providers. Absent: agents are started by hand."""
+    budget: Annotated[float, Field(gt=0)] | None = None
+    """Dollars that the pool's instances may cost in a month (UTC); beyond them no work starts and
+    no instance is launched.
+    """
+    task_container_defaults: TaskContainerDefaults | None = None
+    """See Task container defaults; laid over the cluster's."""
+    agent_reconnect_wait: Duration = 25_000
+    """Kept and shown: an agent is lost when its lease lapses."""
+    agent_reattach_enabled: bool = True
+    """Kept and shown: agents always go on with what they run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        renamed = dict(value)
+        for former, name in _FORMER_NAMES.items():
+            if former in renamed:
+                if renamed.get(name) is not None:
+                    refuse_at(
+                        (former,), f"must not be given beside {name}", "it is the former name"
+                    )
+                renamed[name] = renamed.pop(former)
+        return renamed
+
+
+class ResourcePool(PoolFields):
+    """A resource pool: agents, and a queue of work for them."""
+
+    pool_name: PoolName
+    """Its name: up to 63 letters, digits, points, underscores and hyphens."""
+
+    def public(self) -> dict[str, Any]:
+        """Everything with defaults, as JSON values, secrets masked."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> bytes:
+        """Everything with secrets, for the state table."""
+        return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
+
+
+class ResourceManager(Section):
+    """What the pools share."""
+
+    type: Literal["agent"] = "agent"
+    """The only kind there is."""
+    scheduler: Scheduler = Scheduler()
+    """See Schedulers; of pools that have none of their own."""
+    default_aux_resource_pool: PoolName = POOL_DEFAULT
+    """Where experiments without slots go that name no pool."""
+    default_compute_resource_pool: PoolName = POOL_DEFAULT
+    """Where all others go that name no pool."""
+
+
+class ClusterConfig(Section):
+    """A cluster configuration file; `check_cluster` reads them."""
+
+    resource_manager: ResourceManager = ResourceManager()
+    """See Resource manager."""
+    resource_pools: Annotated[
+        tuple[ResourcePool, ...], Field(strict=False, max_length=POOLS_MAX)
+    ] = (ResourcePool(pool_name=POOL_DEFAULT),)
+    """The pools; see Resource pools. Absent: one of the name `default`."""
+    task_container_defaults: TaskContainerDefaults | None = None
+    """See Task container defaults."""
+
+    @field_validator("resource_pools")
+    @classmethod
+    def _check_names(cls, pools: tuple[ResourcePool, ...]) -> tuple[ResourcePool, ...]:
+        if not pools:
+            refuse("must not be empty", "leave it out for one pool, named default")
+        names = [pool.pool_name for pool in pools]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                refuse_at((place, "pool_name"), f"is the name of two pools: {name}")
+        return pools
+
+    @model_validator(mode="after")
+    def _check_defaults(self) -> ClusterConfig:
+        names = [pool.pool_name for pool in self.resource_pools]
+        for field in ("default_aux_resource_pool", "default_compute_resource_pool"):
+            name = getattr(self.resource_manager, field)
+            if name not in names:
+                text = f"must be one of resource_pools, which has no {name}"
+                refuse_at(("resource_manager", field), text, nearest(name, names), name)
+        return self
+
+    def pool(self, name: str) -> ResourcePool | None:
+        """The pool of that name."""
+        return next((pool for pool in self.resource_pools if pool.pool_name == name), None)
+
+    def scheduler_of(self, pool: ResourcePool) -> Scheduler:
+        """By which the pool goes: its own or the cluster's."""
+        return pool.scheduler or self.resource_manager.scheduler
+
+    def public(self) -> dict[str, Any]:
+        """Everything with defaults, as JSON values, secrets masked."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> bytes:
+        """What was given, with secrets, for the state table."""
+        return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
+
+
+def check_cluster(text: str) -> ClusterConfig:
+    """Reads a cluster configuration file.
+
+    Raises:
+        ConfigInvalid: with every problem, sorted by line.
+    """
+    tree, document = _read(text, "resource_pools: [{pool_name: default}]")
+    return _validated(ClusterConfig, tree, document, [])
+
+
+def check_pool(
+    name: str, text: str | None, overrides: Sequence[str], present: ResourcePool | None
+) -> ResourcePool:
+    """A pool of that name with the fields of a YAML text, or without one those that it has, and the
+    overrides `a.b=VALUE` on top.
+
+    Raises:
+        ConfigInvalid: with every problem, sorted by line.
+    """
+    known = json.loads(present.to_json()) if present is not None else {}
+    tree, document = known, Document(known, Place(1))
+    if text is not None:
+        tree, document = _read(text, "description: mine")
+    findings, tree = list[Finding](), {"pool_name": name, **tree}
+    for override in overrides:
+        tree, _, finding = overridden(tree, override)
+        findings += [finding] if finding else []
+    if tree["pool_name"] != name:
+        message = f"must be {name}, as the pool that it is for, or absent"
+        findings.append(Finding(("pool_name",), message, value=tree["pool_name"]))
+    return _validated(ResourcePool, tree, document, findings)
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _read(text: str, example: str) -> tuple[Tree, Document]:
+    document = parse(text)
+    tree = {} if document.tree is None else document.tree
+    if not isinstance(tree, Mapping):
+        hint = f"like '{example}'"
+        raise ConfigInvalid([Problem("", 1, None, "must be a map of fields", hint)])
+    return tree, document
+
+
+def _validated(model: type[S], tree: Tree, document: Document, findings: list[Finding]) -> S:
+    found = [*document.findings, *findings]
+    try:
+        valid = model.model_validate(tree)
+    except ValidationError as error:
+        unread = {finding.loc for finding in found}
+        found += [finding for finding in findings_of(error) if finding.loc not in unread]
+    if found:
+        raise ConfigInvalid(sorted(_located(found, document.place), key=_order))
+    return valid
+
+
+def _located(findings: Iterable[Finding], place: Place) -> Iterator[Problem]:
+    for finding in findings:
+        line, _ = line_of(place, finding.loc)
+        yield Problem(path_text(finding.loc), line, finding.value, finding.message, finding.hint)
+
+
+def _order(problem: Problem) -> tuple[int, str]:
+    return problem.line or 0, problem.path

@@ -1,0 +1,221 @@
+"""Where the instances of a resource pool come from: one section for each kind of cloud."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, field_validator
+
+from control_plane.config.durations import Duration, PositiveDuration
+from control_plane.config.problems import value_text
+from control_plane.config.section import (
+    REVEAL,
+    Count,
+    CountOrZero,
+    Section,
+    Text,
+    choose,
+    refuse,
+    refuse_at,
+)
+
+_PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
+
+Zones = Annotated[tuple[Text, ...], Field(strict=False)]
+FreeMap = dict[str, Any]
+
+
+class OfferingConfig(Section):
+    """One way to get an instance."""
+
+    instance_type: Text
+    """What the cloud calls it."""
+    zone: str = ""
+    """Where; the provider's own zone if empty."""
+    market: Literal["on_demand", "spot"] = "on_demand"
+    """What is paid for it, and whether it may be taken away."""
+    slots: CountOrZero = 1
+    """Slots of one instance."""
+    price_per_hour: Annotated[float, Field(ge=0)] = 0.0
+    """Dollars; 0 where nothing is paid."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: unique among the offerings of a pool."""
+        return "/".join(filter(None, (self.instance_type, self.zone, self.market)))
+
+
+Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
+
+
+class Provider(Section):
+    """How many instances a pool has, and when they come and go."""
+
+    type: str
+    min_instances: CountOrZero = 0
+    """Instances that are there without work."""
+    max_instances: Annotated[Count, Field(validate_default=True)] = 5
+    """Instances at most."""
+    max_idle_agent_period: PositiveDuration = 20 * 60_000
+    """How long an instance without work is kept."""
+    max_agent_starting_period: PositiveDuration = 20 * 60_000
+    """How long an instance may take until its agent enrols."""
+    launch_error_limit: CountOrZero | None = None
+    """Failures in a row, other than a lack of capacity, after which an offering is given up until
+    the pool's settings change; 0 for never. 10, or launch_error_retries + 1 if those are given.
+    """
+    launch_error_retries: CountOrZero = 0
+    """The original's name for one less; 0 says nothing."""
+    launch_error_timeout: Duration | None = None
+    """Kept and shown: launch errors are always shown, and tried again ever more rarely."""
+    offerings: Offerings = ()
+    """Instance types, zones and markets, in the order of preference; see Offerings. Absent: what
+    the provider's own fields describe.
+    """
+    on_demand_fallback: bool = True
+    """Whether on-demand offerings are taken while no spot offering can be had."""
+    on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of instances that are on demand all the same."""
+    startup_script: str = ""
+    """Run by an instance before its agent starts."""
+    container_startup_script: str = ""
+    """Run in the agent's container before the agent starts."""
+
+    @field_validator("offerings")
+    @classmethod
+    def _check_offerings(cls, offerings: tuple[OfferingConfig, ...]) -> tuple[OfferingConfig, ...]:
+        names = [offering.name for offering in offerings]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                refuse_at((place,), f"is offered twice: {name}")
+        return offerings
+
+    @field_validator("max_instances")
+    @classmethod
+    def _check_most(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_instances", 0)
+        if most < least:
+            refuse(f"must be at least min_instances ({least}), not {most}")
+        return most
+
+    def to_json(self) -> str:
+        """Everything with defaults and secrets, in the words of the configuration, as the
+        provisioner reads it.
+        """
+        return self.model_dump_json(context=REVEAL, exclude_none=True)
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """The sizes of the instances it may launch, in slots; empty where nothing says them."""
+        return tuple(sorted({offering.slots for offering in self.offerings}))
+
+
+class LocalProvider(Provider):
+    """Instances are agent processes on the machine of the cluster's server."""
+
+    type: Literal["local"]
+    instance_slots: Count = 1
+    """Slots of one instance, on CPUs."""
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """As for every provider."""
+        return super().slots_offered() or (self.instance_slots,)
+
+
+class AwsProvider(Provider):
+    """Instances are EC2 instances."""
+
+    type: Literal["aws"]
+    region: str = ""
+    """The server's own if empty."""
+    ssh_key_name: Text
+    """The key pair that may log in."""
+    instance_type: Text = "g4dn.metal"
+    """The type where there are no offerings."""
+    instance_slots: CountOrZero | None = None
+    """Slots of the type, where it is none of the known ones."""
+    cpu_slots_allowed: bool = False
+    """Whether a type without GPUs counts as one slot."""
+    spot: bool = False
+    """Whether instances without offerings are bought on the spot market."""
+    spot_max_price: str = ""
+    """Dollars an hour at most; the on-demand price if empty."""
+    image_id: str = ""
+    """The machine image; the region's default if empty."""
+    root_volume_size: Annotated[int, Field(ge=100, le=64 * 1024)] = 200
+    """GiB."""
+    tag_key: Text = "managed_by"
+    """The tag by which the cluster knows its instances."""
+    tag_value: str = ""
+    """The cluster's id if empty."""
+    instance_name: Text = "determined-ai-agent"
+    """The tag Name."""
+    network_interface: FreeMap = Field(default_factory=dict)
+    """`public_ip`, `subnet_id` and `security_group_id`."""
+    iam_instance_profile_arn: str = ""
+    """The role that instances have."""
+    custom_tags: Annotated[tuple[FreeMap, ...], Field(strict=False)] = ()
+    """More tags, each a map of `key` and `value`."""
+    log_group: str = ""
+    """The CloudWatch group of the agents' logs."""
+    log_stream: str = ""
+    """The stream in it."""
+
+    @field_validator("spot_max_price")
+    @classmethod
+    def _check_price(cls, price: str) -> str:
+        if price and not _PRICE.match(price):
+            refuse(f"must be digits with at most one point, not {value_text(price)}")
+        return price
+
+
+class GcpProvider(Provider):
+    """Instances are Compute Engine instances."""
+
+    type: Literal["gcp"]
+    project: str = ""
+    """The server's own if empty."""
+    zone: str = ""
+    """The server's own if empty."""
+    instance_type: FreeMap = Field(default_factory=dict)
+    """`machine_type`, `gpu_type`, `gpu_num` and `preemptible`, where there are no offerings."""
+    cpu_slots_allowed: bool = False
+    """Whether a type without GPUs counts as one slot."""
+    base_config: FreeMap = Field(default_factory=dict)
+    """Properties of an instance as the cloud's API takes them."""
+    boot_disk_size: Annotated[int, Field(ge=100, le=64 * 1024)] = 200
+    """GiB."""
+    boot_disk_type: Text = "pd-standard"
+    """The kind of disk."""
+    boot_disk_source_image: str = ""
+    """The machine image; the default one if empty."""
+    label_key: Text = "managed-by"
+    """The label by which the cluster knows its instances."""
+    label_value: str = ""
+    """The cluster's id if empty."""
+    name_prefix: str = ""
+    """What the names of instances begin with."""
+    network_interface: FreeMap = Field(default_factory=dict)
+    """`network`, `subnetwork` and `external_ip`."""
+    network_tags: Zones = ()
+    """For firewall rules."""
+    service_account: FreeMap = Field(default_factory=dict)
+    """`email` and `scopes`."""
+    operation_timeout_period: PositiveDuration = 5 * 60_000
+    """How long an operation of the cloud may take."""
+    use_cloud_logging: bool = False
+    """Whether the agents' logs go to the cloud."""
+
+
+PROVIDERS: Final[Mapping[str, type[Provider]]] = MappingProxyType(
+    {"local": LocalProvider, "aws": AwsProvider, "gcp": GcpProvider}
+)
+
+
+def _chosen(value: object, info: ValidationInfo) -> Provider:
+    return value if isinstance(value, Provider) else choose(value, "type", PROVIDERS, info)
+
+
+AnyProvider = Annotated[SerializeAsAny[Provider], PlainValidator(_chosen)]

@@ -1,0 +1,49 @@
+"""A handle on one resource pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from detcloud.client.resource import Field, Resource, segment
+
+
+class ResourcePool(Resource):
+    """Agents, and a queue of work for them."""
+
+    name = Field[str]("Its name.")
+    description = Field[str]("Text for people.")
+    scheduler = Field[dict[str, Any]]("How it decides: type, preemption, fitting_policy and more.")
+    state = Field[str]("OPEN, or DRAINING when it starts nothing more.")
+    slots = Field[int]("Slots of its agents that may be used.")
+    free_slots = Field[int]("Those that nobody has.")
+    agents = Field[int]("How many agents it has.")
+    running = Field[int]("Trials that have slots.")
+    queued = Field[int]("Trials that wait for slots.")
+    waits = Field[str]("Why the first in its queue waits, empty if nobody does.")
+    config = Field[dict[str, Any]]("Every setting, as the cluster configuration file has it.")
+
+    def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
+        """Replaces its settings, or with `overrides` alone those; see Client.set_resource_pool."""
+        changed = self._client.set_resource_pool(self.name, config, overrides=overrides)
+        self.data = changed.data
+
+    def drain(self) -> None:
+        """Takes no new jobs and starts nothing more; what runs there may finish."""
+        self._act("drain")
+
+    def undrain(self) -> None:
+        """Takes new jobs and starts work again."""
+        self._act("undrain")
+
+    def remove(self) -> None:
+        """Removes it, which a pool in use refuses."""
+        self._client.delete(pool_path(self.name))
+
+    def _act(self, verb: str) -> None:
+        self.data = self._client.post(f"{pool_path(self.name)}/{verb}")
+
+
+def pool_path(name: str) -> str:
+    """The pool's path below the API's base path."""
+    return f"/resource-pools/{segment(name)}"

@@ -1,0 +1,357 @@
+"""The job queue over HTTP: its order, what it says of each job, and how it is changed."""
+
+from typing import Any
+
+import pytest
+
+from control_plane.api.auth import Role
+from control_plane.state.table import Expect, Key, Put, Unavailable
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+PRIORITY = "scheduler: {type: priority, preemption: true}"
+SINGLE = """
+name: digits
+entrypoint: python train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+
+
+def ask(served: Cluster, method: str, path: str, content: Any, key: str = "") -> Answer:
+    headers = [("idempotency-key", key)] if key else []
+    token = TOKENS[Role.ADMIN]
+    return call(served.app, method, V1 + path, token=token, headers=headers, content=content)
+
+
+def configure(served: Cluster, pool: str, config: str) -> None:
+    assert ask(served, "PUT", f"/resource-pools/{pool}", {"config": config}).status == 200
+
+
+def submit(served: Cluster, *overrides: str, config: str = SINGLE) -> str:
+    """The job's UUID; each is submitted a second after the one before."""
+    answer = served.create(config, overrides=list(overrides))
+    assert answer.status == 201, answer.body
+    served.clock.ms += 1_000
+    return str(answer.json["job_id"])
+
+
+def queue(served: Cluster, query: str = "") -> list[Any]:
+    items: list[Any] = served.get(f"/jobs{query}").json["items"]
+    return items
+
+
+def order(served: Cluster) -> list[tuple[int, int | None]]:
+    return [(job["experiment_id"], job["jobs_ahead"]) for job in queue(served)]
+
+
+def change(served: Cluster, job: str, key: str = "", **operation: Any) -> Answer:
+    return ask(served, "PATCH", f"/jobs/{job}", operation, key)
+
+
+def refused(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.json["error"]["message"]
+
+
+def test_a_queue_shows_who_runs_and_why_others_wait(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    agent = Agent(served, slots=1)
+    first, second = submit(served), submit(served, "resources.priority=50")
+    agent.take_work()
+    running, waiting = queue(served)
+    assert running == {
+        "job_id": first,
+        "experiment_id": 1,
+        "type": "TYPE_EXPERIMENT",
+        "name": "digits",
+        "user": "user-1",
+        "resource_pool": "default",
+        "scheduler": "priority",
+        "state": "STATE_SCHEDULED",
+        "jobs_ahead": 0,
+        "priority": 42,
+        "weight": 1.0,
+        "requested_slots": 1,
+        "allocated_slots": 1,
+        "is_preemptible": True,
+        "submitted_ms": NOW_MS,
+        "progress": 0.0,
+        "waits": "",
+        "expected_start_ms": None,
+    }
+    assert (waiting["job_id"], waiting["state"], waiting["jobs_ahead"]) == (
+        second,
+        "STATE_QUEUED",
+        1,
+    )
+    assert (waiting["requested_slots"], waiting["allocated_slots"]) == (1, 0)
+    assert "needs 1 slot, 0 free" in waiting["waits"]
+
+
+def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(served: Cluster) -> None:
+    agent = Agent(served, slots=1)
+    submit(served)
+    submit(served)
+    agent.take_work()
+    placed_ms = NOW_MS
+    served.clock.ms = placed_ms + 8_000
+    agent.report("1.1", metrics(4, loss=0.5))
+    # 4 of 10 batches took 8 s, so the 6 that are left take 12 s.
+    assert queue(served)[1]["expected_start_ms"] == placed_ms + 20_000
+
+
+def test_a_job_that_ended_is_not_listed_and_not_found(served: Cluster) -> None:
+    job = submit(served)
+    assert order(served) == [(1, None)]
+    served.post("/experiments/1/kill", {})
+    assert order(served) == []
+    assert refused(change(served, job, weight=2.0)) == (404, f"job {job} not found")
+    status, text = refused(change(served, "1", weight=2.0))
+    assert (status, text) == (404, "job 1 not found: its experiment has ended")
+
+
+def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(served: Cluster) -> None:
+    job = submit(served)
+    served.post("/experiments/1/pause", {})
+    assert queue(served) == []
+    shown = change(served, job, weight=3.0).json
+    assert (shown["state"], shown["weight"], shown["requested_slots"]) == ("STATE_QUEUED", 3.0, 0)
+
+
+def test_jobs_are_found_by_any_beginning_and_by_their_experiment(served: Cluster) -> None:
+    jobs = [submit(served) for _ in range(3)]
+    for number, job in enumerate(jobs, 1):
+        for name in (job, job[:8], job[:8].upper(), str(number)):
+            assert served.get(f"/jobs/{name}").json["experiment_id"] == number
+    assert served.get("/jobs/nothing").status == 404
+
+
+def test_a_beginning_that_several_jobs_have_is_refused(served: Cluster) -> None:
+    rows = [Put(Key("job-ids", f"ab{n}"), 1, b"1", Expect.ABSENT) for n in range(2)]
+    served.services.table.commit(rows)
+    assert refused(served.get("/jobs/ab")) == (422, "job_id: several jobs begin with ab")
+
+
+def test_an_unknown_pool_is_named(served: Cluster) -> None:
+    assert refused(served.get("/jobs?resource_pool=x")) == (
+        404,
+        "Pool x not found; there is default",
+    )
+
+
+def test_pages_and_their_reverse_hold_every_job_once(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    for _ in range(5):
+        submit(served)
+    for query, expected in (("", [1, 2, 3, 4, 5]), ("&reverse=true", [5, 4, 3, 2, 1])):
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = served.get(f"/jobs?limit=2{query}{cursor and f'&cursor={cursor}'}").json
+            seen += [job["experiment_id"] for job in page["items"]]
+            cursor = page["next_cursor"]
+        assert seen == expected
+
+
+def test_jobs_of_a_fair_share_pool_have_no_place(served: Cluster) -> None:
+    job, other = submit(served), submit(served)
+    assert order(served) == [(1, None), (2, None)]
+    status, text = refused(change(served, other, ahead_of=job))
+    assert status == 422
+    assert text.startswith("unable to perform operation on resource pool with fair_share")
+    assert refused(change(served, job, priority=1))[0] == 422
+    assert change(served, job, weight=2.5).json["weight"] == 2.5
+
+
+def test_jobs_of_a_priority_pool_have_no_weight_to_change(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    status, text = refused(change(served, submit(served), weight=2.0))
+    assert status == 422
+    assert text.startswith("unable to perform operation on resource pool with priority")
+
+
+def test_the_workflow_of_the_manual(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    agent = Agent(served, slots=1)
+    first, second = submit(served), submit(served)
+    assert agent.take_work() == ["1.1"]
+    assert change(served, second[:8], ahead_of=first[:8]).json["jobs_ahead"] == 0
+    # The first is told to save its work; its slot is the second's once it has gone.
+    agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
+    assert [entry[:1] for entry in agent.take_work()] == ["6"]
+    states = [(job["job_id"], job["allocated_slots"]) for job in queue(served)]
+    assert states == [(second, 1), (first, 0)]
+    operations = [{"job_id": job[:8], "priority": 1} for job in (second, first)]
+    assert ask(served, "PATCH", "/jobs", {"operations": operations}).status == 200
+    # A change of priority within a batch keeps the place that the move gave.
+    assert [(job["job_id"], job["priority"]) for job in queue(served)] == [(second, 1), (first, 1)]
+
+
+def test_a_single_change_of_priority_goes_back_to_the_place_of_submission(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    jobs = [submit(served) for _ in range(3)]
+    change(served, jobs[2], ahead_of=jobs[0])
+    assert order(served) == [(3, 0), (1, 1), (2, 2)]
+    # The same priority changes nothing.
+    change(served, jobs[2], priority=42)
+    assert order(served) == [(3, 0), (1, 1), (2, 2)]
+    change(served, jobs[2], priority=41)
+    change(served, jobs[2], priority=42)
+    assert order(served) == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_moves_take_the_priority_of_the_neighbour(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    high, low, last = (submit(served, f"resources.priority={n}") for n in (10, 50, 50))
+    assert change(served, last, behind_of=high).json["priority"] == 10
+    assert order(served) == [(1, 0), (3, 1), (2, 2)]
+    assert change(served, high, behind_of=low).json["priority"] == 50
+    assert order(served) == [(3, 0), (2, 1), (1, 2)]
+
+
+def test_moves_that_say_nothing_change_nothing(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    configure(served, "other", PRIORITY)
+    jobs = [submit(served), submit(served), submit(served, "resources.resource_pool=other")]
+    for anchor in (jobs[0], jobs[2]):
+        assert change(served, jobs[0], ahead_of=anchor).status == 200
+        assert order(served) == [(1, 0), (2, 1)]
+    assert change(served, jobs[1], behind_of=jobs[0]).status == 200
+    assert order(served) == [(1, 0), (2, 1)]
+    assert refused(change(served, jobs[0], ahead_of="nobody"))[0] == 404
+
+
+def test_a_job_moves_to_another_pool(served: Cluster) -> None:
+    configure(served, "other", PRIORITY)
+    agent = Agent(served, slots=1)
+    job = submit(served)
+    agent.take_work()
+    assert change(served, job, resource_pool="other").json["resource_pool"] == "other"
+    agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
+    assert order(served) == []
+    (moved,) = queue(served, "?resource_pool=other")
+    assert (moved["job_id"], moved["state"]) == (job, "STATE_QUEUED")
+    assert served.get("/experiments/1").json["resource_pool"] == "other"
+
+
+@pytest.mark.parametrize(
+    ("pool", "status", "text"),
+    [
+        ("", 422, "resource pool must be set"),
+        ("default", 409, "resource pool is unchanged"),
+        ("nowhere", 422, "resource_pool: resource pool nowhere does not exist"),
+    ],
+)
+def test_a_move_to_a_pool_that_is_none_is_refused(
+    served: Cluster, pool: str, status: int, text: str
+) -> None:
+    assert refused(change(served, submit(served), resource_pool=pool)) == (status, text)
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        ({"priority": 0}, "priority must be between 1 and 99"),
+        ({"priority": 100}, "priority must be between 1 and 99"),
+        ({}, "exactly one of priority, weight"),
+        ({"priority": 1, "ahead_of": "1"}, "exactly one of priority, weight"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(
+    served: Cluster, operation: dict[str, Any], text: str
+) -> None:
+    configure(served, "default", PRIORITY)
+    status, message = refused(change(served, submit(served), **operation))
+    assert status == 422
+    assert text in message
+
+
+def test_errors_of_a_batch_are_joined_and_the_others_apply(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    first, second = submit(served), submit(served)
+    operations = [
+        {"job_id": "nobody", "priority": 1},
+        {"job_id": second, "priority": 5},
+        {"job_id": first, "priority": 100},
+    ]
+    answer = ask(served, "PATCH", "/jobs", {"operations": operations})
+    assert refused(answer) == (
+        422,
+        "encountered the following errors: job nobody not found,"
+        " priority must be between 1 and 99, not 100",
+    )
+    paths = [detail["path"] for detail in answer.json["error"]["details"]]
+    assert paths == ["operations[0]", "operations[2]"]
+    assert order(served) == [(2, 0), (1, 1)]
+
+
+def test_a_single_error_of_a_batch_stands_alone(served: Cluster) -> None:
+    answer = ask(served, "PATCH", "/jobs", {"operations": [{"job_id": "nobody", "weight": 1}]})
+    assert refused(answer) == (404, "job nobody not found")
+
+
+def test_a_repeated_batch_carries_out_what_was_left(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(served, "other", "{}")
+    first, second = submit(served), submit(served)
+    body = {"operations": [{"job_id": job, "resource_pool": "other"} for job in (first, second)]}
+    command, calls = served.services.engine.command, []
+
+    def failing(*arguments: Any, **options: Any) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise Unavailable("throttled")
+        return command(*arguments, **options)
+
+    monkeypatch.setattr(served.services.engine, "command", failing)
+    assert ask(served, "PATCH", "/jobs", body, "k").status == 503
+    # To move the first once more would be an error: the pool is unchanged.
+    answer = ask(served, "PATCH", "/jobs", body, "k")
+    assert [job["resource_pool"] for job in answer.json["items"]] == ["other", "other"]
+    assert len(calls) == 3
+    other = {"operations": [{"job_id": first, "weight": 2}]}
+    assert ask(served, "PATCH", "/jobs", other, "k").status == 409
+
+
+def test_a_repeated_move_is_answered_as_the_first(served: Cluster) -> None:
+    configure(served, "default", PRIORITY)
+    first, second = submit(served), submit(served)
+    answer = change(served, second, key="k", ahead_of=first)
+    change(served, first, ahead_of=second)
+    assert change(served, second, key="k", ahead_of=first).body == answer.body
+    assert order(served) == [(1, 0), (2, 1)]
+
+
+def test_moves_of_one_pool_take_turns(served: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(served, "default", PRIORITY)
+    jobs = [submit(served) for _ in range(3)]
+    command = served.services.engine.command
+    moves: list[str] = []
+
+    def interrupted(*arguments: Any, **options: Any) -> object:
+        """Another move comes between the reading of the first and its commit."""
+        if not moves:
+            moves.append(jobs[2])
+            change(served, jobs[2], ahead_of=jobs[0])
+        return command(*arguments, **options)
+
+    monkeypatch.setattr(served.services.engine, "command", interrupted)
+    change(served, jobs[1], ahead_of=jobs[0])
+    # The second was worked out again behind the third, right ahead of the first.
+    assert order(served) == [(3, 0), (2, 1), (1, 2)]
+    turns = served.services.table.get(Key("job-moves", "default"))
+    assert turns is not None
+    assert turns.revision == 2
+
+
+def test_what_an_experiment_says_of_itself_is_changed_in_any_pool(served: Cluster) -> None:
+    submit(served)
+    changed = ask(served, "PATCH", "/experiments/1", {"weight": 2, "priority": 7}).json
+    assert (changed["weight"], changed["priority"]) == (2.0, 7)
+
+
+def test_a_job_says_that_its_pool_is_draining(served: Cluster) -> None:
+    submit(served, config=CONFIG)
+    ask(served, "POST", "/resource-pools/default/drain", {})
+    (job,) = queue(served)
+    assert job["waits"] == "pool default is draining"

@@ -1,0 +1,107 @@
+"""Deadlines and costs of a configuration: how they are written, and what they become."""
+
+import pytest
+
+from control_plane.config import ConfigInvalid, ExperimentConfig, check
+from control_plane.config.deadline import deadline_ms, span_ms
+from control_plane.config.trial_settings import trial_settings
+
+HOUR_MS = 3_600_000
+CONFIG = """\
+entrypoint: model_def:Net
+hyperparameters: {global_batch_size: 1}
+searcher: {name: single, metric: loss, max_length: {batches: 1}}
+resources: {%s}
+"""
+
+
+def checked(resources: str) -> ExperimentConfig:
+    return check(CONFIG % resources)
+
+
+@pytest.mark.parametrize(
+    ("text", "after_ms"),
+    [
+        ("6h", 6 * HOUR_MS),
+        ("90m", 90 * 60_000),
+        ("2d", 48 * HOUR_MS),
+        ("45s", 45_000),
+        ("1.5h", 90 * 60_000),
+        (" 6h ", 6 * HOUR_MS),
+    ],
+)
+def test_a_duration_counts_from_the_submission(text: str, after_ms: int) -> None:
+    assert span_ms(text) == after_ms
+    assert deadline_ms(text, 1_000_000) == 1_000_000 + after_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # 1,790,000,000 seconds after the beginning of 1970.
+        "2026-09-21T14:13:20Z",
+        "2026-09-21T16:13:20+02:00",
+        "2026-09-21 14:13:20+00:00",
+        "20260921T141320Z",
+    ],
+)
+def test_a_moment_is_what_it_says(text: str) -> None:
+    assert span_ms(text) is None
+    assert deadline_ms(text, 5) == 1_790_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("soon", "must be a duration like '6h', '90m' or '2d', or a time with its zone"),
+        ("6 hours", "must be a duration"),
+        ("-6h", "must be a duration"),
+        ("", "must be a duration"),
+        ("2026-02-30T00:00:00Z", "must be a duration"),
+        ("0h", "longer than nothing and at most 3650d"),
+        ("3651d", "longer than nothing and at most 3650d"),
+        ("2026-09-21T14:13:20", "must say its zone"),
+        ("2026-09-21", "must say its zone"),
+    ],
+)
+def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        checked(f"deadline: '{text}'")
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.line) == ("resources.deadline", 4)
+    assert message in problem.message
+    assert problem.message.endswith(f'not "{text}"')
+
+
+def test_a_number_is_no_deadline() -> None:
+    with pytest.raises(ConfigInvalid, match=r"resources.deadline: must be a string, not 6"):
+        checked("deadline: 6")
+
+
+def test_yaml_reads_a_moment_without_quotes_as_text() -> None:
+    config = checked("deadline: 2026-09-21T14:13:20Z")
+    assert config.resources.deadline == "2026-09-21T14:13:20Z"
+
+
+def test_trials_know_the_deadline_as_a_moment_and_the_cost() -> None:
+    settings = trial_settings(checked("deadline: 6h, max_cost: 12.5"), "default", 7)
+    assert (settings.deadline_ms, settings.max_cost) == (7 + 6 * HOUR_MS, 12.5)
+    settings = trial_settings(checked("slots_per_trial: 1"), "default", 7)
+    assert (settings.deadline_ms, settings.max_cost) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("0", "must be greater than 0, not 0"),
+        ("-1", "must be greater than 0, not -1"),
+        ("'10'", 'must be a number, not "10"'),
+        (".inf", "must be a finite number"),
+        (".nan", "must be a finite number"),
+    ],
+)
+def test_a_cost_is_a_positive_number(value: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        checked(f"max_cost: {value}")
+    assert [problem.path for problem in refused.value.problems] == ["resources.max_cost"]
+    assert message in refused.value.problems[0].message

@@ -1,0 +1,258 @@
+"""Cluster configurations: what they may say, what they get by default, and why they are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from control_plane.actors.pool_messages import PoolSettings
+from control_plane.config import ConfigInvalid, reference
+from control_plane.config.cluster.__main__ import main
+from control_plane.config.durations import duration_text
+from control_plane.config.pool_settings import pool_settings, task_defaults
+from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
+from control_plane.scheduling.model import SchedulerRules
+from provisioner.settings import provisioner_settings
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "cluster-configuration.md"
+EXAMPLE = reference.CLUSTER_INTRODUCTION.partition("```yaml\n")[2].partition("```")[0]
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        check_cluster(text)
+    return [problem.text("f") for problem in caught.value.problems]
+
+
+def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
+    config = check_cluster("")
+    (pool,) = config.resource_pools
+    assert (pool.pool_name, pool.provider) == ("default", None)
+    assert config.scheduler_of(pool).type == "fair_share"
+    assert pool_settings(pool, config, PoolSettings()) == PoolSettings()
+
+
+def test_the_example_of_the_reference_is_valid() -> None:
+    config = check_cluster(EXAMPLE)
+    gpus, small = config.resource_pools
+    settings = pool_settings(gpus, config, PoolSettings(draining=True))
+    assert settings.scheduler == SchedulerRules("priority", preemption=True)
+    # What no configuration says stays.
+    assert settings.draining
+    assert pool_settings(small, config, PoolSettings()).aux_per_agent == 20
+
+
+def test_a_pool_without_a_scheduler_has_the_clusters() -> None:
+    text = """
+resource_manager: {scheduler: {type: priority, default_priority: 7, fitting_policy: worst}}
+resource_pools:
+  - pool_name: default
+  - pool_name: other
+    scheduler: {type: round_robin, allow_heterogeneous_fits: true}
+"""
+    config = check_cluster(text)
+    first, other = (pool_settings(pool, config, PoolSettings()) for pool in config.resource_pools)
+    assert (first.scheduler, first.default_priority) == (
+        SchedulerRules("priority", False, "worst"),
+        7,
+    )
+    # As a whole: nothing of the cluster's is left.
+    assert other.scheduler == SchedulerRules("round_robin", False, "best", True)
+    assert other.default_priority == 42
+
+
+def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
+    (pool,) = check_cluster(
+        "resource_pools: [{pool_name: default, max_cpu_containers_per_agent: 3}]"
+    ).resource_pools
+    assert pool.max_aux_containers_per_agent == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("resource_pools: []", "f:1: resource_pools: must not be empty"),
+        ("- default", "f:1: must be a map of fields"),
+        (
+            "resource_pools:\n- pool_name: a b",
+            "f:2: resource_pools[0].pool_name: must be 1 to 63 letters, digits,",
+        ),
+        (
+            "resource_pools:\n- pool_name: default\n- pool_name: default",
+            "f:3: resource_pools[1].pool_name: is the name of two pools: default",
+        ),
+        (
+            "resource_pools: [{pool_name: default, schedular: {}}]",
+            "f:1: resource_pools[0].schedular: is not a known field (did you mean scheduler?)",
+        ),
+        (
+            "resource_manager:\n  default_aux_resource_pool: defalt",
+            "f:2: resource_manager.default_aux_resource_pool: must be one of resource_pools",
+        ),
+        (
+            "resource_manager: {scheduler: {type: fair_share, preemption: true}}",
+            "scheduler.preemption: is a choice of the priority scheduler, not of fair_share",
+        ),
+        (
+            "resource_manager: {scheduler: {type: lottery}}",
+            "scheduler.type: must be 'fair_share', 'priority' or 'round_robin'",
+        ),
+        (
+            "resource_pools: [{pool_name: default, max_cpu_containers_per_agent: 1,"
+            " max_aux_containers_per_agent: 2}]",
+            "must not be given beside max_aux_containers_per_agent",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) -> None:
+    (found,) = problems(text)
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("provider", "problem"),
+    [
+        ("{type: azure}", "provider.type: must be one of aws, gcp, local"),
+        ("{type: local, min_instances: 9}", "max_instances: must be at least min_instances (9)"),
+        ("{type: local, max_instances: 0}", "max_instances: must be at least 1"),
+        ("{type: local, max_idle_agent_period: 20x}", "must be a duration such as 20m, 1h30m"),
+        ("{type: local, max_idle_agent_period: 0s}", "must be longer than 0"),
+        ("{type: aws}", "provider.ssh_key_name: is required"),
+        ("{type: aws, ssh_key_name: k, spot_max_price: 1.2.3}", "digits with at most one point"),
+        (
+            "{type: local, offerings: [{instance_type: a}, {instance_type: a}]}",
+            "offerings[1]: is offered twice: a/on_demand",
+        ),
+    ],
+)
+def test_a_provider_that_makes_no_sense_is_refused(provider: str, problem: str) -> None:
+    (found,) = problems(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
+    assert problem in found
+
+
+def test_the_provisioner_reads_what_a_provider_says() -> None:
+    text = """
+resource_pools:
+  - pool_name: default
+    provider:
+      type: aws
+      ssh_key_name: key
+      min_instances: 1
+      max_instances: 8
+      max_idle_agent_period: 1h30m
+      max_agent_starting_period: 90
+      launch_error_retries: 2
+      offerings:
+        - {instance_type: p3.2xlarge, zone: us-east-1a, market: spot, slots: 1, price_per_hour: 0.9}
+        - {instance_type: p3.8xlarge, slots: 4}
+"""
+    config = check_cluster(text)
+    settings = pool_settings(config.resource_pools[0], config, PoolSettings())
+    found = provisioner_settings(settings.provider)
+    assert (found.kind, found.min_instances, found.max_instances) == ("aws", 1, 8)
+    # 1.5 h and 90 s.
+    assert (found.idle_ms_max, found.starting_ms_max) == (5_400_000, 90_000)
+    # The third failure in a row gives up: two are tried again.
+    assert found.launch_error_limit == 3
+    default = check_cluster("resource_pools: [{pool_name: default, provider: {type: local}}]")
+    (pool,) = default.resource_pools
+    assert (
+        provisioner_settings(
+            pool_settings(pool, default, PoolSettings()).provider
+        ).launch_error_limit
+        == 10
+    )
+    assert [one.name for one in found.offerings] == [
+        "p3.2xlarge/us-east-1a/spot",
+        "p3.8xlarge/on_demand",
+    ]
+    assert json.loads(found.section)["ssh_key_name"] == "key"
+
+
+def test_defaults_of_tasks_lie_below_what_users_write() -> None:
+    text = """
+task_container_defaults: {preemption_timeout: 9, shm_size_bytes: 7}
+resource_pools:
+  - pool_name: default
+    task_container_defaults:
+      preemption_timeout: 60
+      environment_variables: [A=b]
+"""
+    config = check_cluster(text)
+    variables = {kind: ["A=b"] for kind in ("cpu", "cuda", "rocm")}
+    assert task_defaults(config.resource_pools[0], config) == {
+        "preemption_timeout": 60,
+        "resources": {"shm_size": 7},
+        "environment": {"environment_variables": variables},
+    }
+
+
+def test_secrets_are_kept_and_never_shown() -> None:
+    text = """
+resource_pools:
+  - pool_name: default
+    task_container_defaults:
+      registry_auth: {username: u, password: canary-1}
+      environment_variables: [API_TOKEN=canary-2]
+"""
+    config = check_cluster(text)
+    assert "canary" not in json.dumps(config.public()) + repr(config.resource_pools[0].public())
+    assert ClusterConfig.model_validate_json(config.to_json()) == config
+
+
+def test_overrides_change_the_pool_that_there_is() -> None:
+    present = check_pool("a", "scheduler: {type: priority}\ndescription: one", [], None)
+    changed = check_pool("a", None, ["scheduler.preemption=true"], present)
+    assert changed.scheduler is not None
+    assert (changed.scheduler.type, changed.scheduler.preemption) == ("priority", True)
+    assert changed.description == "one"
+    assert check_pool("a", "{}", [], present).description == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "problem"),
+    [
+        ("pool_name: b", "description=x", "pool_name: must be a, as the pool that it is for"),
+        ("description: x", "scheduler", "is not of the form path.to.field=value"),
+        ("description: x\ndescription: y", "budget=1", "is given twice"),
+        ("budget: 0", "description=x", "budget: must be greater than 0"),
+    ],
+)
+def test_a_pool_that_makes_no_sense_is_refused(text: str, override: str, problem: str) -> None:
+    with pytest.raises(ConfigInvalid, match=problem):
+        check_pool("a", text, [override], None)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [(1_200_000, "20m"), (5_400_000, "1h30m"), (90_500, "1m30s500ms"), (0, "0s")],
+)
+def test_durations_are_shown_as_they_are_written(time_ms: int, text: str) -> None:
+    assert duration_text(time_ms) == text
+
+
+def test_the_document_is_up_to_date() -> None:
+    again = "python -m control_plane.config.cluster --reference"
+    assert DOCUMENT.read_text() == reference.cluster_reference(), (
+        f"run `{again} > docs/cluster-configuration.md`"
+    )
+
+
+def test_a_file_is_checked_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(EXAMPLE)
+    assert main([str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "gpus: priority, preemptive, 0 to 4 instances of local",
+        "small: fair_share, agents started by hand",
+        "with slots by default: gpus",
+        "without slots by default: small",
+    ]
+    file.write_text("pools: 1")
+    assert main([str(file), "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["path"], problem["line"]) == ("pools", 1)
