@@ -17,6 +17,7 @@ from control_plane.agents.audit import audit
 from control_plane.agents.leases import mark_lost
 from control_plane.api.signing import Signer
 from control_plane.dispatch import due
+from control_plane.fleet.budget import check_budgets
 from control_plane.objects.directory import DirectoryStore
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.simulation.clock import Clock
@@ -212,6 +213,8 @@ class World:
             if number % TICKS_PER_AUDIT == 0:
                 tasks.append(partial(_audited, pool=pool))
             tasks.append(partial(self._reconcile, pool=pool))
+        if number % TICKS_PER_AUDIT == 0:
+            tasks.append(lambda host: check_budgets(host.engine, list(self.pools)))
         tasks.append(lambda host: host.sweep.sweep())
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest())
