@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint clean distclean
+.PHONY: help setup demo test simulate bench lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -10,6 +10,8 @@ SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EXTRAS := server,torch,examples,optuna,dev
 TIMED := tests/end_to_end tests/hostile tests/integration
+SEEDS ?= 10000
+OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK := tests/end_to_end/test_soak.py
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 
@@ -17,6 +19,7 @@ help:
 	@echo "make setup      create $(VENV) and install everything the demo and the tests need"
 	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
 	@echo "make test       run the tests; what is skipped is listed with its reason"
+	@echo "make simulate   run $(SEEDS) simulated clusters under faults; goes on where it was stopped"
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
@@ -47,6 +50,10 @@ test: $(SETUP)
 	wait $$timed || failed=1; cat .timed.log; wait $$soak || failed=1; cat .soak.log; \
 	rm -f .timed.log .soak.log; exit $$failed
 
+simulate: $(SETUP)
+	@mkdir -p $(dir $(OUTCOMES))
+	$(BIN)/python -m lambdas.simulation --seeds $(SEEDS) --output $(OUTCOMES)
+
 lint: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,7 +64,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf build dist .detcloud/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .detcloud/demo $(OUTCOMES) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

@@ -44,6 +44,7 @@ def desired_of(
     entries = []
     wanted = set[str]()
     have = set(known)
+    is_crowded = _is_crowded(agent, session, have)
     for desired in agent.desired:
         allocation = f"{desired.trial_id}.{desired.epoch}"
         wanted.add(allocation)
@@ -53,8 +54,8 @@ def desired_of(
                 entries.append(_unwanted(allocation, session))
             continue
         entry = _entry(allocation, trial)
-        if allocation not in have and _is_unplaced(desired, trial):
-            # It has not heard yet where its other nodes are.
+        if allocation not in have and (is_crowded or _is_unplaced(desired, trial)):
+            # Its slots are still in use, or it has not heard yet where its other nodes are.
             entries.append({"allocation": allocation, "state": "wait", "directives": None})
             continue
         found = None if allocation in have else trials.experiment(trial.experiment_id)
@@ -100,6 +101,14 @@ def rendezvous_port(cluster_id: str, allocation: str) -> int:
     trial_id, _, epoch = allocation.partition(".")
     block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS
     return PORT_FIRST + block * PORTS_PER_BLOCK + int(epoch) % PORTS_PER_BLOCK
+
+
+def _is_crowded(agent: AgentState, session: Session, have: set[str]) -> bool:
+    """Whether something runs there that has no place there any more: an agent that was lost comes
+    back with it, when its slots may have been given away.
+    """
+    placed = {f"{desired.trial_id}.{desired.epoch}" for desired in agent.desired}
+    return not have.issubset({*placed, *session.exited})
 
 
 def _is_unplaced(desired: Desired, trial: TrialState) -> bool:

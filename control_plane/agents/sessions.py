@@ -4,7 +4,7 @@ A report counts once: the offset up to which a writer was read moves in the tran
 the messages, so a repeated call, a lost answer or a restarted agent changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def put_session(agent: str, session: Session, row: Row | None) -> Put:
 def take_reports(
     agent: str,
     session: Session,
-    reports: Iterable[Report],
+    reports: Sequence[Report],
     measures: Mapping[str, Measures],
     now_ms: int,
 ) -> Taken:
@@ -104,6 +104,9 @@ def take_reports(
 
     Raises Refused: invalid; one of the allocations has too many writers.
     """
+    if not reports:
+        # As nearly every call of an agent.
+        return Taken(session, [], (), ())
     acked = {allocation: dict(writers) for allocation, writers in session.acked.items()}
     mail: dict[str, list[Encoded]] = {}
     streams: dict[tuple[int, Stream], list[Reported]] = {}
@@ -140,8 +143,10 @@ def take_reports(
     return Taken(session, [*writes, *mailed], receivers, crowded)
 
 
-def take_logs(session: Session, chunks: Iterable[LogChunk]) -> tuple[Session, list[LogChunk]]:
+def take_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
     """The session after these chunks, and what of each is new."""
+    if not chunks:
+        return session, []
     logs = dict(session.logs)
     fresh: list[LogChunk] = []
     for chunk in chunks:
@@ -157,6 +162,8 @@ def take_logs(session: Session, chunks: Iterable[LogChunk]) -> tuple[Session, li
 def forget(session: Session, known: Iterable[str]) -> Session:
     """Drops what was kept about allocations the agent no longer has."""
     kept = set(known)
+    if kept.issuperset((*session.acked, *session.logs, *session.sent, *session.rows)):
+        return session
     return replace(
         session,
         acked={name: value for name, value in session.acked.items() if name in kept},

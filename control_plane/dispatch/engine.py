@@ -12,6 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from control_plane.actors.step import Refused
@@ -61,15 +62,31 @@ BUDGET_MS = 10_000
 ALONE_FROM = 3
 
 
+def _pause_a_little() -> None:
+    time.sleep(random.uniform(0, 0.02))
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """A clock that only goes forward, and how those who lost a race let the others go ahead."""
+
+    seconds: Callable[[], float] = time.monotonic
+    pause: Callable[[], None] = _pause_a_little
+
+
 class Engine:
     """Advances actors on `table`. `clock` gives epoch ms. Safe to share between threads.
 
     `on_commit` hears of each actor that was committed, `on_row` of each row outside that it wrote.
+    `pacing` is how it measures its budgets and waits after a conflict.
     """
 
-    def __init__(self, table: StateTable, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, table: StateTable, clock: Callable[[], int], pacing: Pacing | None = None
+    ) -> None:
         self.table = table
         self.clock = clock
+        self._pacing = pacing or Pacing()
         self._cache = Cache()
         self._posts = itertools.count(1)
         self.on_commit: Callable[[str], None] = lambda address: None
@@ -78,8 +95,9 @@ class Engine:
     def follow(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
         """Advances actors, then whom they wrote to, until nothing moves or the time is used up."""
         waiting = deque(dict.fromkeys(addresses))
-        until = time.monotonic() + budget_ms / 1000
-        while waiting and time.monotonic() < until:
+        seconds = self._pacing.seconds
+        until = seconds() + budget_ms / 1000
+        while waiting and seconds() < until:
             for receiver in self.advance(waiting.popleft()):
                 if receiver not in waiting:
                     waiting.append(receiver)
@@ -152,7 +170,7 @@ class Engine:
             except Conflict as conflict:
                 if conflict.key in added:
                     raise
-                time.sleep(random.uniform(0, 0.02))
+                self._pacing.pause()
                 continue
             if found is not None:
                 return found[0]

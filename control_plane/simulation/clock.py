@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 
 class Clock:
@@ -17,9 +18,9 @@ class Clock:
         """Has something happen, at once where its time has passed."""
         heappush(self._due, (max(due_ms, self.now_ms), next(self._numbers), action))
 
-    def advance(self) -> bool:
-        """Goes to what happens next and lets it; False: nothing is due any more."""
-        if not self._due:
+    def advance(self, until_ms: float = inf) -> bool:
+        """Goes to what happens next and lets it; False: nothing more is due until then."""
+        if not self._due or self._due[0][0] > until_ms:
             return False
         self.now_ms, _, action = heappop(self._due)
         action()

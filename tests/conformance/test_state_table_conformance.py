@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from control_plane.state.faults import CrashingTable, FlakyTable
+from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Put, StateTable
+from control_plane.state.table import Delete, Expect, Put, StateTable
 from tests.conformance.state_table import (
     INCREMENTS,
     KEY,
+    OTHER,
     THREADS,
     Reopen,
     StateTableContract,
@@ -69,6 +71,32 @@ class TestFaultsThatNeverStrike(TestSqliteTable):
     @pytest.fixture
     def table(self, reopen: Reopen) -> StateTable:
         return CrashingTable(FlakyTable(reopen(), seed=1, share=0))
+
+
+class TestMemoryTable(StateTableContract):
+    """Rows in memory, where to reopen them is to hold on to them."""
+
+    @pytest.fixture
+    def table(self) -> StateTable:
+        return MemoryTable()
+
+    @pytest.fixture
+    def reopen(self, table: StateTable) -> Reopen:
+        return lambda: table
+
+
+class TestMemoryTableSnapshot(TestMemoryTable):
+    """A snapshot is a table, whatever becomes of the one that it was taken from."""
+
+    @pytest.fixture
+    def table(self) -> StateTable:
+        earlier = MemoryTable()
+        earlier.commit([Put(OTHER, 1, b"earlier", Expect.ABSENT, due_ms=1)])
+        taken = earlier.snapshot()
+        earlier.commit([Put(KEY, 1, b"later", Expect.ABSENT, due_ms=1)])
+        taken.commit([Delete(OTHER, 1)])
+        assert earlier.get(OTHER) is not None
+        return taken
 
 
 def _count(path: str) -> None:

@@ -15,10 +15,10 @@ from control_plane.dispatch.journal import read_row
 from control_plane.dispatch.kinds import KINDS
 from control_plane.state.table import Row
 from detcloud import __version__
+from lambdas.simulation.watch import Shadow
 from tests.journals import kept
 from tests.journals.scenarios import RECORDED
 from tests.simulation.cluster import Cluster
-from tests.simulation.watch import Shadow
 
 
 def main() -> int:

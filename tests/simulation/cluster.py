@@ -31,8 +31,8 @@ from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from control_plane.suggestions.suggester import Suggester
+from lambdas.simulation.watch import Shadow, WatchedTable
 from tests.simulation.scripted_agent import Script, ScriptedAgent
-from tests.simulation.watch import Shadow, WatchedTable
 
 T = TypeVar("T")
 

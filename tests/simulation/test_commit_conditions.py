@@ -27,12 +27,12 @@ from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
+from lambdas.simulation.watch import Shadow
 from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, submitted
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
 from tests.simulation.test_races import put_mail
-from tests.simulation.watch import Shadow
 
 EXPERIMENT = "experiment#1"
 TRIAL = "trial#1"

@@ -20,10 +20,10 @@ import pytest
 
 from control_plane.state.faults import CrashingTable, When
 from control_plane.state.table import StateTable
+from lambdas.simulation.watch import InvariantBroken
 from tests.simulation.cluster import Cluster, Faults, end_state
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scripted_agent import ScriptedAgent
-from tests.simulation.watch import InvariantBroken
 
 SEED = int(os.environ.get("CRASH_SEED") or Random().randrange(1 << 32))
 # Commits between two crash points of a big scenario.

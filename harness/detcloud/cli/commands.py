@@ -300,6 +300,14 @@ _FLAT = (
     ),
     Command(
         "",
+        "simulate cluster",
+        "run whole clusters in virtual time, under faults",
+        "simulate_cluster:simulate_cluster",
+        ("simulate cluster",),
+        is_local=True,
+    ),
+    Command(
+        "",
         "completion",
         "print a script that completes commands",
         "completion:completion",

@@ -48,7 +48,7 @@ def table() -> dict[str, str]:
     known = forms()
     for typed, command in spellings():
         group, _, verb = typed.rpartition(" ")
-        if group.count(" "):
+        if group.count(" ") or group in flat_words():
             found[group] = f"{found.get(group, '')} {verb}".strip()
         found.update(_entries(typed, known[command.place]))
     return found

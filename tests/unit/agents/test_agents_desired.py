@@ -190,6 +190,16 @@ GANG = Desired(4, 1, (0, 1), 1, 2)
 PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
 
 
+def test_nothing_begins_where_something_else_still_uses_the_slots() -> None:
+    """The agent was lost, so that its slots were given away, and came back with what it ran."""
+    waiting = {"allocation": "4.1", "state": "wait", "directives": None}
+    assert desired(trial(), ("9.1",)) == [waiting, killed("9.1")]
+    gone = Session(exited=("9.1",))
+    entry, forgotten = desired(trial(), ("9.1",), gone)
+    assert "spec" in entry
+    assert forgotten["state"] == "forget"
+
+
 def gang_on(agent: str, *messages: object) -> list[dict[str, Any]]:
     desk = Desk("trial#4")
     desk.tell(created(), *messages)

@@ -22,9 +22,9 @@ from control_plane.dispatch.replay import Difference, replay
 from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
+from lambdas.simulation.watch import Shadow
 from tests.simulation.cluster import Cluster, submitted
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
-from tests.simulation.watch import Shadow
 
 TRIAL = "trial#1"
 # The others are replayed from their recordings, see tests/journals.

@@ -1,8 +1,9 @@
 """What holds after every commit, checked on a copy of the table that the commits build."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
+from zlib import crc32
 
 from control_plane.actors.agent import AgentState
 from control_plane.actors.experiment_state import ExperimentState
@@ -10,13 +11,13 @@ from control_plane.actors.experiment_summaries import Summaries, TrialSummary
 from control_plane.actors.pool import PoolState, agents_of, waiting_in
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.dispatch.head import HEAD, PARTS, decode_head
 from control_plane.dispatch.journal import read_row
 from control_plane.dispatch.kinds import KINDS, kind_at
 from control_plane.dispatch.mailbox import MAIL, TIMERS
 from control_plane.state.faults import TableDecorator
-from control_plane.state.table import Delete, Key, Put, StateTable, Write
+from control_plane.state.table import CommitRefused, Delete, Key, Put, StateTable, Write
 
 
 class InvariantBroken(BaseException):
@@ -35,7 +36,11 @@ class Shadow:
         self.lock = RLock()
         self.rows: dict[Key, Put] = {}
         self.commits = 0
+        self.digest = 0
+        self.preemptions = 0
         self.draining: list[int] = []
+        self.on_mail: Callable[[str], None] = lambda address: None
+        self._mail: set[Key] = set()
         self._states: dict[str, Any] = {}
         self._parts: dict[Key, object] = {}
         self._heard: dict[tuple[str, str], int] = {}
@@ -50,7 +55,7 @@ class Shadow:
 
     def mail(self) -> list[Key]:
         """Messages and timers that nobody has folded yet."""
-        return sorted(key for key in self.rows if key.sort.startswith((MAIL, TIMERS)))
+        return sorted(self._mail)
 
     def folded(self, address: str) -> list[tuple[str, dict[str, Any]]]:
         """The messages an actor has folded, in order, from its journal."""
@@ -75,6 +80,8 @@ class Shadow:
     def apply(self, writes: Sequence[Write]) -> None:
         """Takes a commit that went through, and checks what must hold after it."""
         self.commits += 1
+        written = "".join([f"{write.key.partition}/{write.key.sort};" for write in writes])
+        self.digest = crc32(written.encode(), self.digest)
         if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
             self.draining.append(self.commits)
         for write in writes:
@@ -82,6 +89,7 @@ class Shadow:
                 self._put(write)
             elif isinstance(write, Delete):
                 self.rows.pop(write.key, None)
+                self._mail.discard(write.key)
                 self._parts.pop(write.key, None)
         for address in {write.key.partition for write in writes}:
             if not self._lenient:
@@ -92,6 +100,9 @@ class Shadow:
         self.rows[put.key] = put
         self._parts.pop(put.key, None)
         address = put.key.partition
+        if put.key.sort.startswith((MAIL, TIMERS)):
+            self._mail.add(put.key)
+            self.on_mail(address)
         if put.key.sort.startswith("Z#0") and not self._lenient:
             self._check_order(address, put)
         if put.key.sort != HEAD or address.partition("#")[0] not in KINDS:
@@ -99,6 +110,8 @@ class Shadow:
         after = kind_at(address).decode_state(decode_head(put.body)[1])
         if not self._lenient:
             self._check_change(address, before, put, after)
+        if isinstance(after, TrialState) and _is_preempted(after):
+            self.preemptions += not _is_preempted(self._states.get(address))
         self._states[address] = after
 
     def _check_order(self, address: str, journal: Put) -> None:
@@ -124,6 +137,10 @@ class Shadow:
             assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
             goes_on = after.life > known.life
             assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
+            if not known.status.final and known.checkpoint is not None:
+                kept = after.checkpoint
+                older = kept is None or kept.steps_completed < known.checkpoint.steps_completed
+                assert not older, f"{address} forgets its newest checkpoint"
 
     def _check(self, address: str) -> None:
         state = self._states.get(address)
@@ -160,7 +177,7 @@ class Shadow:
             assert counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
-        """No trial has two live allocations with a valid epoch."""
+        """No trial has two live allocations with a valid epoch, no node of one two places."""
         live: dict[tuple[int, int], str] = {}
         for agent in self.states("agent"):
             for desired in agent.desired:
@@ -207,6 +224,11 @@ def _check_life(address: str, known: Any, after: Any) -> None:
         assert after.status is Status.DELETED, f"{address} comes back"
 
 
+def _is_preempted(trial: TrialState | None) -> bool:
+    allocation = None if trial is None else trial.allocation
+    return allocation is not None and allocation.wish is Wish.PREEMPT
+
+
 class _ShadowReader:
     def __init__(self, shadow: Shadow, address: str) -> None:
         self._shadow = shadow
@@ -230,7 +252,12 @@ class WatchedTable(TableDecorator):
     def commit(self, writes: Sequence[Write]) -> None:
         """See StateTable; raises InvariantBroken."""
         with self._shadow.lock:
-            self.table.commit(writes)
+            try:
+                self.table.commit(writes)
+            except CommitRefused as refused:
+                if any(write.key.sort == HEAD for write in writes):
+                    raise InvariantBroken(f"an actor's commit is refused: {refused}") from refused
+                raise
             try:
                 self._shadow.apply(writes)
             except AssertionError as broken:

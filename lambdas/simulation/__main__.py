@@ -1,0 +1,100 @@
+"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints what
+became of it as JSON. 0: everything held; 1: something did not; 2: the words mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lambdas.simulation.chances import NAMES, UnknownFault, checked
+from lambdas.simulation.runs import Outcome, Plan, keep, kept, run_seeds, summed
+from lambdas.simulation.world import Size
+
+PROBLEM, USAGE = 1, 2
+SHOWN_MAX = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """See the module."""
+    options = _parser().parse_args(arguments)
+    try:
+        plan = _plan(options)
+    except UnknownFault as error:
+        print(json.dumps({"ok": False, "error": str(error)}))
+        return USAGE
+    first = options.seed if options.seed is not None else options.first
+    count = 1 if options.seed is not None else options.seeds
+    seeds = range(first, first + count)
+    known = kept(options.output)
+    found = [known[seed] for seed in seeds if seed in known]
+    write, missing = keep(options.output), [seed for seed in seeds if seed not in known]
+    processes = min(options.processes, max(1, len(missing)))
+    for outcome in run_seeds(missing, plan, processes):
+        found.append(outcome)
+        write(outcome)
+        _tell(outcome, plan, len(found), count)
+    report = _report(found, plan)
+    print(json.dumps(report))
+    return 0 if report["ok"] else PROBLEM
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lambdas.simulation", description="Simulate a cluster under faults."
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="this seed alone")
+    which.add_argument("--seeds", type=int, default=1, help="so many, from --first on")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--faults", default="all", help="none, all, or names with commas between")
+    parser.add_argument(
+        "--agents", type=int, default=Size().machines_max, help="in a pool, at most"
+    )
+    parser.add_argument("--experiments", type=int, default=Size().experiments)
+    parser.add_argument("--pools", type=int, default=Size().pools)
+    parser.add_argument("--hours", type=float, default=Size().hours, help="of faults, at most")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--output", type=Path, help="keep outcomes here, and go on from them")
+    parser.add_argument("--json", action="store_true", help="as it is printed anyway")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    names = {"all": NAMES, "none": ()}.get(options.faults)
+    if names is None:
+        names = checked(options.faults.split(","))
+    size = Size(options.experiments, options.pools, options.agents, options.hours)
+    return Plan(names, size)
+
+
+def _tell(outcome: Outcome, plan: Plan, done: int, count: int) -> None:
+    """A line for whoever shows progress, and one for each seed that failed."""
+    if outcome.violation:
+        why = outcome.violation.splitlines()[0][:200]
+        sys.stderr.write(f"violation: {why}; again: {plan.command(outcome.seed)}\n")
+    sys.stderr.write(f"simulated {done} of {count}\n")
+
+
+def _report(found: list[Outcome], plan: Plan) -> dict[str, object]:
+    failed = sorted((it for it in found if it.violation), key=lambda it: it.seed)
+    report = {
+        "ok": not failed,
+        **summed(found),
+        "failed": [
+            {"seed": it.seed, "violation": it.violation, "again": plan.command(it.seed)}
+            for it in failed[:SHOWN_MAX]
+        ],
+    }
+    if len(found) == 1:
+        report["seed"] = asdict(found[0])
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

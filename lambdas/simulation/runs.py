@@ -1,0 +1,197 @@
+"""Runs of worlds: one seed, or many on all cores, with what became of each."""
+
+import gc
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from lambdas.simulation.chances import NAMES, drawn
+from lambdas.simulation.watch import InvariantBroken
+from lambdas.simulation.world import Size, World
+
+# Worlds write small files; where memory can hold them they cost next to nothing.
+FAST_FOLDER = Path("/dev/shm")
+SHOWN_CHARACTERS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed. `violation`: what did not hold, "" for nothing.
+
+    `cost` in dollars; `utilisation`: the share of machines' slot-time in which a trial's process
+    had it; `notices`: those that left time for a checkpoint, of which `saved` came to one;
+    `digest`: of all commits, the same for the same seed.
+    """
+
+    seed: int
+    violation: str = ""
+    virtual_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    commits: int = 0
+    experiments: dict[str, int] = field(default_factory=dict)
+    trials: int = 0
+    preemptions: int = 0
+    losses: int = 0
+    restarts: int = 0
+    machines: int = 0
+    leaked: int = 0
+    orphans: int = 0
+    cost: float = 0.0
+    utilisation: float = 0.0
+    notices: int = 0
+    saved: int = 0
+    hosts_died: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    digest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run: the faults that may strike, by name, and the size of the worlds."""
+
+    faults: tuple[str, ...] = NAMES
+    size: Size = field(default_factory=Size)
+
+    def command(self, seed: int) -> str:
+        """The words that run one seed again."""
+        words = [f"detcloud simulate cluster --seed {seed}"]
+        if self.faults != NAMES:
+            words.append(f"--faults {','.join(self.faults) or 'none'}")
+        plain = Size()
+        for name in ("experiments", "pools", "hours"):
+            if getattr(self.size, name) != getattr(plain, name):
+                words.append(f"--{name} {getattr(self.size, name)}")
+        if self.size.machines_max != plain.machines_max:
+            words.append(f"--agents {self.size.machines_max}")
+        return " ".join(words)
+
+
+def run_seed(seed: int, plan: Plan) -> Outcome:
+    """Runs one world to its end, or to the first thing that does not hold."""
+    chances = drawn(Random(f"{seed}/chances"), plan.faults)
+    folder = FAST_FOLDER if FAST_FOLDER.is_dir() else None
+    with TemporaryDirectory(prefix="detcloud-world-", dir=folder) as path:
+        world = World(seed, chances, plan.size, Path(path))
+        started = time.perf_counter()
+        violation = ""
+        try:
+            world.run()
+        except InvariantBroken as broken:
+            violation = str(broken)[:SHOWN_CHARACTERS_MAX]
+        return _outcome(world, violation, time.perf_counter() - started)
+
+
+def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:
+    """Runs many, in the order in which they end."""
+    if processes == 1:
+        # The garbage of a world is a few cycles; to look for them takes a tenth of the time.
+        gc.disable()
+        for seed in seeds:
+            yield run_seed(seed, plan)
+            gc.collect()
+        return
+    method = multiprocessing.get_context("forkserver")
+    with closing(method.Pool(processes, maxtasksperchild=200)) as pool:
+        yield from pool.imap_unordered(_Runner(plan), seeds, chunksize=1)
+
+
+def kept(path: Path | None) -> dict[int, Outcome]:
+    """Outcomes that an earlier run has written, by seed; a line that was cut off is left out."""
+    found: dict[int, Outcome] = {}
+    if path is None or not path.exists():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            outcome = Outcome(**json.loads(line))
+        except (TypeError, ValueError):
+            continue
+        found[outcome.seed] = outcome
+    return found
+
+
+def keep(path: Path | None) -> Callable[[Outcome], None]:
+    """Appends outcomes to a file, one a line, for a later run to go on from."""
+
+    def write(outcome: Outcome) -> None:
+        if path is not None:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+
+    return write
+
+
+def summed(outcomes: Iterable[Outcome]) -> dict[str, object]:
+    """All of them together."""
+    listed = list(outcomes)
+    added = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")
+    sums: dict[str, object] = {
+        name: sum(getattr(it, name) for it in listed)
+        for name in (*added, "commits", "notices", "saved", "hosts_died")
+    }
+    virtual, wall = (sum(getattr(it, f"{x}_seconds") for it in listed) for x in ("virtual", "wall"))
+    return {
+        "seeds": len(listed),
+        "violations": sum(bool(it.violation) for it in listed),
+        "virtual_seconds": virtual,
+        "wall_seconds": wall,
+        "virtual_over_real": virtual / wall if wall else 0.0,
+        "experiments": _added(it.experiments for it in listed),
+        **sums,
+        "cost": sum(it.cost for it in listed),
+        "utilisation": sum(it.utilisation for it in listed) / len(listed) if listed else 0.0,
+        "faults": _added(it.faults for it in listed),
+    }
+
+
+class _Runner:
+    """A plan, as a function that other processes can be given."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, seed: int) -> Outcome:
+        gc.disable()
+        outcome = run_seed(seed, self._plan)
+        gc.collect()
+        return outcome
+
+
+def _outcome(world: World, violation: str, wall_seconds: float) -> Outcome:
+    trials = world.shadow.states("trial")
+    ended = _added({state.status.value: 1} for state in world.shadow.states("experiment"))
+    return Outcome(
+        seed=world.seed,
+        violation=violation,
+        virtual_seconds=world.clock.now_ms / 1000,
+        wall_seconds=wall_seconds,
+        commits=world.shadow.commits,
+        experiments=ended,
+        trials=len(trials),
+        preemptions=world.shadow.preemptions,
+        losses=sum(trial.losses for trial in trials),
+        restarts=sum(trial.restarts for trial in trials),
+        machines=len(world.cloud.machines),
+        leaked=world.machines.leaked,
+        orphans=world.machines.orphans,
+        cost=round(world.cloud.bill(), 4),
+        utilisation=round(world.machines.utilisation, 4),
+        notices=world.desk.notices,
+        saved=world.desk.saved_in_time,
+        hosts_died=world.hosts.died,
+        faults=dict(sorted(world.weather.struck.items())),
+        digest=world.shadow.digest,
+    )
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for count in counts:
+        for name, number in count.items():
+            total[name] = total.get(name, 0) + number
+    return dict(sorted(total.items()))

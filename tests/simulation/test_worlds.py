@@ -1,0 +1,97 @@
+"""Whole clusters under faults: every invariant holds for every seed. See docs/simulate.md.
+
+WORLD_SEEDS and WORLD_FIRST say how many seeds, and from which on.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from lambdas.simulation.__main__ import main
+from lambdas.simulation.chances import NAMES, NONE, UnknownFault, checked, drawn
+from lambdas.simulation.runs import Plan, keep, kept, run_seed, run_seeds, summed
+from lambdas.simulation.world import Size
+
+SEEDS = int(os.environ.get("WORLD_SEEDS", "500"))
+FIRST = int(os.environ.get("WORLD_FIRST", "1"))
+CORES = len(os.sched_getaffinity(0))
+SMALL = Plan(size=Size(experiments=1, pools=1, machines_max=2, hours=0.5))
+CALM = Plan((), SMALL.size)
+
+
+def test_everything_holds_for_every_seed(covered: Callable[[str], None]) -> None:
+    began, plan = time.perf_counter(), Plan()
+    outcomes = list(run_seeds(range(FIRST, FIRST + SEEDS), plan, CORES))
+    seconds = time.perf_counter() - began
+    found = summed(outcomes)
+    covered(
+        f"{SEEDS} worlds of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
+        f" {CORES} cores, {found['virtual_over_real']:,.0f} times real time on each:"
+        f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
+        f" {found['restarts']} restarts, {found['machines']} instances, {found['leaked']} leaked"
+    )
+    failed = [f"{plan.command(it.seed)}: {it.violation}" for it in outcomes if it.violation]
+    assert not failed, "\n".join(failed[:10])
+
+
+def test_a_seed_replays_to_the_last_commit() -> None:
+    one, other = (run_seed(4711, SMALL) for _ in range(2))
+    assert one.digest
+    assert (one.digest, one.commits, one.faults) == (other.digest, other.commits, other.faults)
+
+
+def test_other_seeds_are_other_worlds() -> None:
+    assert run_seed(1, CALM).digest != run_seed(2, CALM).digest
+
+
+def test_a_calm_world_has_no_faults_and_loses_nothing() -> None:
+    outcome = run_seed(3, CALM)
+    assert (outcome.violation, outcome.faults, outcome.losses) == ("", {}, 0)
+    assert set(outcome.experiments) <= {"COMPLETED", "CANCELED"}
+
+
+def test_faults_that_are_not_allowed_leave_the_chances_of_others_as_they_are() -> None:
+    every = drawn(Random("1/chances"), NAMES)
+    one = drawn(Random("1/chances"), ("races",))
+    assert one.races == every.races
+    assert one.throttling == 0.0
+    assert drawn(Random("1/chances"), ()) == NONE
+
+
+def test_faults_are_named_as_people_write_them() -> None:
+    assert checked(["lost-triggers", "zombies"]) == ("lost_triggers", "zombies_hourly")
+    with pytest.raises(UnknownFault, match="there is no fault 'floods'"):
+        checked(["floods"])
+
+
+def test_a_command_runs_a_seed_again() -> None:
+    assert Plan().command(4711) == "detcloud simulate cluster --seed 4711"
+    small = Plan(("races",), Size(experiments=1, machines_max=2))
+    assert small.command(5) == (
+        "detcloud simulate cluster --seed 5 --faults races --experiments 1 --agents 2"
+    )
+
+
+def test_outcomes_are_kept_and_gone_on_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "outcomes.jsonl"
+    words = ["--faults=none", "--experiments=1", "--pools=1", "--hours=0.2", f"--output={file}"]
+    assert main([*words, "--seeds=2", "--processes=1"]) == 0
+    with file.open("a") as cut_off:
+        cut_off.write('{"seed": 9, "viol')
+    assert set(kept(file)) == {1, 2}
+    lines = len(file.read_text().splitlines())
+    assert main([*words, "--seeds=2"]) == 0
+    assert len(file.read_text().splitlines()) == lines
+    keep(None)(kept(file)[1])
+    capsys.readouterr()
+
+
+def test_a_fault_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed=1", "--faults=floods"]) == 2
+    assert "there is no fault 'floods'" in capsys.readouterr().out
