@@ -73,7 +73,9 @@ def pool_bill(
     # Live ones first: one that ends meanwhile counts twice for a moment, rather than not at all.
     live = [instance_bill(row, now_ms) for row in instances(table, pool)]
     first, last = since.isoformat()[:MONTH], until.isoformat()[:MONTH]
-    ended = [read_bill(row.body) for row in read_all(table, bills_of(pool), first, last)]
+    # A range ends before its last key.
+    rows = read_all(table, bills_of(pool), first, f"{last}~")
+    ended = [read_bill(row.body) for row in rows]
     found = added([*ended, *live])
     return {day: micros for day, micros in found.items() if since <= day <= until}
 
