@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors import addresses
-from control_plane.actors.pool_messages import PoolConfigured, PoolSettings
 from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.fleet.rows import instances, past_instances
 from control_plane.state.sqlite import SqliteTable
@@ -29,10 +27,9 @@ PROVIDER = {"type": "local", "max_instances": 2, "max_idle_agent_period": "3s"}
 
 def configure(home: Path, **fields: Any) -> None:
     """Gives the pool `default` a provider, before the cluster is up."""
-    cluster = embedded(HomeFolder(home), getpass.getuser())
-    settings = PoolSettings(provider=json.dumps(PROVIDER | fields))
-    cluster.engine.command(addresses.pool(POOL), PoolConfigured(POOL, settings))
-    cluster.table.close()
+    pool = {"pool_name": POOL, "provider": PROVIDER | fields}
+    config = json.dumps({"resource_pools": [pool]})
+    embedded(HomeFolder(home), getpass.getuser(), config).table.close()
 
 
 def rows(laptop: Laptop) -> list[InstanceRow]:
