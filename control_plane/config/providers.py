@@ -15,6 +15,7 @@ from control_plane.config.section import (
     REVEAL,
     Count,
     CountOrZero,
+    Secret,
     Section,
     Text,
     choose,
@@ -79,10 +80,10 @@ class Provider(Section):
     """Whether on-demand offerings are taken while no spot offering can be had."""
     on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The share of instances that are on demand all the same."""
-    startup_script: str = ""
-    """Run by an instance before its agent starts."""
-    container_startup_script: str = ""
-    """Run in the agent's container before the agent starts."""
+    startup_script: Secret | None = None
+    """Run by an instance before its agent starts; shown as a mask."""
+    container_startup_script: Secret | None = None
+    """Run in the agent's container before the agent starts; shown as a mask."""
 
     @field_validator("offerings")
     @classmethod

@@ -30,6 +30,7 @@ CONFIGURED = {
     "layer secret": "canary-layer-secret-17bd",
     "carried": "canary-carried-4c4c",
 }
+POOL = {"pool registry": "canary-pool-2f9b", "pool script": "canary-script-6e11"}
 TEMPLATE = {"template key": "canary-template-77e1", "template variable": "canary-template-0b0b"}
 
 # It has received the real values, and prints its configuration as people do.
@@ -121,7 +122,7 @@ def test_no_secret_is_said_anywhere(laptop: Laptop, tmp_path: Path, model: Path)
     _every_command(laptop, lived, tmp_path, said)
     laptop.run("down")
     _every_file(laptop, said)
-    secrets = {**CONFIGURED, **minted, **_own(laptop)}
+    secrets = {**CONFIGURED, **POOL, **minted, **_own(laptop)}
     assert "\n".join(said.with_any(secrets)) == ""
     # The template's are its owner's, and admins', to see.
     said.texts = [entry for entry in said.texts if not entry[0].startswith("admin: /templates")]
@@ -142,6 +143,7 @@ def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, 
         "integrations": {"x": {"access_key": TEMPLATE["template key"]}},
     }
     admin.set_template("shared", json.dumps(template))
+    laptop.run("resource-pool", "create", "secret", _written_pool(laptop.home.parent))
     (model / "wait").touch()
     running = admin.create_experiment(config(), model, template="shared")
     eventually(lambda: laptop.running())
@@ -163,6 +165,16 @@ def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, 
     return tokens
 
 
+def _written_pool(folder: Path) -> Path:
+    """The file of a pool with secrets."""
+    login = {"username": "u", "password": POOL["pool registry"]}
+    provider = {"type": "local", "startup_script": POOL["pool script"]}
+    file = folder / "pool.yaml"
+    defaults = {"registry_auth": login}
+    file.write_text(json.dumps({"provider": provider, "task_container_defaults": defaults}))
+    return file
+
+
 def _mistakes(admin: Client, model: Path, said: Said) -> None:
     """Requests that are refused because of something beside a secret, or because of one."""
     wrong: list[dict[str, Any]] = [
@@ -181,6 +193,10 @@ def _mistakes(admin: Client, model: Path, said: Said) -> None:
         with pytest.raises(ApiError) as caught:
             admin.create_experiment(refused, model, template="shared")
         said.note(f"mistake {n}", f"{caught.value} {caught.value.details}")
+    for override in (f"provider.startup_script=[{POOL['pool script']}]", "budget=x"):
+        with pytest.raises(ApiError) as caught:
+            admin.set_resource_pool("secret", overrides=[override])
+        said.note(f"pool override {override[:9]}", f"{caught.value} {caught.value.details}")
     for override in (f"environment.registry_auth={VARIABLE}", f"data={DATUM}"):
         with pytest.raises(ApiError) as caught:
             admin.create_experiment(config(), model, overrides=[override])
@@ -199,6 +215,8 @@ def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
         "uuid": checkpoints,
         "name": ["shared"],
         "agent_id": ["local"],
+        "resource_pool": ["default", "secret"],
+        "job_id": [job.job_id for job in client.jobs()],
         "sha256": [found.data["code_sha256"] for found in client.experiments()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
@@ -239,6 +257,9 @@ def _every_command(
         ["master", "logs"],
         ["agent", "list", "--json"],
         ["token", "list", "--json"],
+        ["job", "list", "--json"],
+        ["resource-pool", "list", "--json"],
+        ["resource-pool", "describe", "secret", "--json"],
         ["user", "whoami", "--json"],
     ]
     for number, trial in lived:

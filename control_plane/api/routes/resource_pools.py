@@ -11,6 +11,7 @@ from control_plane.actors.pool import POOLS
 from control_plane.api.auth import Role
 from control_plane.api.configuration import (
     Applied,
+    Difference,
     apply,
     check_providers,
     check_removable,
@@ -31,8 +32,10 @@ from control_plane.api.views import pool as pools
 from control_plane.api.views.resource_pool import (
     ResourcePoolView,
     ResourcePoolWhole,
-    resource_pool,
     resource_pools,
+)
+from control_plane.api.views.resource_pool import (
+    resource_pool as shown,
 )
 from control_plane.api.views.rows import scanned
 from control_plane.config import ConfigInvalid
@@ -90,49 +93,49 @@ def list_pools(services: Given, asked: PageParameters) -> Page[ResourcePoolView]
     return Page(items=items, next_cursor=cursor)
 
 
-@router.get("/resource-pools/{name}")
+@router.get("/resource-pools/{resource_pool}")
 @needs(*PEOPLE)
-def describe(name: PoolName, services: Given) -> ResourcePoolWhole:
-    return resource_pool(services, name)
+def describe(resource_pool: PoolName, services: Given) -> ResourcePoolWhole:
+    return shown(services, resource_pool)
 
 
-@router.put("/resource-pools/{name}", response_model=ResourcePoolWhole)
+@router.put("/resource-pools/{resource_pool}", response_model=ResourcePoolWhole)
 @needs(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
-def put(name: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> Response:
-    cluster = cluster_config(services)
+def put(resource_pool: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> Response:
+    def effect(beside: Beside) -> object:
+        cluster = cluster_config(services)
+        present = cluster.pool(resource_pool)
+        wanted = check_pool(resource_pool, asked.config, asked.overrides, present)
+        check_providers(services, {"": wanted})
+        configure_pool(services, wanted, cluster, once.by, lambda _: beside(resource_pool))
+        return resource_pool
+
     try:
-        pool = check_pool(name, asked.config, asked.overrides, cluster.pool(name))
+        return once.carried_out(services, effect, partial(shown, services))
     except ConfigInvalid as error:
         raise config_invalid(error, "the pool's configuration is not valid") from None
-    check_providers(services, {"": pool})
 
+
+@router.post("/resource-pools/{resource_pool}/drain", response_model=ResourcePoolWhole)
+@needs(Role.ADMIN)
+def drain(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
+    return _drained(services, resource_pool, True, once)
+
+
+@router.post("/resource-pools/{resource_pool}/undrain", response_model=ResourcePoolWhole)
+@needs(Role.ADMIN)
+def undrain(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
+    return _drained(services, resource_pool, False, once)
+
+
+@router.delete("/resource-pools/{resource_pool}", response_model=Removed)
+@needs(Role.ADMIN)
+def delete(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
     def effect(beside: Beside) -> object:
-        configure_pool(services, pool, cluster, once.by, lambda _: beside(name))
-        return name
-
-    return once.carried_out(services, effect, partial(resource_pool, services))
-
-
-@router.post("/resource-pools/{name}/drain", response_model=ResourcePoolWhole)
-@needs(Role.ADMIN)
-def drain(name: PoolName, once: AskedOnce, services: Given) -> Response:
-    return _drained(services, name, True, once)
-
-
-@router.post("/resource-pools/{name}/undrain", response_model=ResourcePoolWhole)
-@needs(Role.ADMIN)
-def undrain(name: PoolName, once: AskedOnce, services: Given) -> Response:
-    return _drained(services, name, False, once)
-
-
-@router.delete("/resource-pools/{name}", response_model=Removed)
-@needs(Role.ADMIN)
-def delete(name: PoolName, once: AskedOnce, services: Given) -> Response:
-    def effect(beside: Beside) -> object:
-        pools.existing(services, name)
-        check_removable(services, name)
-        remove_pool(services, name, once.by, lambda _: beside(name))
-        return name
+        pools.existing(services, resource_pool)
+        check_removable(services, resource_pool)
+        remove_pool(services, resource_pool, once.by, lambda _: beside(resource_pool))
+        return resource_pool
 
     return once.carried_out(services, effect, lambda reply: Removed(name=reply))
 
@@ -151,17 +154,21 @@ def configure(asked: ConfigurationAsked, once: AskedOnce, services: Given) -> Re
         wanted = check_cluster(asked.config)
     except ConfigInvalid as error:
         raise config_invalid(error, "the cluster's configuration is not valid") from None
-    found = checked_difference(services, wanted)
-    applied = Applied(changes=list(found.changes), shared=list(found.shared), dry_run=asked.dry_run)
     if asked.dry_run:
-        return JSONResponse(applied.model_dump(mode="json"))
-    reply = applied.model_dump(mode="json")
+        found = checked_difference(services, wanted)
+        return JSONResponse(_told(found, dry_run=True).model_dump(mode="json"))
 
     def effect(beside: Beside) -> object:
+        found = checked_difference(services, wanted)
+        reply = _told(found).model_dump(mode="json")
         apply(services, found, once.by, lambda _: beside(reply))
         return reply
 
-    return once.carried_out(services, effect, lambda stored: Applied(**stored))
+    return once.carried_out(services, effect, lambda reply: Applied(**reply))
+
+
+def _told(found: Difference, *, dry_run: bool = False) -> Applied:
+    return Applied(changes=list(found.changes), shared=list(found.shared), dry_run=dry_run)
 
 
 def _drained(services: Services, name: str, draining: bool, once: Once) -> Response:
@@ -170,4 +177,4 @@ def _drained(services: Services, name: str, draining: bool, once: Once) -> Respo
         set_draining(services, name, draining, once.by, lambda _: beside(name))
         return name
 
-    return once.carried_out(services, effect, partial(resource_pool, services))
+    return once.carried_out(services, effect, partial(shown, services))
