@@ -200,8 +200,8 @@ class Agent:
     def _stop_fenced(self, delay_ms: int) -> None:
         """Its trials may run elsewhere by now: they end before anything else."""
         self._fencing = True
-        for run in self.runs.values():
-            run.kill(0)
+        for run in list(self.runs.values()):
+            run.fence()
 
         def ended() -> None:
             self._fencing = False

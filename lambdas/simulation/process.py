@@ -72,6 +72,7 @@ class Process:
     saved_steps: int = -1
     completed: int = 0
     notice: Notice | None = None
+    cause: str = ""
     killed: bool = False
     counted: bool = False
     _gang: Gang | None = None
@@ -143,6 +144,11 @@ class Process:
             return
         self.killed = True
         self._after(delay_ms, lambda: self._exit("killed", signal=9))
+
+    def fence(self) -> None:
+        """Its agent's session was replaced: it ends at once, which is no doing of its own."""
+        self.cause = self.cause or "another session of its agent began"
+        self.kill(0)
 
     def vanish(self) -> None:
         """Is no more, and never said so."""
@@ -307,7 +313,9 @@ class Process:
             return
         self._turn += 1
         self.doing = Doing.ENDED
-        notice = {} if self.notice is None else {"notice": "the machine is about to end"}
+        if self.notice is not None:
+            self.cause = "the machine is about to end"
+        notice = {"notice": self.cause} if self.cause else {}
         self.report(
             {
                 "kind": "exited",
