@@ -112,6 +112,11 @@ class Agent:
         for run in list(self.runs.values()):
             run.notify(notice)
 
+    @property
+    def noticed(self) -> bool:
+        """Whether the machine's end has been announced."""
+        return self._notice is not None
+
     def stir(self) -> None:
         """A call that is held somewhere is answered: something changed."""
         self._wake(self._world.weather.random.randint(5, 50))

@@ -283,7 +283,7 @@ class World:
             agent.stir()
 
     def _begins(self, agent: Agent, spec: Mapping[str, Any]) -> None:
-        self.truths.begins(agent, self.machines.agents.values(), spec)
+        self.truths.begins(agent, spec)
 
     def _may_calm(self) -> bool:
         return self.clock.now_ms >= self.size.hours * HOUR_MS or self._all_ended()

@@ -4,18 +4,19 @@ faults under which a world must notice.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
 
-from control_plane.actors import trial as trials
-from control_plane.agents import desired, service, sessions
-from control_plane.dispatch import due, engine, mailbox, reader
+from control_plane.agents import desired, service
+from control_plane.dispatch import due, engine, mailbox
 from control_plane.state.faults import TableDecorator
-from control_plane.state.table import Expect, StateTable, Write
+from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from lambdas.simulation import world as worlds
 from lambdas.simulation.chances import NONE, Chances
 from lambdas.simulation.watch import Shadow, WatchedTable
+from lambdas.simulation.world import Size
 from provisioner import reconcile
 from provisioner.clouds.provider import CloudProvider
 from tests.simulation.conditions import Family, WithoutCondition
@@ -23,14 +24,18 @@ from tests.simulation.conditions import Family, WithoutCondition
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+SMALL = Size(experiments=2, pools=1, machines_max=2, hours=1.0)
+
+
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `chances` a world breaks with words in which `seen` is found."""
+    """`takes_away` something; under `chances` a world breaks, in words in which `seen` is found."""
 
     name: str
     takes_away: Patch
     chances: Chances
     seen: str = ""
+    size: Size = SMALL
 
 
 def without_family(*families: Family) -> Patch:
@@ -53,16 +58,6 @@ def both(*patches: Patch) -> Patch:
             patch(monkeypatch)
 
     return apply
-
-
-def of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial takes the word of allocations that it has let go of."""
-    fenced = trials._of_allocation
-
-    def unfenced(state: Any, message: Any, turn: Any) -> Any:
-        return fenced(state, replace(message, epoch=state.epoch), turn)
-
-    monkeypatch.setattr(trials, "_of_allocation", unfenced)
 
 
 def with_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,38 +123,100 @@ class _Unconditional(TableDecorator):
         self.table.commit(kept)
 
 
+# What a message lost on its way would be about; the audit finds what it did not bring about.
+AUDITED = (
+    "SlotsReleased",
+    "AgentJoined",
+    "AgentLost",
+    "AllocationPlaced",
+    "AllocationRemoved",
+    "JobChanged",
+)
+LOST_SHARE = 0.05
+
+
+class ForgetfulTable(TableDecorator):
+    """Loses some mail to pools and agents, which the engine never does."""
+
+    def __init__(self, table: StateTable) -> None:
+        super().__init__(table)
+        self._random = Random(1)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """See StateTable."""
+        kept = [write for write in writes if not self._is_lost(write)]
+        if kept:
+            self.table.commit(kept)
+
+    def _is_lost(self, write: Write) -> bool:
+        if not isinstance(write, Put) or not write.key.sort.startswith(mailbox.MAIL):
+            return False
+        names = {name for name, _ in mailbox.read_mail(row_of(write)).messages}
+        return names.issubset(AUDITED) and self._random.random() < LOST_SHARE
+
+
+def row_of(put: Put) -> Row:
+    return Row(put.key, put.revision, put.body, put.due_ms)
+
+
+def nothing(*given: object) -> None:
+    """Instead of what is taken away."""
+
+
+forgetting = _beneath(ForgetfulTable)
+unaudited = patched(worlds, "audit", nothing)
+unswept = patched(worlds.World, "_swept", nothing)
+
 RACING = replace(NONE, races=0.15, duplicates=0.05, reordering=0.1, crashes=0.01)
-TORN = replace(NONE, torn_queries=0.3, races=0.1)
+STORMY = replace(NONE, races=0.5, lost_triggers=0.4, duplicates=0.2, torn_queries=0.5)
 LATE = replace(NONE, reordering=0.3, duplicates=0.3, agent_restarts_hourly=10.0, lost_calls=0.1)
 LOST = replace(NONE, zombies_hourly=6.0, agent_restarts_hourly=8.0, lost_calls=0.1)
+SILENT = replace(NONE, lost_triggers=0.4)
+HEAVY = replace(SILENT, out_of_memory=0.6)
 CLOUDY = replace(NONE, no_capacity=0.3, lost_calls=0.4, replayed_tokens=0.8, crashes=0.02)
+SOLD_OUT = replace(CLOUDY, no_capacity=0.6)
+CROWDED_SKY = replace(CLOUDY, races=0.6, reordering=0.3, dead_boots=0.3)
+TOGETHER = Size(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
-    Mutant("head", without_family(Family.HEAD), RACING),
-    Mutant("birth", without_family(Family.BIRTH), RACING),
-    Mutant("no-actor", without_family(Family.NO_ACTOR), RACING),
-    Mutant("consumed", without_family(Family.CONSUMED), RACING),
-    Mutant("new-mail", without_family(Family.NEW_MAIL), RACING),
-    Mutant("guard", without_family(Family.GUARD), RACING),
-    Mutant("session", without_family(Family.SESSION), LATE),
-    Mutant("lease", without_family(Family.LEASE), LOST),
-    Mutant("attempts", without_family(Family.ATTEMPTS), RACING),
-    Mutant("expiry", without_family(Family.EXPIRY), RACING),
-    Mutant("beside", without_family(Family.BESIDE), LATE),
-    Mutant("trial-epoch", of_any_epoch, LOST),
-    Mutant("session-epoch", patched(service, "_check_session", lambda *given: None), LATE),
-    Mutant("lost-lease", patched(service, "renew", lambda *given: None), LOST),
-    Mutant("offsets", patched(sessions, "_is_new", lambda report, writers: True), LATE),
-    Mutant("crowded", patched(desired, "_is_crowded", lambda *given: False), LOST),
-    Mutant("gap", patched(reader, "_missed", lambda *given: False), TORN),
-    Mutant("backstop", patched(due, "drive", lambda engine: None), replace(NONE, lost_triggers=0.4)),
-    Mutant("alone", both(patched(due, "ALONE_FROM", 99), patched(engine, "ALONE_FROM", 99)), replace(NONE, out_of_memory=0.6, lost_triggers=0.3)),
-    Mutant("one-token", with_one_token, CLOUDY),
-    Mutant("new-tokens", with_a_new_token_each_time, CLOUDY),
-    Mutant("sweep", patched(worlds.World, "_swept", lambda *given: None), CLOUDY),
-    Mutant("new-tokens-no-sweep", both(with_a_new_token_each_time, patched(worlds.World, "_swept", lambda *given: None)), CLOUDY),
-    Mutant("pending", blind_to_what_is_asked_for, CLOUDY),
-    Mutant("fleet", without_conditions_on("fleets"), replace(CLOUDY, races=0.3)),
-    Mutant("intent", without_conditions_on("intents#"), replace(CLOUDY, races=0.3)),
+    Mutant("no condition on heads", without_family(Family.HEAD), RACING, "skips a revision"),
+    Mutant("no condition on births", without_family(Family.BIRTH), RACING, "skips a revision"),
+    Mutant("no condition on attempts", without_family(Family.ATTEMPTS), STORMY, "folds"),
+    Mutant("no condition on sessions", without_family(Family.SESSION), replace(LATE, races=0.3)),
+    Mutant("no guards", without_family(Family.GUARD), STORMY, size=TOGETHER),
+    Mutant("no condition on fleets", without_conditions_on("fleets"), CROWDED_SKY, "it may have"),
+    Mutant("no fence of leases", patched(service, "renew", nothing), LOST),
+    Mutant("no fence of slots", patched(desired, "_is_crowded", nothing), LOST, "on slots of"),
+    Mutant("no look at what is due", patched(due, "drive", nothing), SILENT, "never at rest"),
+    Mutant(
+        "no fold of one row alone",
+        both(patched(due, "ALONE_FROM", 99), patched(engine, "ALONE_FROM", 99)),
+        HEAVY,
+    ),
+    Mutant("no audit", both(forgetting, unaudited), NONE),
+    Mutant("no token of its own", with_one_token, CLOUDY, "belongs to another request"),
+    Mutant("no launches under way", blind_to_what_is_asked_for, CLOUDY, "it may have"),
+    Mutant("no sweep", unswept, SOLD_OUT, "is nobody's"),
+    Mutant(
+        "no frozen token and no sweep",
+        both(with_a_new_token_each_time, unswept),
+        CLOUDY,
+        "is nobody's",
+    ),
 )
-_ = mailbox
+CONTROLS = (
+    Mutant("an audit", forgetting, NONE),
+    *(
+        Mutant(name, nothing, chances, size=size)
+        for name, chances, size in (
+            ("racing", RACING, SMALL),
+            ("stormy", STORMY, SMALL),
+            ("together", STORMY, TOGETHER),
+            ("late", replace(LATE, races=0.3), SMALL),
+            ("lost", LOST, SMALL),
+            ("heavy", HEAVY, SMALL),
+            ("sold out", SOLD_OUT, SMALL),
+            ("crowded sky", CROWDED_SKY, SMALL),
+        )
+    ),
+)
