@@ -290,8 +290,10 @@ class _Pass:
         drained = False
         for row in self._ledger.instances.values():
             agent = books.agents.get(row.id)
-            # One that is to end for it never came may come in the last moment.
-            if row.state in _LEAVING and agent is not None and agent.takes_work:
+            # One that is to end for it never came may come in the last moment. What is preempted
+            # for a notice would start there again and again until the machine is gone.
+            leaves = row.state in _LEAVING or row.notice_ms is not None
+            if leaves and agent is not None and agent.takes_work:
                 pools.drain(row.id)
                 drained = drained or agent.idle
         for row in plan.changed:

@@ -112,6 +112,11 @@ class Agent:
         for run in list(self.runs.values()):
             run.notify(notice)
 
+    @property
+    def noticed(self) -> bool:
+        """Whether the machine's end has been announced."""
+        return self._notice is not None
+
     def stir(self) -> None:
         """A call that is held somewhere is answered: something changed."""
         self._wake(self._world.weather.random.randint(5, 50))
@@ -200,8 +205,8 @@ class Agent:
     def _stop_fenced(self, delay_ms: int) -> None:
         """Its trials may run elsewhere by now: they end before anything else."""
         self._fencing = True
-        for run in self.runs.values():
-            run.kill(0)
+        for run in list(self.runs.values()):
+            run.fence()
 
         def ended() -> None:
             self._fencing = False

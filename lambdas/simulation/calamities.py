@@ -62,9 +62,13 @@ class Calamities:
         self._later(round(self._random.expovariate(hourly) * HOUR_MS), strike)
 
     def _one(self, strike: Callable[[Agent], None]) -> None:
-        present = self._machines.present()
+        present = self._present()
         if present:
             strike(self._random.choice(present))
+
+    def _present(self) -> list[Agent]:
+        """Machines whose end is not known yet: a cloud keeps its word."""
+        return [agent for agent in self._machines.present() if not agent.noticed]
 
     def _cut_off(self, agent: Agent) -> None:
         agent.cut_off = True
@@ -79,7 +83,7 @@ class Calamities:
 
     def _storm(self) -> None:
         left_ms = self._random.choice((0, *NOTICES_MS))
-        for agent in self._machines.present():
+        for agent in self._present():
             if self._random.random() >= STORM_SHARE:
                 continue
             if left_ms:

@@ -14,7 +14,7 @@ from provisioner.clouds.fake import FakeCloud, FakeRules, Machine
 from provisioner.clouds.provider import CloudError, CloudInstance, TokenReused
 
 ZONES = ("a", "b")
-REPLAY_MS = (100, 300_000)
+REPLAY_MS = (100, 900_000)
 CALM = FakeRules(
     visible_ms=(0, 30_000),
     running_ms=(5_000, 40_000),
@@ -25,10 +25,13 @@ CALM = FakeRules(
 
 
 class SimulatedCloud(FakeCloud):
-    """`heard` is told of each machine that comes, and of each that begins to end."""
+    """`heard` is told of each machine that comes, and of each that begins to end; `given_up` of
+    each whose end is asked for.
+    """
 
     heard: Callable[[Machine], None]
     later: Callable[[int, Callable[[], None]], None]
+    given_up: Callable[[str], None]
     weather: Weather
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -37,11 +40,16 @@ class SimulatedCloud(FakeCloud):
         if weather.strikes("replayed_tokens", weather.chances.replayed_tokens):
             delay_ms = weather.random.randint(*REPLAY_MS)
             self.later(delay_ms, lambda: self._replay(request))
-        if self._sold_out(request.offering):
-            self.capacity[request.offering.name] = 0
-        else:
-            self.capacity.pop(request.offering.name, None)
-        return self._launch(request)
+        try:
+            return self._launch(request)
+        except TokenReused as error:
+            raise InvariantBroken(f"{request}: {error}") from None
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See CloudProvider."""
+        for name in ids:
+            self.given_up(name)
+        super().terminate(ids)
 
     def end(self, name: str) -> None:
         """See FakeCloud."""
@@ -50,10 +58,12 @@ class SimulatedCloud(FakeCloud):
 
     def _launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         known = set(self.machines)
+        if self._sold_out(request.offering):
+            self.capacity[request.offering.name] = 0
+        else:
+            self.capacity.pop(request.offering.name, None)
         try:
             return super().launch(request)
-        except TokenReused as error:
-            raise InvariantBroken(f"{request}: {error}") from None
         finally:
             for name in list(self.machines):
                 if name not in known:
@@ -61,15 +71,12 @@ class SimulatedCloud(FakeCloud):
 
     def _replay(self, request: IntentRow) -> None:
         """The same bytes once more; and once with the zone of another place, which must not do."""
-        before = set(self.machines)
         for offering in (request.offering, *self._elsewhere(request.offering)):
             try:
-                super().launch(replace(request, offering=offering))
+                # What comes of it although it failed the first time is the sweep's business.
+                self._launch(replace(request, offering=offering))
             except CloudError:
                 continue
-        for name in set(self.machines) - before:
-            # It had been lost the first time, and its intent is still open or the sweep's business.
-            self.heard(self.machines[name])
 
     def _elsewhere(self, offering: Offering) -> Sequence[Offering]:
         return [it for it in self.sold if it.zone != offering.zone][:1]

@@ -53,6 +53,7 @@ class Machines:
         self._booted: set[str] = set()
         cloud.heard = self.heard
         cloud.later = self._later
+        cloud.given_up = self._given_up
 
     @property
     def utilisation(self) -> float:
@@ -158,6 +159,15 @@ class Machines:
             agent.start()
             if machine.gone_ms is not None:
                 agent.notify(Notice(machine.gone_ms - self._start_ms))
+
+    def _given_up(self, name: str) -> None:
+        """Nobody ends a machine for an agent that never came when it has come and works."""
+        agent = self.agents.get(name)
+        if agent is None or agent.gone or not agent.held_slots():
+            return
+        rows = [row for row in instances(self._rows, agent.pool) if row.id == name]
+        if rows and rows[0].connected_ms is None and rows[0].notice_ms is None:
+            raise InvariantBroken(f"{rows[0]} is ended while it works")
 
     def _gone(self, machine: Machine) -> None:
         now_ms = self._start_ms + self._clock.now_ms

@@ -19,6 +19,8 @@ from lambdas.simulation.training import Training
 Line = dict[str, Any]
 AGENT = "agent"
 LINE_BYTES = 100
+# Within which an agent whose network is well has told of something urgent.
+TOLD_MS = 2_000
 ENDED_WELL = frozenset({"completed", "idle", "preempted"})
 URGENT = frozenset({"checkpoint", "completed", "exited", "container"})
 
@@ -36,13 +38,14 @@ class Doing(Enum):
 
 @dataclass
 class Desk:
-    """What all processes of a world share."""
+    """What all processes of a world share. `promised`: of the allocations that were given notice
+    in time to write a checkpoint, the checkpoint that they wrote, "" for none yet.
+    """
 
     clock: Clock
     checkpoints: Checkpoints
     gang: Callable[[str, int], Gang] = field(default_factory=gangs)
-    saved_in_time: int = 0
-    notices: int = 0
+    promised: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class Process:
     saved_steps: int = -1
     completed: int = 0
     notice: Notice | None = None
+    cause: str = ""
     killed: bool = False
-    counted: bool = False
     _gang: Gang | None = None
     _offsets: dict[str, int] = field(default_factory=dict)
     _since_ms: int = 0
@@ -133,8 +136,10 @@ class Process:
         self.notice = notice
         left_ms = notice.deadline_ms - self.desk.clock.now_ms
         if self.doing is Doing.TRAINING and left_ms >= self._needs_ms():
-            self.counted = True
-            self.desk.notices += 1
+            self.desk.promised[self.allocation] = ""
+        elif self.desk.promised.get(self.allocation) == "":
+            # One of its nodes ends before the others could be saved.
+            del self.desk.promised[self.allocation]
         self.heed()
 
     def kill(self, delay_ms: int) -> None:
@@ -143,6 +148,11 @@ class Process:
             return
         self.killed = True
         self._after(delay_ms, lambda: self._exit("killed", signal=9))
+
+    def fence(self) -> None:
+        """Its agent's session was replaced: it ends at once, which is no doing of its own."""
+        self.cause = self.cause or "another session of its agent began"
+        self.kill(0)
 
     def vanish(self) -> None:
         """Is no more, and never said so."""
@@ -290,24 +300,25 @@ class Process:
             size_bytes=training.checkpoint_bytes,
         )
         self.desk.checkpoints.complete(stored)
-        if self.counted:
-            self.desk.saved_in_time += 1
-            self.counted = False
+        if self.desk.promised.get(self.allocation) == "":
+            self.desk.promised[self.allocation] = stored.uuid
         line = {"size_bytes": stored.size_bytes, "files": 1, "manifest_sha256": "0" * 64}
         self.report({"kind": "checkpoint", **fields, **line, "metadata": {}})
         then()
 
     def _needs_ms(self) -> int:
-        """To finish a batch and write a checkpoint."""
+        """To finish a batch, write a checkpoint and tell the cluster of it."""
         assert self.training is not None
-        return ceil(self.training.course.batch_ms) + self.training.upload_ms
+        return ceil(self.training.course.batch_ms) + self.training.upload_ms + TOLD_MS
 
     def _exit(self, reason: str, *, code: int = 0, signal: int = 0, message: str = "") -> None:
         if self.has_exit:
             return
         self._turn += 1
         self.doing = Doing.ENDED
-        notice = {} if self.notice is None else {"notice": "the machine is about to end"}
+        if self.notice is not None:
+            self.cause = "the machine is about to end"
+        notice = {"notice": self.cause} if self.cause else {}
         self.report(
             {
                 "kind": "exited",

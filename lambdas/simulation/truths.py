@@ -10,6 +10,7 @@ from typing import Any
 from control_plane.actors import addresses
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.records import Status
+from control_plane.actors.trial_checkpoints import CHECKPOINT_PARTS
 from control_plane.actors.trial_state import TrialState
 from control_plane.simulation.experiment import Outcome, simulate
 from control_plane.simulation.submission import pace_of
@@ -47,16 +48,18 @@ class Truths:
     shadow: Shadow
     checkpoints: Checkpoints
     errors: Errors = field(default_factory=Errors)
+    began: dict[tuple[str, int], Agent] = field(default_factory=dict)
 
-    def begins(self, agent: Agent, others: Iterable[Agent], spec: Mapping[str, Any]) -> None:
+    def begins(self, agent: Agent, spec: Mapping[str, Any]) -> None:
         """A process begins where nobody else runs that node, on slots that nobody else uses, and
         from the newest step.
         """
         allocation, rank = spec["allocation_id"], spec["node_rank"]
-        for other in others:
-            run = other.runs.get(allocation)
-            if other is not agent and run is not None and not run.ended and run.rank == rank:
-                raise InvariantBroken(f"{allocation} runs on {other.name} and {agent.name}")
+        other = self.began.setdefault((allocation, rank), agent)
+        run = other.runs.get(allocation)
+        if other is not agent and run is not None and not run.ended:
+            raise InvariantBroken(f"{allocation} runs on {other.name} and {agent.name}")
+        self.began[allocation, rank] = agent
         for run in agent.runs.values():
             if not run.ended and set(run.slots) & set(spec["slots"]):
                 raise InvariantBroken(f"{agent.name} runs {allocation} on slots of {run}")
@@ -65,6 +68,14 @@ class Truths:
         if state.epoch == spec["epoch"] and spec["steps_completed"] != newest:
             steps = spec["steps_completed"]
             raise InvariantBroken(f"{allocation} begins at {steps}, not at {newest}")
+
+    def kept(self, promised: Mapping[str, str]) -> int:
+        """How many of these allocations' checkpoints the cluster has on record."""
+        found = 0
+        for allocation, uuid in promised.items():
+            address = addresses.trial(int(allocation.partition(".")[0]))
+            found += bool(uuid) and self.shadow.part(address, CHECKPOINT_PARTS + uuid) is not None
+        return found
 
     def hold(self, accepted: Iterable[Submitted]) -> None:
         """Each minute: what was accepted is there, and so is what trials would go on from."""

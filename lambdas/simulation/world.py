@@ -215,7 +215,7 @@ class World:
             tasks.append(partial(self._reconcile, pool=pool))
         if number % TICKS_PER_AUDIT == 0:
             tasks.append(lambda host: check_budgets(host.engine, list(self.pools)))
-        tasks.append(lambda host: host.sweep.sweep())
+        tasks.append(self._swept)
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest())
         return tasks
@@ -224,6 +224,9 @@ class World:
         if self.pools[pool].provider:
             host.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._rooms[pool].machines)
+
+    def _swept(self, host: Host) -> None:
+        host.sweep.sweep()
 
     def _trigger(self, operation: Callable[[Host], object]) -> None:
         """Has a host do something, unless it fails: then somebody else will."""
@@ -280,7 +283,7 @@ class World:
             agent.stir()
 
     def _begins(self, agent: Agent, spec: Mapping[str, Any]) -> None:
-        self.truths.begins(agent, self.machines.agents.values(), spec)
+        self.truths.begins(agent, spec)
 
     def _may_calm(self) -> bool:
         return self.clock.now_ms >= self.size.hours * HOUR_MS or self._all_ended()

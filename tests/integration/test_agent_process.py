@@ -311,6 +311,10 @@ def test_a_fenced_agent_kills_its_trials_and_enrols_again(
     until(lambda: cluster.epoch == 3)
     assert not alive(cluster.lines("4.1")[0]["pid"])
     until(lambda: cluster.exited("4.1"))
+    exited = cluster.exited("4.1")
+    assert exited is not None
+    # A loss: for the nodes of a gang that fail of it, it is the cause.
+    assert exited["notice"] == "another session of its agent began"
 
 
 def test_a_notice_reaches_the_trial_and_newer_directives_keep_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import GRACE_MS, Allocation
@@ -16,6 +17,7 @@ from detcloud.agent.environment import (
     trial_environment,
 )
 from detcloud.agent.model_code import CodeReference
+from detcloud.agent.notices import Notice
 from detcloud.agent.runtime import LOG_BYTES_MAX, Launch
 from detcloud.agent.slots import threads_per_slot
 from detcloud.agent.startup_hook import HOOK, hook_command
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from detcloud.agent.model_code import CodeCache
-    from detcloud.agent.notices import Notice
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
 
@@ -108,6 +109,14 @@ class Node:
         """Tell all trials, also those still to come, that the machine ends."""
         self._notice = notice
         self._tell_all(lambda allocation: allocation.notify(notice))
+
+    def fence(self, reason: str) -> None:
+        """End every trial that is here at once: it may run elsewhere by now. That is a loss of the
+        agent, as `reason` tells, and no trial's doing.
+        """
+        notice = Notice(time.time_ns() // 1_000_000, reason)
+        self._tell_all(lambda allocation: allocation.notify(notice))
+        self.kill_all(0)
 
     def kill_all(self, grace_ms: int) -> None:
         """End every trial."""

@@ -199,7 +199,7 @@ class Session:
 
     def _stop_fenced(self) -> None:
         """Our trials may run elsewhere by now: end them before anything else."""
-        self._node.kill_all(0)
+        self._node.fence("another session of its agent began")
         give_up_at = time.monotonic() + FENCED_SECONDS_MAX
         while self._node.active() and time.monotonic() < give_up_at:
             self._pace.rest(0.05)

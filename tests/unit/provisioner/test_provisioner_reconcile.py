@@ -65,6 +65,15 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back() -> None:
     assert not world.cloud.living()
 
 
+def test_nothing_new_starts_where_notice_was_given() -> None:
+    world = _world(SPOT, work=1)
+    world.run(20)
+    (row,) = instances(world.table, POOL)
+    world.cloud.interrupt(row.id, 120_000)
+    world.run(10)
+    assert row.id in world.pool.draining
+
+
 def test_a_pool_at_rest_is_not_written() -> None:
     world = _world(work=1)
     world.run(60)
