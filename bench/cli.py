@@ -22,6 +22,7 @@ from bench.starts import starts
 from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
+from bench.worlds import worlds
 from bench.writes import writes
 from detcloud.cli.table import Column, text_table
 
@@ -32,6 +33,7 @@ FIGURES: dict[str, Figure] = {
     "halving": halving,
     "suggestions": suggestions,
     "simulate": simulation,
+    "worlds": worlds,
     "deadlines": deadlines,
     "scheduling": scheduling,
     "pools": pools,

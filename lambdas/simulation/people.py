@@ -64,7 +64,7 @@ class People:
             pool = self.random.choice(sorted(self.pools))
             search = drawn_search(self.random, self.random.randrange(2**31), self.pools[pool])
             at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)
-            self.clock.at(at_ms, partial(self._submit, search, pool, number))
+            self.clock.at(at_ms, partial(self.submit, search, pool, number))
 
     def activate_all(self) -> None:
         """Whoever paused something goes on with it."""
@@ -73,7 +73,8 @@ class People:
             if state is not None and state.status is Status.PAUSED:
                 self._tell(submitted, ActivateRequested())
 
-    def _submit(self, search: Search, pool: str, number: int) -> None:
+    def submit(self, search: Search, pool: str, number: int) -> None:
+        """A user submits a search, and repeats that until it is answered."""
         self.asked += 1
         settings = replace(search.message.settings, pool=pool, submitted_ms=self.now_ms())
         name = f"{search.family}-{number}"

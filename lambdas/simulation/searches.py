@@ -15,6 +15,7 @@ from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.simulation.submission import submission_of, time_lengths_of
 from control_plane.simulation.synthetic import SyntheticCourses
+from control_plane.searchers.random import RandomPlan
 from lambdas.simulation.checkpoints import Checkpoints
 from lambdas.simulation.training import BYTES_PER_SECOND, Training, share_of
 
@@ -95,6 +96,17 @@ def drawn_search(random: Random, seed: int, room: Room) -> Search:
     config = _config(family, periods, slots, spread)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     return _search(family, config, seed, failures_max, batch_seconds)
+
+
+def crowd(trials: int, seed: int) -> Search:
+    """A random search of so many trials, all of them at once."""
+    search = _search("random", _config("random", (0, 0), 1, False), seed, 0, 30.0)
+    method = search.message.plan.method
+    assert isinstance(method, RandomPlan)
+    plan = replace(
+        search.message.plan, method=replace(method, max_trials=trials, max_concurrent_trials=0)
+    )
+    return replace(search, message=replace(search.message, plan=plan))
 
 
 def _search(

@@ -68,14 +68,18 @@ class Size:
 
 
 class World:
-    """Everything of one run. `folder` is an empty one for what lies on disks."""
+    """Everything of one run. `folder` is an empty one for what lies on disks; with `lenient` commits
+    are not checked, which grows with the cluster.
+    """
 
-    def __init__(self, seed: int, chances: Chances, size: Size, folder: Path) -> None:
+    def __init__(
+        self, seed: int, chances: Chances, size: Size, folder: Path, *, lenient: bool = False
+    ) -> None:
         self.seed = seed
         self.size = size
         self.clock = Clock()
         self.random = Random(f"{seed}/world")
-        self.shadow = Shadow()
+        self.shadow = Shadow(lenient=lenient)
         self.shadow.on_mail = self._mailed
         self.rows = MemoryTable()
         self.weather = Weather(Random(f"{seed}/weather"), chances, self._others_act)

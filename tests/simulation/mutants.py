@@ -87,7 +87,7 @@ def with_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     attempted = reconcile._Pass._attempt
 
     def renamed(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
-        return attempted(self, Renaming(cloud), intent, **named)  # type: ignore[arg-type]
+        return attempted(self, Renaming(cloud), intent, **named)
 
     monkeypatch.setattr(reconcile._Pass, "_attempt", renamed)
 

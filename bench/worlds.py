@@ -1,0 +1,115 @@
+"""Whole clusters in virtual time: how many hold, how fast they are, and a crowd of ten thousand."""
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import Row, Scale, at_least, at_most, noted, progress
+from control_plane.actors.pool_messages import PoolSettings
+from lambdas.simulation.calamities import NOTICES_MS
+from lambdas.simulation.chances import NONE
+from lambdas.simulation.machines import Fixed
+from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, summed
+from lambdas.simulation.searches import crowd
+from lambdas.simulation.world import RULES, Size, World
+
+RATIO_MIN = 10_000
+GROWTH_MAX = 2.0
+SAVED_MIN_PERCENT = 99.9
+SLOTS_PER_AGENT = 10
+POOL = "pool-0"
+WARNED = replace(NONE, notices_hourly=10.0)
+
+
+class Crowd(World):
+    """One search, all of whose trials run at once on agents that somebody has set up."""
+
+    def __init__(self, trials: int, folder: Path) -> None:
+        self.trials = trials
+        size = Size(experiments=1, pools=1)
+        super().__init__(1, NONE, size, folder, lenient=True)
+
+    def _drawn_pool(self, number: int) -> PoolSettings:
+        return PoolSettings(RULES[0])
+
+    def _begin(self) -> None:
+        self._configure(POOL, self.pools[POOL])
+        agents = -(-self.trials // SLOTS_PER_AGENT)
+        self.machines.set_up(Fixed(POOL, (SLOTS_PER_AGENT,) * agents))
+        self.clock.at(60_000, lambda: self.people.submit(crowd(self.trials, 1), POOL, 0))
+        self.clock.at(60_000, self._tick)
+
+
+def worlds(scale: Scale) -> Iterator[Row]:
+    """Seeds, notices, and the cost of an event in a small and in a large cluster."""
+    yield from _seeds(scale)
+    yield from _notices(scale)
+    yield from _crowds(scale)
+
+
+def _seeds(scale: Scale) -> Iterator[Row]:
+    cores = len(os.sched_getaffinity(0))
+    outcomes: list[Outcome] = []
+    began = time.perf_counter()
+    with progress(f"{scale.world_seeds} worlds under faults"):
+        outcomes += run_seeds(range(1, scale.world_seeds + 1), Plan(), cores)
+    seconds = time.perf_counter() - began
+    found = summed(outcomes)
+    rate = scale.world_seeds / seconds
+    yield noted("worlds under faults", scale.world_seeds, "seeds", beside=f"{rate:.1f}/s")
+    yield at_most("violations", float(str(found["violations"])), 0, "seeds")
+    yield at_most("instances leaked over all seeds", float(str(found["leaked"])), 0, "instances")
+    ratio = float(str(found["virtual_over_real"]))
+    beside = f"on one of {cores} cores; {found['commits']:,} commits"
+    yield at_least("virtual time over real", ratio, RATIO_MIN, "x", beside=beside)
+
+
+def _notices(scale: Scale) -> Iterator[Row]:
+    promised = kept = 0
+    with progress(f"notices in {scale.world_notices} worlds"):
+        for seed in range(1, scale.world_notices + 1):
+            with _folder() as path:
+                world = World(seed, WARNED, Size(), Path(path))
+                world.run()
+                promised += len(world.desk.promised)
+                kept += world.truths.kept(world.desk.promised)
+    times = " and ".join(f"{it // 1000} s" for it in NOTICES_MS)
+    what = f"notices of {times} that end in a checkpoint which the cluster knows"
+    percent = 100 * kept / promised if promised else 0.0
+    yield at_least(what, percent, SAVED_MIN_PERCENT, "%", beside=f"{kept:,} of {promised:,}")
+
+
+def _crowds(scale: Scale) -> Iterator[Row]:
+    costs: list[float] = []
+    for trials in scale.world_trials:
+        with progress(f"{trials:,} trials at once"):
+            cost, world = _crowd(trials)
+        costs.append(cost)
+        ended = sum(trial.status.final for trial in world.shadow.states("trial"))
+        what = f"{trials:,} trials at once on {trials // SLOTS_PER_AGENT:,} agents: completed"
+        beside = f"{world.steps:,} events, {world.shadow.commits:,} commits, {cost:.0f} us an event"
+        yield at_least(what, ended, trials, "trials", beside=beside)
+    what = "cost of an event, most trials over fewest"
+    yield at_most(what, costs[-1] / costs[0], GROWTH_MAX, "x")
+
+
+def _crowd(trials: int) -> tuple[float, World]:
+    """Microseconds of an event, and the world when it is over."""
+    with _folder() as path:
+        world = Crowd(trials, Path(path))
+        gc.collect()
+        gc.disable()
+        began = time.process_time()
+        world.run()
+        seconds = time.process_time() - began
+        gc.enable()
+    return 1e6 * seconds / world.steps, world
+
+
+def _folder() -> "TemporaryDirectory[str]":
+    folder = FAST_FOLDER if FAST_FOLDER.is_dir() else None
+    return TemporaryDirectory(prefix="detcloud-world-", dir=folder)
