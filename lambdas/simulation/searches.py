@@ -13,9 +13,9 @@ from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.records import Retention
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.searchers.random import RandomPlan
 from control_plane.simulation.submission import submission_of, time_lengths_of
 from control_plane.simulation.synthetic import SyntheticCourses
-from control_plane.searchers.random import RandomPlan
 from lambdas.simulation.checkpoints import Checkpoints
 from lambdas.simulation.training import BYTES_PER_SECOND, Training, share_of
 

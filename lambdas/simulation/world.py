@@ -68,8 +68,9 @@ class Size:
 
 
 class World:
-    """Everything of one run. `folder` is an empty one for what lies on disks; with `lenient` commits
-    are not checked, which grows with the cluster.
+    """Everything of one run. `folder` is an empty one for what lies on disks.
+
+    With `lenient` commits are not checked, which takes longer the larger the cluster is.
     """
 
     def __init__(
