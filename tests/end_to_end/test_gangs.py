@@ -54,6 +54,9 @@ with core.init() as context:
             time.sleep(0.1)
             # 1 + 2 + ... + size
             assert summed(rank + 1) == size * (size + 1) / 2
+            # The first run waits before its last batch for the end of a machine.
+            if context.info.epoch == 1 and steps == operation.length - 1:
+                continue
             steps += 1
             if steps % {CHECKPOINT_BATCHES} == 0 and rank == 0:
                 with context.checkpoint.store_path({{"steps_completed": steps}}) as (folder, _):
@@ -142,6 +145,8 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     first = eventually(lambda: _places(laptop, "RUNNING"))
     assert len(first) == 2
     eventually(lambda: _trial(laptop)["latest_checkpoint"])
+    # What an agent has not sent yet dies with it.
+    eventually(lambda: "[rank=1] run 1" in laptop.run("trial", "logs", 1).stdout)
     victim = next(name for name in reversed(first) if name != "local")
     [healthy] = set(first) - {victim}
     agents.strike(victim)
