@@ -46,7 +46,7 @@ demo: $(SETUP)
 test: $(SETUP)
 	$(BIN)/python -m pytest -ra $(TIMED) --ignore=$(SOAK)
 	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
-	$(BIN)/python -m pytest -ra $(TIMED:%=--ignore=%); failed=$$?; \
+	$(BIN)/python -m pytest -ra -n logical --dist worksteal $(TIMED:%=--ignore=%); failed=$$?; \
 	wait $$soak || failed=1; cat .soak.log; rm -f .soak.log; exit $$failed
 
 simulate: $(SETUP)

@@ -12,6 +12,7 @@ from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
+from control_plane.api.views import instance as instances
 from control_plane.api.views.books import Books, looked_at
 from control_plane.api.views.expectations import expected_starts
 from control_plane.scheduling.model import Job
@@ -70,7 +71,19 @@ def _queue(services: Services, now: Books) -> Queue:
         waits = {job.group: closed for job in now.jobs if job.pending_slots}
         return Queue(now, ordered(now), waits, {})
     found = explained(now.jobs, now.agents, now.settings.scheduler)
-    return Queue(now, ordered(now), found, expected_starts(services, now))
+    missing = _no_instances(services, now)
+    waits = {
+        group: "; ".join(filter(None, (why, missing.get(group)))) for group, why in found.items()
+    }
+    return Queue(now, ordered(now), waits, expected_starts(services, now))
+
+
+def _no_instances(services: Services, now: Books) -> Mapping[int, str]:
+    """Why those that wait get no instance, by job; no instance has a label."""
+    fleet = instances.fleet(services, now.pool) if now.settings.provider else instances.FleetView()
+    if not (why := fleet.trouble or fleet.waits):
+        return {}
+    return {job.group: why for job in now.jobs if job.pending_slots and not job.label}
 
 
 def ordered(now: Books) -> list[Job]:

@@ -1,13 +1,16 @@
 """The job queue over HTTP: its order, what it says of each job, and how it is changed."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control_plane.api.auth import Role
+from control_plane.fleet.records import FleetRow
+from control_plane.fleet.rows import FLEETS, encode
 from control_plane.state.table import Expect, Key, Put, Unavailable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, cluster
 from tests.unit.api.exchange import Answer, call
 
 PRIORITY = "scheduler: {type: priority, preemption: true}"
@@ -348,6 +351,20 @@ def test_what_an_experiment_says_of_itself_is_changed_in_any_pool(served: Cluste
     submit(served)
     changed = ask(served, "PATCH", "/experiments/1", {"weight": 2, "priority": 7}).json
     assert (changed["weight"], changed["priority"]) == (2.0, 7)
+
+
+def test_jobs_say_why_there_is_no_instance_for_them(tmp_path: Path) -> None:
+    served = cluster(tmp_path, providers=frozenset({"local"}))
+    configure(served, "default", f"{PRIORITY}\nprovider: {{type: local}}")
+    agent = Agent(served, slots=1)
+    submit(served)
+    submit(served)
+    agent.take_work()
+    fleet = FleetRow("default", waits="the pool has its 3 instances")
+    served.services.table.commit([Put(Key(FLEETS, "default"), 1, encode(fleet), Expect.ABSENT)])
+    runs, waits = queue(served)
+    assert runs["waits"] == ""
+    assert waits["waits"] == "needs 1 slot, 0 free; the pool has its 3 instances"
 
 
 def test_a_job_says_that_its_pool_is_draining(served: Cluster) -> None:
