@@ -23,6 +23,7 @@ from control_plane.fleet.rows import (
     encode,
     instance_key,
     intents_of,
+    past_instances_of,
     read_all,
 )
 from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
@@ -30,6 +31,9 @@ from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTabl
 LEASE_MS = 30_000
 # Instances changed in one commit: two operations each, beside a few others.
 CHANGED_MAX = 35
+# Instances that ended longer ago are forgotten as others end; what they cost stays in the bills.
+PAST_KEPT_MS = 90 * 86_400_000
+FORGOTTEN_MAX = 15
 
 
 class Ledger:
@@ -95,6 +99,7 @@ class Ledger:
         """Their rows, and what those cost that end, for one commit."""
         writes = [write for row in changed for write in _writes_of(row)]
         ended = [row for row in changed if row.state is InstanceState.ENDED]
+        writes += self._forgotten(ended)
         bill = added(instance_bill(row, row.ended_ms or 0) for row in ended)
         for key, days in by_month(self.fleet.pool, bill).items():
             found = self._table.get(key)
@@ -103,6 +108,16 @@ class Ledger:
             body = written_bill(added([before, days]))
             writes.append(Put(key, revision + 1, body, revision or Expect.ABSENT))
         return writes
+
+    def _forgotten(self, ended: Sequence[InstanceRow]) -> list[Write]:
+        """One more than end now, so that what is kept comes to an end too."""
+        if not ended:
+            return []
+        before = max(row.ended_ms or 0 for row in ended) - PAST_KEPT_MS
+        partition = past_instances_of(self.fleet.pool)
+        limit = min(len(ended) + 1, FORGOTTEN_MAX)
+        page = self._table.query(partition, "", f"{max(0, before):015d}", limit=limit)
+        return [Delete(row.key, Expect.ANYTHING) for row in page.rows]
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
         expect = self._revision or Expect.ABSENT

@@ -28,6 +28,7 @@ STEP_ERA = LifecycleRules(
     cancel_needs_running=True,
     progress_cleared=True,
     terminate_ms=60_000,
+    preempt_ms=3_600_000,
 )
 LENGTH_ERA = LifecycleRules(
     killed=Status.STOPPING_KILLED,

@@ -156,7 +156,7 @@ class ExperimentConfig(Section):
     """Whether a trial validates before its first batch."""
     preemption_timeout: Count | None = None
     """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed. 3600
-    by default in the length era; the step era waits for the end of the step.
+    by default.
     """
     data_layer: Layer = SharedFsLayer()
     """See Data layer."""
