@@ -83,14 +83,19 @@ def start_late(run: Run) -> list[Line]:
     return train_at_once(run)
 
 
-def hold(run: Run) -> list[Line]:
-    """Validates once and then trains on until it is stopped."""
+def await_others(run: Run) -> list[Line]:
+    """Reports nothing until it is stopped."""
     if run.killed:
         return [{"kind": "exited", "reason": "killed"}]
     if run.directives["preempt"]:
         return [*checkpoint(run, 1), {"kind": "exited", "reason": "preempted"}]
-    if run.turns:
-        return []
+    return []
+
+
+def hold(run: Run) -> list[Line]:
+    """Validates once and then trains on until it is stopped."""
+    if run.turns or run.killed or run.directives["preempt"]:
+        return await_others(run)
     metrics = {run.spec["metric"]: 0.5}
     validation = {"group": "validation", "steps_completed": 1, "metrics": metrics}
     return [{"kind": "metrics", **validation}]
@@ -302,7 +307,7 @@ def lose_an_agent(cluster: Cluster) -> None:
 def fail_as_node_1(run: Run) -> list[Line]:
     """Node 1 fails once, while the other waits for it."""
     if run.spec["restarts"] < 1:
-        return fail_always(run) if run.spec["rank"] else hold(run)
+        return fail_always(run) if run.spec["rank"] else await_others(run)
     return train_in_turns(run)
 
 
