@@ -26,16 +26,15 @@ from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssign
 from control_plane.evolve import evolve
 from control_plane.scheduling.model import SchedulePlan, Start, Victim
 from control_plane.scheduling.schedule import schedule
+from control_plane.scheduling.sizes import AGENTS_MAX
 
 # Starts in one commit: each is mail to a trial, which spills over into parts of the outbox.
 STARTS_MAX = 256
-# Parts that a plan may touch before the commit is full: a fold may have used 60 of a commit's 100
-# operations, and a spilled outbox takes a few.
-PARTS_MAX = 34
 # Parts beside those of agents that one start or victim touches, with nodes of a directory.
 PARTS_OF_ONE = 5
-# Agents that one allocation may be spread over: each may be in a part of its own.
-PLACES_MAX = PARTS_MAX - PARTS_OF_ONE
+# Parts that a plan may touch before the commit is full, each agent of a gang being in a part of its
+# own: a fold may have used 60 of a commit's 100 operations, and a spilled outbox takes a few.
+PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 
 
 def scheduled(state: PoolState, turn: Turn) -> PoolState:
@@ -103,7 +102,7 @@ def _started(state: PoolState, start: Start, turn: Turn) -> PoolState:
     request, agents = start.request, agents_of(turn)
     allocation = request.allocation
     found = [(place, agents.get(place.agent)) for place in start.places]
-    if len(found) > PLACES_MAX or not all(_has_room(a, place.slots) for place, a in found):
+    if not all(_has_room(a, place.slots) for place, a in found):
         turn.because(f"{allocation} does not start on {', '.join(p.agent for p, _ in found)}")
         return state
     trial_id, epoch = parse_allocation(allocation)

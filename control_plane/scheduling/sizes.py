@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from itertools import islice
 
+# Agents of one gang: the pool takes slots of all of them in one commit.
+AGENTS_MAX = 29
 # Larger sizes to advise beside the nearest smaller one.
 LARGER_MAX = 2
 
@@ -12,11 +14,12 @@ def gang(slots: int, unused: Mapping[int, int], heterogeneous: bool) -> tuple[tu
 
     `unused` counts the agents of each size. All of a gang are of one size, the biggest of which
     there are enough and that divides `slots`. Without such a size a heterogeneous gang takes as
-    many as possible of the biggest, then of the next, and must come out even.
+    many as possible of the biggest, then of the next, and must come out even. At most
+    AGENTS_MAX agents take part.
     """
     sizes = sorted((size for size, count in unused.items() if size > 0 < count), reverse=True)
     for size in sizes:
-        if slots % size == 0 and slots <= size * unused[size]:
+        if slots % size == 0 and slots <= size * min(unused[size], AGENTS_MAX):
             return ((size, slots // size),)
     return _mixed(slots, unused, sizes) if heterogeneous else ()
 
@@ -68,7 +71,10 @@ def advice(
     fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
     on_one = " on one agent" if single_agent else ""
     instead = f"; it would fit with {_listed(fits, 'or')}" if fits else ""
-    return f"needs {counted(request_slots)}{on_one}: agents have {_listed(known, 'or')}{instead}"
+    have = f"agents have {_listed(known, 'or')}"
+    if not single_agent and request_slots > known[-1] * AGENTS_MAX:
+        have += f", of which {AGENTS_MAX} at most work together"
+    return f"needs {counted(request_slots)}{on_one}: {have}{instead}"
 
 
 def counted(slots: int) -> str:
@@ -83,7 +89,8 @@ def _mixed(slots: int, unused: Mapping[int, int], sizes: list[int]) -> tuple[tup
         if count:
             taken.append((size, count))
             slots -= size * count
-    return tuple(taken) if slots == 0 else ()
+    agents = sum(count for _, count in taken)
+    return tuple(taken) if slots == 0 and agents <= AGENTS_MAX else ()
 
 
 def _listed(numbers: tuple[int, ...] | list[int], last: str) -> str:

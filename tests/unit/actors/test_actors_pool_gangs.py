@@ -3,7 +3,6 @@
 from control_plane.actors.agent_messages import AllocationPlaced, AllocationRemoved
 from control_plane.actors.jobs import JobRow
 from control_plane.actors.pool_messages import AgentAvailabilityChanged, AgentLost
-from control_plane.actors.pool_scheduling import PLACES_MAX
 from control_plane.actors.records import Place
 from control_plane.actors.slots import Availability
 from control_plane.actors.trial_messages import (
@@ -11,6 +10,7 @@ from control_plane.actors.trial_messages import (
     PreemptionRequested,
     SlotsAssigned,
 )
+from control_plane.scheduling.sizes import AGENTS_MAX
 from tests.unit.actors.desk import Desk
 from tests.unit.actors.pools import (
     agents,
@@ -146,7 +146,7 @@ def test_a_gang_is_preempted_once_for_all_its_agents() -> None:
 
 
 def test_a_gang_larger_than_a_commit_does_not_start_and_holds_nobody_up() -> None:
-    count = PLACES_MAX + 1
+    count = AGENTS_MAX + 1
     desk = pool(*(joined(f"node-{n:02d}", 2) for n in range(count)))
     desk.tell(requested(1, 1, slots=2 * count), requested(2, 2))
     assert running(desk) == [2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.scheduling.sizes import advice, can_hold, fitting_sizes, gang
+from control_plane.scheduling.sizes import AGENTS_MAX, advice, can_hold, fitting_sizes, gang
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,13 @@ def test_the_advice_names_the_sizes() -> None:
     assert advice(12, {8: 1, 4: 2}, single_agent=True) == single
     assert advice(2, {}) == "needs 2 slots: agents have none"
     assert advice(2, {0: 3}) == "needs 2 slots: agents have none"
+
+
+def test_a_gang_is_of_no_more_agents_than_one_commit_holds() -> None:
+    assert gang(8 * AGENTS_MAX, {8: 40}, False) == ((8, AGENTS_MAX),)
+    assert gang(8 * AGENTS_MAX + 8, {8: 40}, False) == ()
+    assert gang(8 * AGENTS_MAX + 8, {8: 40, 4: 99}, True) == ()
+    advised = (
+        "needs 240 slots: agents have 8, of which 29 at most work together; it would fit with 232"
+    )
+    assert advice(240, {8: 40}) == advised
