@@ -32,7 +32,10 @@ def metered(
     if state.status.deleting:
         return state
     if isinstance(message, CostLookDue):
-        return limited(evolve(state, bill=replace(state.bill, look_ms=0)), turn)
+        # One that was needed earlier leaves the next one where it is: each would ask for another.
+        is_next = state.bill.look_ms <= turn.now_ms
+        bill = replace(state.bill, look_ms=0) if is_next else state.bill
+        return limited(evolve(state, bill=bill), turn)
     bill = billed(state.bill, message, turn)
     return state if bill is state.bill else limited(evolve(state, bill=bill), turn)
 

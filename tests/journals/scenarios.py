@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
 from control_plane.actors.experiment_messages import (
+    ActivateRequested,
     ArchiveRequested,
     JobAudited,
     KillRequested,
@@ -31,6 +32,9 @@ from control_plane.actors.trial_messages import (
 )
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
+from control_plane.fleet.budget import check_budgets
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from control_plane.fleet.rows import encode, instance_key
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.searchers.bayesian import BayesianPlan
 from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
@@ -45,6 +49,7 @@ from control_plane.searchers.search import MethodPlan, SearchPlan
 from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Group
 from control_plane.searchers.synchronous import Ladder
+from control_plane.state.table import Expect, Put
 from control_plane.suggestions.model import Observation, Problem
 from control_plane.suggestions.suggester import Suggester
 from tests.simulation.cluster import POOL, Cluster, submitted
@@ -53,12 +58,14 @@ from tests.simulation.scenarios import (
     SCENARIOS,
     fail_twice,
     hold,
+    ignore_all_but_a_kill,
     train_in_turns,
 )
 from tests.simulation.scripted_agent import (
     Line,
     Run,
     Script,
+    ScriptedAgent,
     checkpoint,
     metric_of,
     train_at_once,
@@ -66,6 +73,11 @@ from tests.simulation.scripted_agent import (
 from tests.unit.searchers.steered import after, close, create, shut
 
 TRIAL = "trial#1"
+# 1,000 micro-dollars a second, and a limit of 40 seconds of that.
+RENTED = Offering("small", "small", "a", Market.ON_DEMAND, 2, price_per_hour=3.6)
+MAX_COST = 0.04
+# Used up by the end of the minute that follows 35 seconds.
+BUDGET = PoolSettings(budget_micros=95_000)
 PREEMPTING = SchedulerRules("priority", preemption=True)
 # Enough for two trials to train to every length they are asked for.
 ROUNDS = 10
@@ -187,6 +199,38 @@ def move(cluster: Cluster) -> None:
     cluster.settle()
 
 
+def spend(cluster: Cluster) -> None:
+    """Three trials on two slots of an instance, of which none hears that the experiment has come
+    to its limit. It may cost more then, but the pool has to wait until its budget is raised.
+    """
+    cluster.add_pool()
+    cluster.command(f"pool#{POOL}", PoolConfigured(POOL, BUDGET))
+    agent = _rented(cluster, "a", ignore_all_but_a_kill)
+    message = submitted(1, 3)
+    settings = replace(message.settings, max_cost=MAX_COST)
+    cluster.command(EXPERIMENT, replace(message, settings=settings))
+    cluster.until(lambda: cluster.shadow.state(EXPERIMENT).bill.is_limited, "at its limit")
+    cluster.until(lambda: not agent.runs, "stopped")
+    check_budgets(cluster.engine, [POOL])
+    cluster.command(EXPERIMENT, SettingsChanged(max_cost=2 * MAX_COST, max_cost_given=True))
+    cluster.command(EXPERIMENT, ActivateRequested())
+    cluster.round()
+    assert cluster.shadow.state(f"pool#{POOL}").waits.startswith("waits: the budget of pool")
+    agent.script = train_in_turns
+    raised = replace(BUDGET, over_budget=True, budget_micros=1_000_000)
+    cluster.command(f"pool#{POOL}", PoolConfigured(POOL, raised))
+    check_budgets(cluster.engine, [POOL])
+    cluster.settle()
+
+
+def _rented(cluster: Cluster, name: str, script: Script) -> ScriptedAgent:
+    """The agent of an instance that is launched now."""
+    state, now_ms = InstanceState.RUNNING, cluster.now_ms
+    row = InstanceRow(name, POOL, RENTED, state, now_ms, "launch")
+    cluster.engine.table.commit([Put(instance_key(row), 1, encode(row), Expect.ABSENT)])
+    return cluster.add_agent(name, RENTED.slots, script)
+
+
 def train_on(run: Run) -> list[Line]:
     """Validates in every turn until it is stopped."""
     if run.directives["preempt"]:
@@ -240,5 +284,6 @@ RECORDED: dict[str, Callable[[Cluster], None]] = {
     "many": start_many,
     "disable": disable_and_enable,
     "move": move,
+    "cost": spend,
     "invalid": searched(GridPlan(4, 0, LENGTH_ERA), refuse),
 }

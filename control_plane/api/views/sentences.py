@@ -13,7 +13,7 @@ from control_plane.actors import agent_messages as to_agent
 from control_plane.actors import experiment_messages as to_experiment
 from control_plane.actors import pool_messages as to_pool
 from control_plane.actors import trial_messages as to_trial
-from control_plane.actors.cost import dollars_text
+from control_plane.actors.cost import dollars_text, micros_of
 from control_plane.actors.records import Place, Retention
 from control_plane.actors.slots import Availability
 from control_plane.searchers import method
@@ -94,7 +94,7 @@ def _settings(message: to_experiment.SettingsChanged, told: Told) -> str:
         limit = "no limit" if message.max_slots is None else str(message.max_slots)
         changes.append(f"max_slots to {limit}")
     if message.max_cost_given:
-        cost = "no limit" if message.max_cost is None else f"${message.max_cost:g}"
+        cost = "no limit" if message.max_cost is None else dollars_text(micros_of(message.max_cost))
         changes.append(f"max_cost to {cost}")
     scheduled = {
         "weight": message.weight,

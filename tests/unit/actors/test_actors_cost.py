@@ -194,6 +194,25 @@ class TestExperiments:
         # $0.90 at 4,000 a second: 225 s, of which the last 60 are for stopping.
         assert desk.timers[-1].due_ms == desk.now_ms + 165_000
 
+    def test_looks_that_are_not_needed_any_more_ask_for_no_others(self) -> None:
+        # Three trials bring the limit nearer, twice; then only the first goes on.
+        desk = _experiment(1.0)
+        began_ms = desk.now_ms
+        for number in range(3):
+            desk.tell(TrialMetered(number, 1, 0, HOUR_RATE, began_ms, True))
+        for number in (1, 2):
+            desk.tell(TrialMetered(number, 1, 0, 0, began_ms, False))
+        looks = [timer.due_ms - began_ms for timer in desk.timers]
+        assert looks == [940_000, 440_000, 273_333]
+        for due_ms in reversed(looks):
+            assert desk.state.status is Status.ACTIVE
+            desk.now_ms = began_ms + due_ms
+            desk.tell(CostLookDue())
+        assert desk.state.status is Status.PAUSED
+        # The first of them sees to it that there is one in time; the last is for those who stay.
+        again = [timer.due_ms - began_ms for timer in desk.timers[len(looks) :]]
+        assert again == [940_000, 985_000]
+
     def test_it_goes_on_only_with_a_higher_limit(self) -> None:
         desk = _experiment(1.0)
         _metered(desk, 0, HOUR_RATE)

@@ -6,7 +6,13 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors import trial
-from control_plane.actors.experiment_messages import TrialValidated
+from control_plane.actors.experiment_messages import (
+    CostLookDue,
+    SettingsChanged,
+    TrialMetered,
+    TrialValidated,
+)
+from control_plane.actors.pool_messages import BudgetChecked
 from control_plane.actors.trial_state import TrialState
 from control_plane.api.pages import write_cursor
 from control_plane.api.views import history as views
@@ -253,3 +259,36 @@ def test_numbers_are_short(units: float, metric: float | None, text: str) -> Non
     assert sentence(TrialValidated(6, units, metric), told) == text
     unknown = replace(told, trial_id=lambda number: None)
     assert sentence(TrialValidated(6, units, metric), unknown).startswith("the trial with number 6")
+
+
+def limited(max_cost: float | None) -> SettingsChanged:
+    return SettingsChanged(max_cost=max_cost, max_cost_given=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
+            TrialMetered(6, 1, 71_200, 3_600_000, 0, True),
+            "trial 7 has cost $0.0712 and costs $3.60 an hour",
+        ),
+        (
+            TrialMetered(6, 1, 12_400_000, 0, 0, True),
+            "trial 7 has cost $12.40 and costs $0.00 an hour",
+        ),
+        (
+            TrialMetered(6, 1, 12_400_000, 0, 0, False),
+            "trial 7 has cost $12.40 and holds no slots",
+        ),
+        (CostLookDue(), "a look at what it costs is due"),
+        (BudgetChecked(True), "the budget is used up"),
+        (BudgetChecked(False), "the budget is not used up"),
+        (limited(20), "changed by ana: max_cost to $20.00"),
+        (limited(0.125), "changed by ana: max_cost to $0.1250"),
+        (limited(1_234_567.5), "changed by ana: max_cost to $1234567.50"),
+        (limited(None), "changed by ana: max_cost to no limit"),
+    ],
+)
+def test_costs_are_told_in_dollars(message: object, text: str) -> None:
+    told = Told("experiment#1", "ana", "accuracy", "batches", lambda number: number + 1)
+    assert sentence(message, told) == text

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from tests.unit.client import fake_measures
+from tests.unit.client import fake_costs, fake_measures
 from tests.unit.client.fake_machines import FakeMachines
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
@@ -22,7 +22,8 @@ TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
 ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
 KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-PATCHED = {"name", "description", "labels", "max_slots", "weight", "priority", *KEPT}
+LIMITS = ("max_slots", "max_cost")
+PATCHED = {"name", "description", "labels", "weight", "priority", *LIMITS, *KEPT}
 
 
 class FakeCluster:
@@ -121,6 +122,7 @@ class FakeCluster:
     def _get(self, path: str, asked: dict[str, list[str]], query: Item) -> Item | bytes:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
+            (r"/cost", lambda: fake_costs.report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
             (r"/experiments", lambda: page(self._listed(query), query)),
@@ -191,7 +193,8 @@ class FakeCluster:
             "job_id": "j",
             "archived": False,
             "seed": 7,
-            "max_slots": None,
+            **dict.fromkeys(LIMITS),
+            "cost": 0.0,
             "weight": 1.0,
             "priority": None,
             "warnings": self.warnings,

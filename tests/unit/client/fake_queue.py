@@ -108,6 +108,7 @@ def fake_pool(name: str) -> Item:
         "config": {"provider": {"type": "local"}},
         "jobs": 2,
         "instance_list": [fake_instance("local-1")],
+        "costs": {"budget": 500.0, "instance_cost": 12.5, "idle_cost": 0.25},
         "fleet": {"waits": "", "trouble": "", "offerings": []},
     }
 

@@ -1,0 +1,145 @@
+"""Pools hear once that their budgets are used up, and once that they are not any more.
+
+An instance costs $3.60 an hour, which is 1,000 micro-dollars a second and $0.06 until the next
+look.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+import pytest
+
+from control_plane.actors.pool_messages import PoolConfigured, PoolRemoved, PoolSettings
+from control_plane.dispatch.engine import Engine
+from control_plane.fleet.bills import bills_of, start_ms, written_bill
+from control_plane.fleet.budget import LOOK_MS, check_budgets
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from control_plane.fleet.rows import encode, instance_key
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Expect, Key, Put
+
+POOL = "gpus"
+LAST_OF_NOVEMBER, FIRST_OF_DECEMBER = date(2026, 11, 30), date(2026, 12, 1)
+RATE = 1_000  # micro-dollars a second
+MINUTE_MS = 60_000
+DOLLAR = 1_000_000
+
+
+@dataclass
+class Desk:
+    """A table and a clock, which stands at the last noon of November."""
+
+    now_ms: int = start_ms(LAST_OF_NOVEMBER) + 12 * 60 * MINUTE_MS
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(MemoryTable(), lambda: self.now_ms)
+
+    def configure(self, budget_micros: int | None) -> None:
+        settings = replace(self.settings(), budget_micros=budget_micros)
+        self.engine.command(f"pool#{POOL}", PoolConfigured(POOL, settings))
+
+    def rent(self, price_per_hour: float = 3.6) -> None:
+        """An instance that is launched now."""
+        offering = Offering("small", "small", "a", Market.SPOT, 1, price_per_hour)
+        row = InstanceRow("i-1", POOL, offering, InstanceState.RUNNING, self.now_ms, "n-1")
+        self.engine.table.commit([Put(instance_key(row), 1, encode(row), Expect.ABSENT)])
+
+    def bill(self, day: date, micros: int) -> None:
+        """What instances cost on a day that have ended."""
+        key = Key(bills_of(POOL), day.isoformat()[:7])
+        self.engine.table.commit([Put(key, 1, written_bill({day: micros}), Expect.ABSENT)])
+
+    def settings(self) -> PoolSettings:
+        return self.engine.part(f"pool#{POOL}", "settings") or PoolSettings()
+
+    def look(self) -> list[str]:
+        return check_budgets(self.engine, [POOL])
+
+    def looks(self, times_ms: Iterable[int]) -> list[tuple[int, bool]]:
+        """When it was told anything, of looks at these times from now, and what."""
+        found, began_ms = [], self.now_ms
+        for time_ms in times_ms:
+            self.now_ms = began_ms + time_ms
+            if self.look():
+                found.append((time_ms, self.settings().over_budget))
+        return found
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.configure(None)
+    return desk
+
+
+def test_a_pool_hears_once_that_its_budget_is_used_up(desk: Desk) -> None:
+    desk.configure(300 * RATE)
+    desk.rent()
+    # After 4 minutes, since it would be used up before the next look.
+    looks = desk.looks(minute * LOOK_MS for minute in range(10))
+    assert looks == [(4 * MINUTE_MS, True)]
+
+
+def test_a_pool_hears_of_nothing_while_there_is_enough(desk: Desk) -> None:
+    desk.configure(300 * RATE)
+    desk.rent()
+    assert desk.looks([4 * MINUTE_MS - 1]) == []
+    assert desk.looks([1]) == [(1, True)]
+
+
+def test_a_pool_hears_of_a_budget_that_is_raised_lowered_and_lifted(desk: Desk) -> None:
+    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
+    told = []
+    for budget in (DOLLAR + 1, DOLLAR, DOLLAR + 1, DOLLAR - 1, None, 1):
+        desk.configure(budget)
+        told.append((desk.look(), desk.settings().over_budget))
+        assert desk.look() == []
+    over, open_ = ([POOL], True), ([POOL], False)
+    assert told == [([], False), over, open_, over, open_, over]
+
+
+def test_a_change_of_anything_else_keeps_what_the_pool_has_heard(desk: Desk) -> None:
+    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
+    desk.configure(DOLLAR)
+    assert desk.look() == [POOL]
+    changed = replace(desk.settings(), description="spent")
+    desk.engine.command(f"pool#{POOL}", PoolConfigured(POOL, changed))
+    assert desk.settings().over_budget
+    assert desk.look() == []
+
+
+def test_a_month_begins_with_all_of_the_budget(desk: Desk) -> None:
+    desk.now_ms = start_ms(FIRST_OF_DECEMBER) - 5 * MINUTE_MS
+    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
+    desk.configure(DOLLAR)
+    # It runs over the turn of the month: what it cost in November is of no concern in December.
+    desk.rent()
+    looks = desk.looks([0, 5 * MINUTE_MS - 1, 5 * MINUTE_MS, 6 * MINUTE_MS])
+    assert looks == [(0, True), (5 * MINUTE_MS, False)]
+    # $0.94 at $0.06 a minute, of which the last is before the next look.
+    desk.now_ms = start_ms(FIRST_OF_DECEMBER)
+    looks = desk.looks(minute * MINUTE_MS for minute in range(20))
+    assert looks == [(16 * MINUTE_MS, True)]
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_what_costs_nothing_uses_nothing_up(desk: Desk, budget: int | None) -> None:
+    desk.configure(budget)
+    desk.rent(price_per_hour=0.0)
+    assert desk.looks([0, 1_000 * MINUTE_MS]) == []
+
+
+def test_a_pool_without_a_budget_may_cost_anything(desk: Desk) -> None:
+    desk.bill(LAST_OF_NOVEMBER, 1_000_000 * DOLLAR)
+    assert desk.look() == []
+
+
+def test_only_those_that_hear_anything_are_named(desk: Desk) -> None:
+    desk.engine.command("pool#default", PoolConfigured("default"))
+    desk.engine.command("pool#gone", PoolConfigured("gone", PoolSettings(budget_micros=1)))
+    desk.engine.command("pool#gone", PoolRemoved())
+    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
+    desk.configure(DOLLAR)
+    assert check_budgets(desk.engine, ["default", "gone", POOL, "never"]) == [POOL]
