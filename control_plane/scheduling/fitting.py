@@ -1,7 +1,7 @@
 """Which agents take a request: one that has room, else several that nobody uses."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from control_plane.scheduling.model import Capacity, FittingPolicy, Place, Request
@@ -108,6 +108,10 @@ class Fleet:
         """
         return not self.heterogeneous or single_agent or slots <= max(self.sizes, default=0)
 
+    def may_spread(self, slots: int, single_agent: bool) -> bool:
+        """Whether room for a request may be elsewhere than in the free slots of one agent."""
+        return slots == 0 or not (single_agent or slots <= min(self.sizes, default=0))
+
     def fitted(self, slots: int, single_agent: bool) -> bool:
         """Whether a request would have fitted before anything was taken."""
         key = (slots, single_agent)
@@ -151,19 +155,20 @@ class Fleet:
 
     def take(self, places: Iterable[Place]) -> None:
         """Takes places. Those on agents that drain, or are not of this fleet, do not count."""
-        for number, place in self._known(places):
-            self._change(number, place.slots, -1)
+        self._change_known(places, -1)
 
-    def give_back(self, places: Iterable[Place]) -> None:
-        """Frees places, as `take` takes them."""
-        for number, place in self._known(places):
-            self._change(number, place.slots, 1)
+    def give_back(self, places: Iterable[Place]) -> int:
+        """Frees places, as `take` takes them. The free slots of that of the agents with most."""
+        return self._change_known(places, 1)
 
-    def _known(self, places: Iterable[Place]) -> Iterator[tuple[int, Place]]:
+    def _change_known(self, places: Iterable[Place], sign: int) -> int:
+        most = 0
         for place in places:
             number = self._numbers.get(place.agent)
             if number is not None and not self._agents[number].draining:
-                yield number, place
+                self._change(number, place.slots, sign)
+                most = max(most, self._free[number])
+        return most
 
     def _best(self, slots: int) -> list[_Kind]:
         """The kinds of the best score among those with room."""

@@ -78,12 +78,23 @@ class _Filling:
 
     def round(self) -> bool:
         """Offers every open group its share; whether any was open."""
-        start = self.left
+        start = left = self.left
+        order, weights, end = self._order, self._weights, len(self._order)
         place = self._open(0)
-        was_open = place < len(self._order)
-        while place < len(self._order) and self.left > 0:
-            self._serve(place, start)
+        was_open = place < end
+        while place < end and left > 0:
+            claim, total = order[place], self._total_weight
+            share = start * weights[place] // total if total else 1
+            given = min(share or 1, left, claim.demand - claim.offered)
+            if claim.preoffer:
+                given = _beyond_preoffer(claim, given)
+            claim.offered += given
+            left -= given
+            if claim.offered == claim.demand:
+                self._close(place)
+                self._total_weight = self._open_weight
             place = self._open(place + 1)
+        self.left = left
         return was_open
 
     def give_up(self, latest: Iterator[Claim]) -> bool:
@@ -99,23 +110,6 @@ class _Filling:
                 return True
         return False
 
-    def _serve(self, place: int, start: int) -> None:
-        claim = self._order[place]
-        total = self._total_weight
-        share = max(1, start * self._weights[place] // total) if total else 1
-        given = min(share, self.left, claim.demand - claim.offered)
-        if claim.preoffer > given:
-            claim.preoffer -= given
-            return
-        # As in the original, an offer larger than the rest of the pre-offer is given in full.
-        given = 0 if claim.preoffer == given else given
-        claim.preoffer = 0
-        claim.offered += given
-        self.left -= given
-        if claim.offered == claim.demand:
-            self._close(place)
-            self._total_weight = self._open_weight
-
     def _close(self, place: int) -> None:
         self._next[place] = place + 1
         self._open_weight -= self._weights[place]
@@ -127,6 +121,14 @@ class _Filling:
             following[place] = following[following[place]]
             place = following[place]
         return place
+
+
+def _beyond_preoffer(claim: Claim, given: int) -> int:
+    """What is left of an offer after the pre-offer; as in the original, one larger than the rest of
+    the pre-offer is given in full.
+    """
+    before, claim.preoffer = claim.preoffer, max(0, claim.preoffer - given)
+    return given if given > before else 0
 
 
 def _whole(weights: Sequence[float]) -> list[int]:

@@ -33,12 +33,14 @@ class Victims:
         A request may preempt what has a lower priority and, at its own, what is strictly behind it.
         """
         size = (request.slots, request.single_agent)
+        may_spread = fleet.may_spread(*size)
         removed: list[Holding] = []
         if fleet.is_possible(*size):
             for holding in self._behind((job.priority, job.position)):
-                fleet.give_back(holding.places)
+                freed = fleet.give_back(holding.places)
                 removed.append(holding)
-                if fleet.fits(*size):
+                # It did not fit before, so that only what has just become free matters.
+                if 0 < request.slots <= freed or (may_spread and fleet.fits(*size)):
                     self._taken += len(removed)
                     return removed
         for holding in removed:
