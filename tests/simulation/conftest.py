@@ -1,23 +1,28 @@
-"""Says at the end of a run how much was covered."""
+"""Says at the end of a run how much was covered, wherever its tests ran."""
 
 from collections.abc import Callable
 
 import pytest
 
-COVERED = pytest.StashKey[list[str]]()
+PROPERTY = "covered"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def covered(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Notes a line for the end of the run."""
-    return request.config.stash.setdefault(COVERED, []).append
+    return lambda line: request.node.user_properties.append((PROPERTY, line))
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    lines = config.stash.get(COVERED, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [it for found in terminalreporter.stats.values() for it in found]
+    lines = [
+        str(line)
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, line in report.user_properties
+        if name == PROPERTY
+    ]
     if lines:
         terminalreporter.section("simulation")
-        for line in lines:
+        for line in sorted(lines):
             terminalreporter.write_line(line)
