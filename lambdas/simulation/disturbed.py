@@ -125,9 +125,11 @@ class DisturbedTable(TableDecorator):
 
     def _read(self) -> None:
         self._live()
-        self._weather.race()
-        self._live()
-        if self._weather.strikes("throttling", self._weather.chances.throttling / 4):
+        weather, chances = self._weather, self._weather.chances
+        if chances.races:
+            weather.race()
+            self._live()
+        if chances.throttling and weather.strikes("throttling", chances.throttling / 4):
             raise Unavailable("throttled reading")
 
     def _live(self) -> None:
