@@ -26,11 +26,11 @@ from control_plane.actors.pool_messages import (
 )
 from control_plane.actors.pool_state import agents_of, parse_allocation, waiting_in
 from control_plane.actors.slots import AgentSlots, Part
-from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.trial_state import TrialState
 from control_plane.actors.waiting import Group
 from control_plane.agents.leases import Lease, leases_in
 from control_plane.dispatch.engine import Engine
+from control_plane.dispatch.outside import looking_at
 from control_plane.scheduling.model import Request
 
 # Allocations freed by one message: each may touch eight parts of the pool.
@@ -179,7 +179,7 @@ def _holds(trial: TrialState | None, epoch: int) -> bool:
 
 
 def _holdings(engine: Engine, pool: str) -> Holdings:
-    turn = Turn(addresses.pool(pool), 0, _Parts(engine, addresses.pool(pool)))
+    turn = looking_at(engine, addresses.pool(pool))
     waiting = waiting_in(turn)
     return Holdings(
         tuple(waiting.items()),
@@ -196,20 +196,3 @@ def _rows(engine: Engine, pool: str) -> dict[int, JobRow]:
         rows |= {int(row.key.sort): read_job(row.body) for row in page}
         first = job_sort(max(rows) + 1)
     return rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Reads a pool's parts outside a fold; they may be of different moments, which an audit
-    survives.
-    """
-
-    engine: Engine
-    address: str
-
-    def part(self, name: str) -> object | None:
-        found: object | None = self.engine.part(self.address, name)
-        return found
-
-    def row(self, partition: str, sort: str) -> RowSeen:
-        raise AssertionError(f"an audit reads no row {partition} / {sort}")

@@ -7,11 +7,10 @@ from typing import TypeVar
 from control_plane.actors import addresses
 from control_plane.actors.pool import agents_of, settings_of, waiting_in
 from control_plane.actors.pool_messages import PoolSettings
-from control_plane.actors.step import RowSeen, Turn
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.services import Services
-from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.head import HEAD
+from control_plane.dispatch.outside import looking_at
 from control_plane.scheduling.model import Capacity, Job
 from control_plane.state.table import Key
 
@@ -57,27 +56,7 @@ def looked_at(services: Services, pool: str, look: Callable[[Books], T]) -> T:
 
 def _read(services: Services, pool: str) -> Books:
     address = addresses.pool(pool)
-    turn = Turn(address, 0, Parts(services.engine, address))
+    turn = looking_at(services.engine, address)
     settings, agents = settings_of(turn), agents_of(turn)
     jobs = tuple(waiting_in(turn).jobs(settings.default_priority, agents.holdings))
     return Books(pool, settings, jobs, tuple(agents.capacities(settings.aux_per_agent)))
-
-
-class Parts:
-    """Reads the parts of an actor outside a fold, each once; they may be of different moments."""
-
-    def __init__(self, engine: Engine, address: str) -> None:
-        self._engine = engine
-        self._address = address
-        self._known: dict[str, object | None] = {}
-
-    def part(self, name: str) -> object | None:
-        """A part of the actor, or None."""
-        if name not in self._known:
-            self._known[name] = self._engine.part(self._address, name)
-        return self._known[name]
-
-    def row(self, partition: str, sort: str) -> RowSeen:
-        """A row outside the actor."""
-        row = self._engine.table.get(Key(partition, sort))
-        return RowSeen(0, b"") if row is None else RowSeen(row.revision, row.body)

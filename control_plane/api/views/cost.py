@@ -15,11 +15,10 @@ from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, read_usage, usage_of
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.pool_state import agents_of, parse_allocation
-from control_plane.actors.step import Turn
 from control_plane.actors.trial_cost import cost_so_far
 from control_plane.api.services import Services
-from control_plane.api.views.books import Parts
 from control_plane.api.views.pool import pool_names
+from control_plane.dispatch.outside import looking_at
 from control_plane.fleet.bills import day_of, month_micros, pool_bill, start_ms
 from control_plane.fleet.rows import fleets, read_all
 
@@ -144,7 +143,7 @@ def dollars(micros: int) -> float:
 
 def _running(services: Services, pool: str) -> Iterator[Usage]:
     address = addresses.pool(pool)
-    turn = Turn(address, 0, Parts(services.engine, address))
+    turn = looking_at(services.engine, address)
     names = {name for _, agent in agents_of(turn).items() for name in agent.parts}
     heads = services.agents.trials([parse_allocation(name)[0] for name in sorted(names)])
     now_ms = services.now_ms()

@@ -7,23 +7,18 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from detcloud import DetcloudError
+from detcloud.cli.child import Told, run_module
 from detcloud.cli.failures import detail_line
 from detcloud.cli.progress import progress
-from detcloud.cli.server import server_environment
 from detcloud.cli.terminal import counted
 
 CHECKER = "control_plane.config"
 CLUSTER_CHECKER = "control_plane.config.cluster"
 _PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
-
-Told = Callable[[str], bool]
-"""Takes a line that the checker writes while it works; whether it was no error."""
 
 
 def check_arguments(parser: ArgumentParser) -> None:
@@ -120,25 +115,4 @@ def _checker(
     module: str = CHECKER,
 ) -> subprocess.CompletedProcess[str]:
     given = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
-    command = [sys.executable, "-P", "-m", module, *given]
-    # A file has room for an answer of any size while the other stream is read.
-    with (
-        TemporaryFile("w+", encoding="utf-8", errors="replace") as answer,
-        subprocess.Popen(
-            command,
-            env=server_environment(),
-            stdout=answer,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        try:
-            assert process.stderr is not None
-            errors = "".join(line for line in process.stderr if not told(line))
-        except BaseException:
-            process.kill()
-            raise
-        code = process.wait()
-        answer.seek(0)
-        return subprocess.CompletedProcess(command, code, answer.read(), errors)
+    return run_module(module, given, told)

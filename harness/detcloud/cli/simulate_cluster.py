@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from argparse import ArgumentParser, Namespace
-from tempfile import TemporaryFile
 from typing import Any
 
 from detcloud import DetcloudError
+from detcloud.cli.child import run_module
 from detcloud.cli.commands import FAILED, OK, USAGE
 from detcloud.cli.failures import report
 from detcloud.cli.options import count, seconds
 from detcloud.cli.output import add_output_options, print_record, print_value
 from detcloud.cli.progress import Progress, progress
-from detcloud.cli.server import server_environment
 from detcloud.cli.table import Column, Item
 from detcloud.cli.terminal import counted
 
@@ -75,32 +72,12 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 def _simulated(flags: list[str]) -> dict[str, Any]:
     """Raises DetcloudError: the child failed."""
-    command = [sys.executable, "-P", "-m", MODULE, *flags]
-    with (
-        progress("simulating", lambda worlds: counted(worlds, "world")) as shown,
-        TemporaryFile("w+", encoding="utf-8") as answer,
-        subprocess.Popen(
-            command,
-            env=server_environment(),
-            stdout=answer,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        try:
-            assert process.stderr is not None
-            errors = "".join(line for line in process.stderr if not _told(line, shown))
-        except BaseException:
-            process.kill()
-            raise
-        process.wait()
-        answer.seek(0)
-        printed = answer.read()
+    with progress("simulating", lambda worlds: counted(worlds, "world")) as shown:
+        done = run_module(MODULE, flags, lambda line: _told(line, shown))
     try:
-        found: dict[str, Any] = json.loads(printed)
+        found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        text = f"the simulation failed: {errors.strip()[-2000:]}"
+        text = f"the simulation failed: {done.stderr.strip()[-2000:]}"
         raise DetcloudError(text) from None
     return found
 
