@@ -7,7 +7,7 @@ and what it misses it finds 5 s later.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
@@ -17,11 +17,10 @@ from control_plane.actors.jobs import JobRow
 from control_plane.actors.pool_messages import PoolSettings
 from control_plane.actors.pool_state import POOLS, agents_of, settings_of, waiting_in
 from control_plane.actors.slots import AgentSlots
-from control_plane.actors.step import Refused, Turn
+from control_plane.actors.step import Refused, RowSeen, Turn
 from control_plane.actors.waiting import Waiting
 from control_plane.agents.leases import BRAKE, mark_ended
 from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.outside import looking_at
 from control_plane.fleet.rows import read_all
 from control_plane.state.table import Conflict
 from provisioner.model import AgentSeen, Demand, JobDemand, WorkDue
@@ -90,7 +89,8 @@ class EnginePools:
         return WorkDue(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
 
     def _turn(self, pool: str) -> Turn:
-        return looking_at(self._engine, addresses.pool(pool))
+        address = addresses.pool(pool)
+        return Turn(address, 0, _Parts(self._engine, address))
 
 
 Due = Callable[[int, JobRow], WorkDue | None]
@@ -128,3 +128,18 @@ def _jobs(waiting: Waiting, due: Due) -> Iterator[JobDemand]:
 def _seen(agent: AgentSlots) -> AgentSeen:
     takes_work = agent.availability.enabled and agent.takes_work
     return AgentSeen(not agent.parts, takes_work, agent.held_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Reads a pool's parts outside of a fold."""
+
+    engine: Engine
+    address: str
+
+    def part(self, name: str) -> object | None:
+        found: object | None = self.engine.part(self.address, name)
+        return found
+
+    def row(self, partition: str, sort: str) -> RowSeen:
+        raise AssertionError(f"the books of a pool need no row {partition} / {sort}")

@@ -99,15 +99,13 @@ class Reconciler:
         Returns what was decided, for people. Raises TableError, and nothing of the cloud's.
         """
         ledger = Ledger(self._table, pool)
-        if self._is_early(ledger.fleet):
-            return ()
         books = self._pools.books(pool)
         settings = _effective(books.settings, ledger)
         if settings is None:
             if ledger.is_empty:
                 ledger.forget()
             return ()
-        if not _has_work(books, settings, ledger):
+        if not _has_work(books, settings, ledger) or self._is_early(ledger.fleet):
             return ()
         try:
             if not ledger.lease(self._clock()):
