@@ -1,10 +1,18 @@
-"""What every test may use: `require`, for a package that a machine may lack."""
+"""What every test may use: `require`, for a package that a machine may lack, and servers."""
+
+from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.emulators.ministack import Ministack
+    from tests.emulators.seaweedfs import SeaweedFs
 
 
 def require(name: str) -> ModuleType:
@@ -20,3 +28,33 @@ def require(name: str) -> ModuleType:
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFs]:
+    """A store that speaks S3, for all tests of a process; each takes a bucket of its own."""
+    require("boto3")
+    from tests.emulators.seaweedfs import seaweedfs
+
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    """An account of AWS on this machine, which the tests of a process share."""
+    require("boto3")
+    from tests.emulators.ministack import ministack
+
+    with ministack(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def strict_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    """Another account, which checks signatures and what they may do."""
+    require("boto3")
+    from tests.emulators.ministack import ministack
+
+    with ministack(tmp_path_factory.mktemp("strict-aws"), enforces_iam=True) as running:
+        yield running

@@ -5,7 +5,7 @@ it, so that it costs little more than a list of their names.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from threading import Lock
 
 from control_plane.state.table import (
@@ -22,9 +22,8 @@ from control_plane.state.table import (
     Write,
     check_limits,
     shard_of,
+    within_page,
 )
-
-PAGE_BYTES_MAX = 1024 * 1024
 
 
 class _Partition:
@@ -84,7 +83,8 @@ class MemoryTable:
                 return Page((), None)
             start, end = bisect_left(held.sorts, first), bisect_left(held.sorts, last)
             places = range(end - 1, start - 1, -1) if descending else range(start, end)
-            rows = _page(held, places[:limit])
+            found = [held.rows[held.sorts[place]] for place in places[:limit]]
+            rows = tuple(found[: within_page(found)])
             if len(rows) == len(places):
                 return Page(rows, None)
             following = held.sorts[places[len(rows)]]
@@ -152,19 +152,6 @@ class MemoryTable:
             held = self._partitions[partition] = held.copy()
         self._shared.discard(partition)
         return held
-
-
-def _page(held: _Partition, places: Iterable[int]) -> tuple[Row, ...]:
-    """The rows at these places, the first of them and as many more as a page holds."""
-    rows: list[Row] = []
-    size = 0
-    for place in places:
-        row = held.rows[held.sorts[place]]
-        size += len(row.body)
-        if size > PAGE_BYTES_MAX and rows:
-            break
-        rows.append(row)
-    return tuple(rows)
 
 
 def _holds(row: Row | None, expect: Expected) -> bool:

@@ -28,11 +28,11 @@ from control_plane.state.table import (
     Write,
     check_limits,
     shard_of,
+    within_page,
 )
 
 BUSY_MS_MAX = 10_000
 IN_MEMORY = ":memory:"
-PAGE_BYTES_MAX = 1024 * 1024
 
 _SCHEMA = """
 create table if not exists rows(
@@ -110,7 +110,7 @@ class SqliteTable:
             (partition, first, last, limit + 1),
         )
         rows = tuple(_row(fields) for fields in found)
-        taken = _within_page(rows[:limit])
+        taken = rows[: min(limit, within_page(rows))]
         if len(taken) == len(rows):
             return Page(taken, None)
         return Page(taken, taken[-1].key.sort if descending else rows[len(taken)].key.sort)
@@ -242,12 +242,3 @@ def _where(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
 def _row(fields: tuple[Any, ...]) -> Row:
     partition, sort, revision, body, due_ms, _ = fields
     return Row(Key(partition, sort), revision, body, due_ms)
-
-
-def _within_page(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    size = 0
-    for n, row in enumerate(rows):
-        size += len(row.body)
-        if size > PAGE_BYTES_MAX and n:
-            return rows[:n]
-    return rows

@@ -17,9 +17,11 @@ SHARDS = 16
 OPERATIONS_MAX = 100
 # Rows of one `get_many`.
 GET_MAX = 100
-COMMIT_BYTES_MAX = 4 * 1024 * 1024
+# DynamoDB takes 4 MB; so much also fits where bytes count as the base64 that carries them.
+COMMIT_BYTES_MAX = 3_000_000
 ROW_BYTES_MAX = 400 * 1024
 PARTITION_BYTES_MAX = 2048
+PAGE_BYTES_MAX = 1024 * 1024
 SORT_BYTES_MAX = 1024
 
 
@@ -160,6 +162,16 @@ def shard_of(partition: str) -> int:
 def stored_bytes(key: Key, body: bytes) -> int:
     """Bytes a row counts for: its keys, its body and its numbers."""
     return _utf8_bytes(key.partition) + _utf8_bytes(key.sort) + len(body) + 64
+
+
+def within_page(rows: Sequence[Row]) -> int:
+    """How many of the rows one page holds, from the first: one at least, if there are any."""
+    size = 0
+    for n, row in enumerate(rows):
+        size += len(row.body)
+        if size > PAGE_BYTES_MAX and n:
+            return n
+    return len(rows)
 
 
 def check_limits(writes: Sequence[Write]) -> None:

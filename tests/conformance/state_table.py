@@ -246,7 +246,7 @@ class StateTableContract:
             table.commit([Put(OTHER, 1, bytes(room + 1), Expect.ABSENT)])
         assert table.get(OTHER) is None
 
-    def test_a_commit_holds_4_mib_and_no_more(self, table: StateTable) -> None:
+    def test_a_commit_holds_3_mb_and_no_more(self, table: StateTable) -> None:
         keys = [Key("p", f"{n:02d}") for n in range(16)]
         share = COMMIT_BYTES_MAX // 16 - stored_bytes(keys[0], b"")
         table.commit([Put(key, 1, bytes(share), Expect.ABSENT) for key in keys])

@@ -1,6 +1,7 @@
 """The suite of state tables over each of them."""
 
 import multiprocessing
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.state.dynamodb import DynamoTable, definition
 from control_plane.state.faults import CrashingTable, FlakyTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
@@ -21,6 +23,7 @@ from tests.conformance.state_table import (
     StateTableContract,
     increment,
 )
+from tests.emulators.ministack import Ministack
 
 PROCESSES = 2
 
@@ -97,6 +100,20 @@ class TestMemoryTableSnapshot(TestMemoryTable):
         taken.commit([Delete(OTHER, 1)])
         assert earlier.get(OTHER) is not None
         return taken
+
+
+class TestDynamoTable(StateTableContract):
+    """A table of DynamoDB, of which each test has its own."""
+
+    @pytest.fixture
+    def reopen(self, aws: Ministack) -> Reopen:
+        name = f"table-{uuid.uuid4().hex}"
+        aws.client("dynamodb").create_table(**definition(name))
+        return lambda: DynamoTable(aws.client("dynamodb"), name)
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return reopen()
 
 
 def _count(path: str) -> None:

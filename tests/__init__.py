@@ -1,0 +1,1 @@
+"""The tests. A package of that name that another project installs is not to be found instead."""

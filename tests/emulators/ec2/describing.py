@@ -1,0 +1,245 @@
+"""What the simulated EC2 tells, page by page, and the end of its machines."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from tests.emulators.ec2.launching import shown_template
+from tests.emulators.ec2.machine import Ec2Error, Machine, moment, shown_state
+from tests.emulators.ec2.region import ACCOUNT, Params, Region, Result, Template, types
+
+PAGE = 1000
+_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})\Z")
+
+T = TypeVar("T")
+Fields = Mapping[str, Callable[[T], str | None]]
+
+
+def describe_instances(region: Region, params: Params) -> Result:
+    now_ms = region.clock()
+    ids = params.get("InstanceIds")
+    if ids and params.get("MaxResults"):
+        text = "The parameter instancesSet cannot be used with the parameter maxResults"
+        raise Ec2Error("InvalidParameterCombination", text)
+    shown = list(region.visible())
+    if ids:
+        _check_ids(region, ids)
+        shown = [machine for machine in shown if machine.id in ids]
+    fields: Fields[Machine] = {
+        "instance-id": lambda it: it.id,
+        "instance-state-name": lambda it: it.state(now_ms),
+        "instance-lifecycle": lambda it: "spot" if it.is_spot else None,
+        "instance-type": lambda it: it.instance_type,
+        "client-token": lambda it: it.token,
+        "availability-zone": lambda it: it.zone,
+        "subnet-id": lambda it: it.subnet,
+        "image-id": lambda it: it.image,
+    }
+    found = _filtered(shown, params, fields, lambda it: it.tags)
+    page, more = _page(found, params)
+    return {
+        "Reservations": [
+            {
+                "ReservationId": "r-" + machine.id[2:],
+                "OwnerId": ACCOUNT,
+                "Instances": [machine.described(now_ms)],
+            }
+            for machine in page
+        ],
+        **more,
+    }
+
+
+def terminate_instances(region: Region, params: Params) -> Result:
+    ids = list(dict.fromkeys(params["InstanceIds"]))
+    _check_ids(region, ids)
+    now_ms, told = region.clock(), []
+    for name in ids:
+        machine = region.machines[name]
+        before = machine.state(now_ms)
+        code = "Client.UserInitiatedShutdown"
+        machine.end(now_ms, code, f"{code}: User initiated shutdown")
+        after = shown_state(machine.state(now_ms))
+        told.append(
+            {"InstanceId": name, "PreviousState": shown_state(before), "CurrentState": after}
+        )
+    return {"TerminatingInstances": told}
+
+
+def describe_spot_instance_requests(region: Region, params: Params) -> Result:
+    now_ms = region.clock()
+    fields: Fields[Machine] = {
+        "spot-instance-request-id": lambda it: it.spot_request,
+        "instance-id": lambda it: it.id,
+        "state": lambda it: "active" if it.lives(now_ms) else "closed",
+        "status-code": lambda it: _spot_status(it, now_ms),
+    }
+    shown = [machine for machine in region.visible() if machine.is_spot]
+    # What tags an instance does not tag its request.
+    page, more = _page(_filtered(shown, params, fields, lambda it: {}), params)
+    return {
+        "SpotInstanceRequests": [
+            {
+                "SpotInstanceRequestId": it.spot_request,
+                "InstanceId": it.id,
+                "State": "active" if it.lives(now_ms) else "closed",
+                "Status": {
+                    "Code": _spot_status(it, now_ms),
+                    "UpdateTime": moment(it.noticed_ms or it.launched_ms),
+                },
+            }
+            for it in page
+        ],
+        **more,
+    }
+
+
+def _spot_status(machine: Machine, now_ms: int) -> str:
+    if not machine.lives(now_ms):
+        taken = machine.notice_ms is not None
+        return "instance-terminated-no-capacity" if taken else "instance-terminated-by-user"
+    return "fulfilled" if machine.noticed_ms is None else "marked-for-termination"
+
+
+def describe_launch_templates(region: Region, params: Params) -> Result:
+    names, ids = params.get("LaunchTemplateNames"), params.get("LaunchTemplateIds")
+    shown = [
+        it
+        for it in region.templates.values()
+        if (not names or it.name in names) and (not ids or it.id in ids)
+    ]
+    if names and len(shown) < len(names):
+        code = "InvalidLaunchTemplateName.NotFoundException"
+        raise Ec2Error(code, "At least one of the launch templates does not exist.")
+    fields: Fields[Template] = {"launch-template-name": lambda it: it.name}
+    page, more = _page(_filtered(shown, params, fields, lambda it: it.tags), params)
+    return {"LaunchTemplates": [shown_template(it) for it in page], **more}
+
+
+def describe_subnets(region: Region, params: Params) -> Result:
+    for name in params.get("SubnetIds") or []:
+        if name not in region.subnets:
+            text = f"The subnet ID '{name}' does not exist"
+            raise Ec2Error("InvalidSubnetID.NotFound", text)
+    names = params.get("SubnetIds") or list(region.subnets)
+    fields: Fields[str] = {
+        "default-for-az": lambda it: "true",
+        "state": lambda it: "available",
+        "subnet-id": lambda it: it,
+        "availability-zone": lambda it: region.subnets[it],
+    }
+    page, more = _page(_filtered(names, params, fields, lambda it: {}), params)
+    found = [
+        {"SubnetId": it, "AvailabilityZone": region.subnets[it], "State": "available"}
+        for it in page
+    ]
+    return {"Subnets": found, **more}
+
+
+def describe_images(region: Region, params: Params) -> Result:
+    for name in params.get("ImageIds") or []:
+        if not name.startswith("ami-"):
+            raise Ec2Error("InvalidAMIID.Malformed", f'Invalid id: "{name}" (expecting "ami-...")')
+        if name not in region.images:
+            raise Ec2Error("InvalidAMIID.NotFound", f"The image id '[{name}]' does not exist")
+    names = params.get("ImageIds") or list(region.images)
+    found = [
+        {"ImageId": it, "RootDeviceName": region.images[it], "State": "available"} for it in names
+    ]
+    return {"Images": found}
+
+
+def describe_spot_price_history(region: Region, params: Params) -> Result:
+    """The prices of now: of what lies further back nothing is kept."""
+    wanted = params.get("InstanceTypes") or sorted(types())
+    pools = [(kind, zone) for kind in wanted for zone in region.zones]
+    sold = [(kind, zone) for kind, zone in pools if (kind, zone) not in region.not_offered]
+    page, more = _page(sold, params)
+    return {
+        "SpotPriceHistory": [
+            {
+                "InstanceType": kind,
+                "AvailabilityZone": zone,
+                "ProductDescription": "Linux/UNIX",
+                "SpotPrice": f"{region.spot_price(kind, zone):.6f}",
+                "Timestamp": moment(region.clock()),
+            }
+            for kind, zone in page
+        ],
+        **more,
+    }
+
+
+def describe_instance_types(region: Region, params: Params) -> Result:
+    wanted = params.get("InstanceTypes") or sorted(types())
+    for name in wanted:
+        if name not in types():
+            text = f"The following supplied instance types do not exist: [{name}]"
+            raise Ec2Error("InvalidInstanceType", text)
+    page, more = _page(wanted, params)
+    return {"InstanceTypes": [types()[it] for it in page], **more}
+
+
+def describe_instance_type_offerings(region: Region, params: Params) -> Result:
+    by_zone = params.get("LocationType") == "availability-zone"
+    places = region.zones if by_zone else (region.name,)
+    pools = [(kind, place) for kind in sorted(types()) for place in places]
+    sold = [it for it in pools if it not in region.not_offered]
+    fields: Fields[tuple[str, str]] = {
+        "instance-type": lambda it: it[0],
+        "location": lambda it: it[1],
+    }
+    page, more = _page(_filtered(sold, params, fields, lambda it: {}), params)
+    kind_of_place = "availability-zone" if by_zone else "region"
+    found = [
+        {"InstanceType": kind, "LocationType": kind_of_place, "Location": place}
+        for kind, place in page
+    ]
+    return {"InstanceTypeOfferings": found, **more}
+
+
+def _check_ids(region: Region, ids: Sequence[str]) -> None:
+    for name in ids:
+        if not _ID.match(name):
+            raise Ec2Error("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
+    known = {machine.id for machine in region.visible()}
+    unknown = [name for name in ids if name not in known]
+    if unknown:
+        many = len(unknown) > 1
+        text = f"The instance ID{'s' * many} '{', '.join(unknown)}' do{'es' * (not many)} not exist"
+        raise Ec2Error("InvalidInstanceID.NotFound", text)
+
+
+def _filtered(
+    shown: Sequence[T],
+    params: Params,
+    fields: Fields[T],
+    tags: Callable[[T], Mapping[str, str]],
+) -> list[T]:
+    found = list(shown)
+    for given in params.get("Filters") or []:
+        name, values = given["Name"], given["Values"]
+        if not (name in fields or name == "tag-key" or name.startswith("tag:")):
+            raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
+        found = [it for it in found if _matches(_values(it, name, fields, tags), values)]
+    return found
+
+
+def _values(
+    one: T, name: str, fields: Fields[T], tags: Callable[[T], Mapping[str, str]]
+) -> list[str]:
+    if name == "tag-key":
+        return list(tags(one))
+    value = tags(one).get(name[4:]) if name.startswith("tag:") else fields[name](one)
+    return [] if value is None else [value]
+
+
+def _matches(values: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(value, pattern) for value in values for pattern in patterns)
+
+
+def _page(found: Sequence[T], params: Params) -> tuple[Sequence[T], dict[str, Any]]:
+    first = int(params.get("NextToken") or 0)
+    last = first + int(params.get("MaxResults") or PAGE)
+    return found[first:last], ({"NextToken": str(last)} if last < len(found) else {})

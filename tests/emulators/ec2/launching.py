@@ -1,0 +1,278 @@
+"""Launch templates, fleets and single launches of the simulated EC2."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tests.emulators.ec2.machine import Ec2Error, Machine, moment, tags_for, written
+from tests.emulators.ec2.region import Params, Region, Result, Template, types, vcpus
+
+USER_DATA_BYTES_MAX = 16384
+
+
+class Place(NamedTuple):
+    """Where a launch may put machines: one override of a fleet."""
+
+    instance_type: str
+    subnet: str
+    zone: str
+    price_max: float | None
+    override: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the machines of one launch have in common."""
+
+    data: Mapping[str, Any]
+    is_spot: bool
+    token: str
+    tags: list[dict[str, Any]]
+
+    @property
+    def market(self) -> str:
+        return "spot" if self.is_spot else "on-demand"
+
+
+def create_launch_template(region: Region, params: Params) -> Result:
+    def made() -> Result:
+        name = params["LaunchTemplateName"]
+        if any(it.name == name for it in region.templates.values()):
+            code = "InvalidLaunchTemplateName.AlreadyExistsException"
+            raise Ec2Error(code, "Launch template name already in use.")
+        _user_data(params["LaunchTemplateData"])
+        tags = tags_for("launch-template", params.get("TagSpecifications"))
+        key = f"lt-{region.number():017x}"
+        data = params["LaunchTemplateData"]
+        region.templates[key] = Template(key, name, data, tags, region.clock())
+        return {"LaunchTemplate": shown_template(region.templates[key])}
+
+    return region.once("CreateLaunchTemplate", params, made)
+
+
+def delete_launch_template(region: Region, params: Params) -> Result:
+    found = _template(region, params)
+    del region.templates[found.id]
+    return {"LaunchTemplate": shown_template(found)}
+
+
+def shown_template(template: Template) -> Result:
+    return {
+        "LaunchTemplateId": template.id,
+        "LaunchTemplateName": template.name,
+        "CreateTime": moment(template.created_ms),
+        "DefaultVersionNumber": 1,
+        "LatestVersionNumber": 1,
+        "Tags": written(template.tags),
+    }
+
+
+def create_fleet(region: Region, params: Params) -> Result:
+    if params.get("Type") != "instant":
+        raise Ec2Error("InvalidParameterValue", "only fleets of type instant are simulated")
+    return region.once("CreateFleet", params, lambda: _fleet(region, params))
+
+
+def _fleet(region: Region, params: Params) -> Result:
+    capacity = params["TargetCapacitySpecification"]
+    is_spot = capacity["DefaultTargetCapacityType"] == "spot"
+    strategy = (params.get("SpotOptions") or {}).get("AllocationStrategy", "lowest-price")
+    left, errors, groups = int(capacity["TotalTargetCapacity"]), list[Result](), list[Result]()
+    for config in params["LaunchTemplateConfigs"]:
+        specification = config["LaunchTemplateSpecification"]
+        template = _template(region, specification)
+        if str(specification.get("Version")) not in ("1", "$Latest", "$Default"):
+            code = "InvalidLaunchTemplateId.VersionNotFound"
+            raise Ec2Error(code, "Could not find launch template version")
+        tags = params.get("TagSpecifications") or []
+        order = Order(template.data, is_spot, params.get("ClientToken", ""), tags)
+        overrides = config.get("Overrides") or [{}]
+        places = [_place(region, {**template.data, **it}, it) for it in overrides]
+        for place in _by_preference(region, places, is_spot, strategy):
+            found = list[Machine]()
+            while left and (refusal := _refusal(region, place, order)) is None:
+                found.append(_launched(region, place, order))
+                left -= 1
+            about = {
+                "LaunchTemplateAndOverrides": {
+                    "LaunchTemplateSpecification": specification,
+                    "Overrides": dict(place.override),
+                },
+                "Lifecycle": order.market,
+            }
+            if found:
+                ids = [machine.id for machine in found]
+                groups.append({**about, "InstanceIds": ids, "InstanceType": place.instance_type})
+            if left and refusal is not None:
+                errors.append({**about, "ErrorCode": refusal.code, "ErrorMessage": refusal.message})
+    fleet = f"fleet-{region.number():08x}"
+    return {"FleetId": fleet, "Errors": errors, "Instances": groups}
+
+
+def run_instances(region: Region, params: Params) -> Result:
+    return region.once("RunInstances", params, lambda: _run(region, params))
+
+
+def _run(region: Region, params: Params) -> Result:
+    template = params.get("LaunchTemplate")
+    below = _template(region, template).data if template else {}
+    data = {**below, **{name: value for name, value in params.items() if value is not None}}
+    place = _place(region, data, {})
+    is_spot = (data.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
+    tags = params.get("TagSpecifications") or below.get("TagSpecifications") or []
+    order = Order(data, is_spot, params.get("ClientToken", ""), tags)
+    refusal = None
+    found = list[Machine]()
+    while len(found) < params["MaxCount"] and refusal is None:
+        refusal = _refusal(region, place, order)
+        if refusal is None:
+            found.append(_launched(region, place, order))
+    if refusal is not None and len(found) < params["MinCount"]:
+        for machine in found:
+            del region.machines[machine.id]
+        raise refusal
+    if params.get("DryRun"):
+        for machine in found:
+            del region.machines[machine.id]
+        text = "Request would have succeeded, but DryRun flag is set."
+        raise Ec2Error("DryRunOperation", text)
+    now_ms = region.clock()
+    return {
+        "ReservationId": f"r-{region.number():017x}",
+        "Instances": [machine.described(now_ms) for machine in found],
+    }
+
+
+def _by_preference(
+    region: Region, places: list[Place], is_spot: bool, strategy: str
+) -> Iterable[Place]:
+    """Spot: where the most room is, then the cheapest, or by price alone where nothing else is
+    asked for. On demand: as they are named.
+    """
+    if not is_spot:
+        return places
+
+    def key(place: Place) -> tuple[int, float]:
+        if place.instance_type not in types():
+            return 0, 0
+        price = region.spot_price(place.instance_type, place.zone)
+        return 0 if strategy == "lowest-price" else -_room(region, place, "spot"), price
+
+    return sorted(places, key=key)
+
+
+def _room(region: Region, place: Place, market: str) -> int:
+    key = (place.instance_type, place.zone, market)
+    used = sum(
+        (it.instance_type, it.zone, "spot" if it.is_spot else "on-demand") == key
+        for it in region.living()
+    )
+    return region.capacity.get(key, 1000) - used
+
+
+def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
+    """Why one more machine cannot be had there; None: it can."""
+    kind, zone = place.instance_type, place.zone
+    if kind not in types():
+        return Ec2Error("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
+    image = order.data.get("ImageId", "")
+    if image not in region.images and not image.startswith("resolve:ssm:/aws/service/"):
+        return Ec2Error("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
+    if (kind, zone) in region.not_offered:
+        text = f"Your requested instance type ({kind}) is not supported in your requested "
+        return Ec2Error("InvalidFleetConfiguration", f"{text}Availability Zone ({zone}).")
+    if _is_over_quota(region, kind, order):
+        return _over_quota(order)
+    if order.is_spot and place.price_max is not None:
+        price = region.spot_price(kind, zone)
+        if place.price_max < price:
+            text = f"Your Spot request price of {place.price_max} is lower than the minimum "
+            return Ec2Error("SpotMaxPriceTooLow", f"{text}required fulfillment price of {price}.")
+    if _room(region, place, order.market) <= 0:
+        text = f"We currently do not have sufficient {kind} capacity in the Availability Zone you"
+        return Ec2Error("InsufficientInstanceCapacity", f"{text} requested ({zone}).")
+    return None
+
+
+def _is_over_quota(region: Region, kind: str, order: Order) -> bool:
+    used = sum(vcpus(it.instance_type) for it in region.living() if it.is_spot == order.is_spot)
+    quota = region.quota.get(order.market)
+    return quota is not None and used + vcpus(kind) > quota
+
+
+def _over_quota(order: Order) -> Ec2Error:
+    if order.is_spot:
+        return Ec2Error("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+    text = "You have requested more vCPU capacity than your current vCPU limit allows."
+    return Ec2Error("VcpuLimitExceeded", text)
+
+
+def _launched(region: Region, place: Place, order: Order) -> Machine:
+    now_ms, n = region.clock(), region.number()
+    boots = region.sleepers <= 0
+    region.sleepers -= not boots
+    machine = Machine(
+        id=f"i-{n:017x}",
+        instance_type=place.instance_type,
+        zone=place.zone,
+        subnet=place.subnet,
+        image=order.data["ImageId"],
+        is_spot=order.is_spot,
+        tags=tags_for("instance", order.tags),
+        volume_tags=tags_for("volume", order.tags),
+        data=order.data,
+        user_data=_user_data(order.data),
+        token=order.token,
+        launched_ms=now_ms,
+        visible_ms=now_ms + region.visible_ms,
+        running_ms=now_ms + region.running_ms,
+        ending_ms=region.ending_ms,
+        address=f"10.0.{n >> 8 & 255}.{n & 255}",
+        boots=boots,
+    )
+    region.machines[machine.id] = machine
+    return machine
+
+
+def _place(region: Region, data: Mapping[str, Any], override: Mapping[str, Any]) -> Place:
+    subnet = data.get("SubnetId", "")
+    if subnet and subnet not in region.subnets:
+        text = f"The subnet ID '{subnet}' does not exist"
+        raise Ec2Error("InvalidSubnetID.NotFound", text)
+    zone = region.subnets.get(subnet) or data.get("AvailabilityZone")
+    zone = zone or (data.get("Placement") or {}).get("AvailabilityZone") or region.zones[0]
+    subnet = subnet or next(key for key, it in region.subnets.items() if it == zone)
+    price = data.get("MaxPrice")
+    return Place(
+        data.get("InstanceType", "m1.small"),
+        subnet,
+        zone,
+        None if price is None else float(price),
+        override,
+    )
+
+
+def _template(region: Region, given: Mapping[str, Any]) -> Template:
+    name, key = given.get("LaunchTemplateName"), given.get("LaunchTemplateId")
+    for template in region.templates.values():
+        if template.id == key or template.name == name:
+            return template
+    if key:
+        raise Ec2Error("InvalidLaunchTemplateId.NotFound", f"The template {key} does not exist.")
+    code = "InvalidLaunchTemplateName.NotFoundException"
+    text = "At least one of the launch templates specified in the request does not exist."
+    raise Ec2Error(code, text)
+
+
+def _user_data(data: Mapping[str, Any]) -> bytes:
+    try:
+        found = base64.b64decode(data.get("UserData") or "", validate=True)
+    except binascii.Error:
+        raise Ec2Error(
+            "InvalidUserData.Malformed", "Invalid BASE64 encoding of user data"
+        ) from None
+    if len(found) > USER_DATA_BYTES_MAX:
+        raise Ec2Error("InvalidUserData.Malformed", "User data is limited to 16384 bytes")
+    return found

@@ -1,0 +1,184 @@
+"""The simulated EC2 over HTTP: its API at /, and each machine's metadata below the machine's id.
+
+moto puts EC2's wire format to and from plain values by the model that boto3 has; what happens
+between is this package's own.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl
+
+import boto3
+from botocore.config import Config
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.serialize import SERIALIZERS
+from moto.core.utils import get_service_model
+
+from tests.emulators.ec2 import describing, launching, metadata
+from tests.emulators.ec2.machine import Ec2Error
+from tests.emulators.ec2.region import Fault, Params, Region, Result
+
+BEAT_SECONDS = 0.1
+ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
+    "CreateFleet": launching.create_fleet,
+    "CreateLaunchTemplate": launching.create_launch_template,
+    "DeleteLaunchTemplate": launching.delete_launch_template,
+    "DescribeImages": describing.describe_images,
+    "DescribeInstanceTypeOfferings": describing.describe_instance_type_offerings,
+    "DescribeInstanceTypes": describing.describe_instance_types,
+    "DescribeInstances": describing.describe_instances,
+    "DescribeLaunchTemplates": describing.describe_launch_templates,
+    "DescribeSpotInstanceRequests": describing.describe_spot_instance_requests,
+    "DescribeSpotPriceHistory": describing.describe_spot_price_history,
+    "DescribeSubnets": describing.describe_subnets,
+    "RunInstances": launching.run_instances,
+    "TerminateInstances": describing.terminate_instances,
+}
+_MODEL = get_service_model("ec2")
+
+
+class ConnectionLost(Exception):
+    """The caller gets no answer."""
+
+
+@dataclass
+class Ec2Server:
+    """The API of `region` at `url`: AWS_ENDPOINT_URL_EC2 of another process. With another region
+    the account begins anew.
+    """
+
+    region: Region
+    url: str
+
+    def metadata_url(self, machine: str) -> str:
+        """AWS_EC2_METADATA_SERVICE_ENDPOINT of a machine's own processes."""
+        return f"{self.url}/{machine}"
+
+    def client(self) -> Any:
+        """A client of boto3, which repeats nothing by itself."""
+        return boto3.client(
+            "ec2",
+            endpoint_url=self.url,
+            region_name=self.region.name,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=10),
+        )
+
+
+@contextmanager
+def ec2_server(region: Region, *, beats: bool = False) -> Iterator[Ec2Server]:
+    """Serves a region on a port of its own. `beats`: its clock moves by itself, so that hooks are
+    told without a call.
+    """
+
+    class Handler(_Handler):
+        pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    account = Handler.account = Ec2Server(region, f"http://127.0.0.1:{server.server_address[1]}")
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(BEAT_SECONDS):
+            account.region.tend()
+
+    threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)]
+    threads += [threading.Thread(target=beat, daemon=True)] if beats else []
+    for thread in threads:
+        thread.start()
+    try:
+        yield account
+    finally:
+        stopped.set()
+        server.shutdown()
+        server.server_close()
+        for thread in threads:
+            thread.join()
+
+
+def call(region: Region, action: str, params: Params) -> Result:
+    """Carries a call out. Raises Ec2Error, ConnectionLost."""
+    with region.lock:
+        region.calls.append(action)
+        region.tend()
+        faults = region.faults[action]
+        fault = faults.popleft() if faults else None
+        if fault is not None and not fault.carried_out:
+            raise _told(fault)
+        if action not in ACTIONS:
+            raise Ec2Error("InvalidAction", f"The action {action} is not valid for this service.")
+        result = ACTIONS[action](region, params)
+        if fault is not None:
+            raise _told(fault)
+        region.tend()
+        return result
+
+
+def _told(fault: Fault) -> Exception:
+    return fault.error or ConnectionLost()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. An answer is one write: in two, the second would wait for the first's ACK."""
+
+    account: Ec2Server
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        values = dict(parse_qsl(body, keep_blank_values=True))
+        action = values["Action"]
+        operation = _MODEL.operation_model(action)
+        request: Any = {
+            "values": values,
+            "headers": {},
+            "body": body,
+            "url_path": "/",
+            "method": "POST",
+        }
+        parsed = PROTOCOL_PARSERS["ec2"](operation).parse(request)
+        serializer = SERIALIZERS["ec2"](operation)
+        try:
+            status, found = 200, serializer.serialize(call(self.account.region, action, parsed))
+        except Ec2Error as error:
+            status, found = error.status, serializer.serialize(error)
+        except ConnectionLost:
+            self.close_connection = True
+            return
+        text = found["body"]
+        self._send(status, text if isinstance(text, bytes) else text.encode(), "text/xml")
+
+    def do_GET(self) -> None:
+        self._metadata()
+
+    def do_PUT(self) -> None:
+        self._metadata()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
+
+    def _metadata(self) -> None:
+        name, _, path = self.path.lstrip("/").partition("/")
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        region, found = self.account.region, metadata.Reply(404)
+        with region.lock:
+            region.tend()
+            machine = region.machines.get(name)
+            if machine is not None and machine.state(region.clock()) != "terminated":
+                found = metadata.answer(region, machine, self.command, path, headers)
+        self._send(*found)
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,354 @@
+"""A program of Pulumi on the emulator: each resource is made through boto3 as it is registered.
+
+What an input is called there is nearly what boto3 calls it, and boto3 refuses what it does not
+know: so nothing that a program says is dropped without a word.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from infra.recording import PROVIDER, Resource, run_program
+from tests.emulators.materialised_network import NETWORK
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.emulators.requests import Inputs, Made, renamed, tag_list, upper
+
+
+@dataclass(frozen=True)
+class Materialised:
+    """A maker. `environment` is added to that of every function; with `streams` off, the functions
+    behind a table's stream are not called by the emulator, for somebody else to do it better.
+    """
+
+    aws: Ministack
+    environment: Mapping[str, str] = field(default_factory=dict)
+    streams: bool = True
+    _clients: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def make(self, resource: Resource) -> Made:
+        """See Maker."""
+        if resource.type == PROVIDER:
+            return resource.name, {}
+        recipe = RECIPES.get(resource.type)
+        if recipe is None:
+            raise KeyError(f"there is no recipe for {resource.type}")
+        return recipe(self, dict(resource.inputs))
+
+    def client(self, service: str) -> Any:
+        """One for all calls of a service: to make it takes longer than they do."""
+        if service not in self._clients:
+            self._clients[service] = self.aws.client(service)
+        return self._clients[service]
+
+    def call(self, service: str, operation: str, request: Mapping[str, Any]) -> Any:
+        """One call of boto3's. Raises ParamValidationError for what it does not know."""
+        return getattr(self.client(service), operation)(**request)
+
+
+def materialise(
+    program: Callable[[], None], stack: str, config: Mapping[str, str], maker: Materialised
+) -> dict[str, Any]:
+    """Makes the program's stack on the emulator; its outputs."""
+    return run_program(program, stack, config, maker)
+
+
+def _table(on: Materialised, inputs: Inputs) -> Made:
+    def keys(of: Inputs) -> list[dict[str, str]]:
+        pairs = (("HASH", of.pop("hashKey")), ("RANGE", of.pop("rangeKey")))
+        return [{"AttributeName": name, "KeyType": kind} for kind, name in pairs]
+
+    indexes = [
+        {
+            "IndexName": index.pop("name"),
+            "KeySchema": keys(index),
+            "Projection": {"ProjectionType": index.pop("projectionType")},
+            **index,
+        }
+        for index in map(dict, inputs.pop("globalSecondaryIndexes"))
+    ]
+    recovery = inputs.pop("pointInTimeRecovery")
+    types = inputs.pop("attributes")
+    request = {
+        "TableName": inputs.pop("name"),
+        "KeySchema": keys(inputs),
+        "AttributeDefinitions": [
+            {"AttributeName": it["name"], "AttributeType": it["type"]} for it in types
+        ],
+        "GlobalSecondaryIndexes": indexes,
+        "StreamSpecification": {
+            "StreamEnabled": inputs.pop("streamEnabled"),
+            "StreamViewType": inputs.pop("streamViewType"),
+        },
+        "SSESpecification": upper(inputs.pop("serverSideEncryption")),
+        "Tags": tag_list(inputs.pop("tags")),
+        **upper(inputs),
+    }
+    made = on.call("dynamodb", "create_table", request)["TableDescription"]
+    name = request["TableName"]
+    settings = {"PointInTimeRecoveryEnabled": recovery["enabled"]}
+    backups = {"TableName": name, "PointInTimeRecoverySpecification": settings}
+    on.call("dynamodb", "update_continuous_backups", backups)
+    return name, {"arn": made["TableArn"], "streamArn": made["LatestStreamArn"]}
+
+
+def _bucket(on: Materialised, inputs: Inputs) -> Made:
+    # What is to become of its content matters when it is removed.
+    inputs.pop("forceDestroy")
+    name, tags = inputs["bucket"], inputs.pop("tags")
+    on.call("s3", "create_bucket", upper(inputs))
+    on.call("s3", "put_bucket_tagging", {"Bucket": name, "Tagging": {"TagSet": tag_list(tags)}})
+    return name, {"arn": f"arn:aws:s3:::{name}"}
+
+
+def _of_bucket(operation: str, parameter: str, **renames: str) -> Callable[..., Made]:
+    """A setting of a bucket, which is one parameter of an operation beside the bucket's name."""
+
+    def make(on: Materialised, inputs: Inputs) -> Made:
+        bucket = inputs.pop("bucket")
+        said = upper(renamed(inputs, **renames))
+        on.call("s3", operation, {"Bucket": bucket, parameter: said})
+        return bucket, {}
+
+    return make
+
+
+def _bucket_policy(on: Materialised, inputs: Inputs) -> Made:
+    on.call("s3", "put_bucket_policy", upper(inputs))
+    return inputs["bucket"], {}
+
+
+def _ownership(on: Materialised, inputs: Inputs) -> Made:
+    inputs["rules"] = [inputs.pop("rule")]
+    return _of_bucket("put_bucket_ownership_controls", "OwnershipControls")(on, inputs)
+
+
+def _encryption(on: Materialised, inputs: Inputs) -> Made:
+    inputs["rules"] = [
+        {
+            "applyServerSideEncryptionByDefault": renamed(
+                rule["applyServerSideEncryptionByDefault"], sseAlgorithm="SSEAlgorithm"
+            )
+        }
+        for rule in inputs["rules"]
+    ]
+    parameter = "ServerSideEncryptionConfiguration"
+    return _of_bucket("put_bucket_encryption", parameter)(on, inputs)
+
+
+def _lifecycle(on: Materialised, inputs: Inputs) -> Made:
+    inputs["rules"] = [renamed(rule, id="ID") for rule in inputs["rules"]]
+    operation = "put_bucket_lifecycle_configuration"
+    return _of_bucket(operation, "LifecycleConfiguration")(on, inputs)
+
+
+def _object(on: Materialised, inputs: Inputs) -> Made:
+    on.call("s3", "put_object", upper(renamed(inputs, content="body")))
+    return inputs["key"], {}
+
+
+def _role(on: Materialised, inputs: Inputs) -> Made:
+    inputs["tags"] = tag_list(inputs["tags"])
+    names = {"name": "roleName", "assumeRolePolicy": "assumeRolePolicyDocument"}
+    made = on.call("iam", "create_role", upper(renamed(inputs, **names)))
+    return inputs["name"], {"arn": made["Role"]["Arn"]}
+
+
+def _role_policy(on: Materialised, inputs: Inputs) -> Made:
+    names = {"name": "policyName", "role": "roleName", "policy": "policyDocument"}
+    on.call("iam", "put_role_policy", upper(renamed(inputs, **names)))
+    return f"{inputs['role']}:{inputs['name']}", {}
+
+
+def _instance_profile(on: Materialised, inputs: Inputs) -> Made:
+    inputs["tags"] = tag_list(inputs["tags"])
+    name, role = inputs["name"], inputs.pop("role")
+    request = upper(renamed(inputs, name="instanceProfileName"))
+    made = on.call("iam", "create_instance_profile", request)["InstanceProfile"]
+    joined = {"InstanceProfileName": name, "RoleName": role}
+    on.call("iam", "add_role_to_instance_profile", joined)
+    return name, {"arn": made["Arn"]}
+
+
+def _log_group(on: Materialised, inputs: Inputs) -> Made:
+    name, days = inputs["name"], inputs.pop("retentionInDays")
+    on.call("logs", "create_log_group", renamed(inputs, name="logGroupName"))
+    on.call("logs", "put_retention_policy", {"logGroupName": name, "retentionInDays": days})
+    found = on.call("logs", "describe_log_groups", {"logGroupNamePrefix": name})
+    return name, {"arn": found["logGroups"][0]["arn"].removesuffix(":*")}
+
+
+def _metric_filter(on: Materialised, inputs: Inputs) -> Made:
+    told = inputs.pop("metricTransformation")
+    names = {"name": "metricName", "namespace": "metricNamespace", "value": "metricValue"}
+    inputs["metricTransformations"] = [renamed(told, **names)]
+    names = {"name": "filterName", "pattern": "filterPattern"}
+    on.call("logs", "put_metric_filter", renamed(inputs, **names))
+    return inputs["name"], {}
+
+
+def _function(on: Materialised, inputs: Inputs) -> Made:
+    code = inputs.pop("code")
+    assert isinstance(code, pulumi.FileArchive)
+    at_once = inputs.pop("reservedConcurrentExecutions", None)
+    variables = {**inputs.pop("environment")["variables"], **on.environment}
+    request = upper(renamed(inputs, name="functionName"))
+    request["Environment"] = {"Variables": variables}
+    request["Code"] = {"ZipFile": Path(code.path).read_bytes()}
+    arn = on.call("lambda", "create_function", request)["FunctionArn"]
+    if at_once not in (None, -1):
+        reserved = {"FunctionName": arn, "ReservedConcurrentExecutions": at_once}
+        on.call("lambda", "put_function_concurrency", reserved)
+    region = arn.split(":")[3]
+    invoked = f"arn:aws:apigateway:{region}:lambda:path/2015-03-31/functions/{arn}/invocations"
+    return inputs["name"], {"arn": arn, "invokeArn": invoked}
+
+
+def _stream_mapping(on: Materialised, inputs: Inputs) -> Made:
+    request = upper(inputs)
+    if failed := inputs.get("destinationConfig"):
+        arn = renamed(failed["onFailure"], destinationArn="Destination")
+        request["DestinationConfig"] = {**request["DestinationConfig"], "OnFailure": arn}
+    made = on.call("lambda", "create_event_source_mapping", {**request, "Enabled": on.streams})
+    return made["UUID"], {}
+
+
+def _permission(on: Materialised, inputs: Inputs) -> Made:
+    function, name = inputs["function"], f"from-{inputs['principal'].split('.')[0]}"
+    request = upper(renamed(inputs, function="functionName"))
+    on.call("lambda", "add_permission", {**request, "StatementId": name})
+    return f"{function}:{name}", {}
+
+
+def _invoke_config(on: Materialised, inputs: Inputs) -> Made:
+    on.call("lambda", "put_function_event_invoke_config", upper(inputs))
+    return inputs["functionName"], {}
+
+
+def _rule(on: Materialised, inputs: Inputs) -> Made:
+    inputs["tags"] = tag_list(inputs["tags"])
+    arn = on.call("events", "put_rule", upper(inputs))["RuleArn"]
+    return inputs["name"], {"arn": arn}
+
+
+def _target(on: Materialised, inputs: Inputs) -> Made:
+    rule = inputs.pop("rule")
+    target = upper(renamed(inputs, targetId="id"))
+    on.call("events", "put_targets", {"Rule": rule, "Targets": [target]})
+    return f"{rule}-{inputs['targetId']}", {}
+
+
+def _api(on: Materialised, inputs: Inputs) -> Made:
+    name = on.call("apigatewayv2", "create_api", upper(inputs))["ApiId"]
+    # Hosts of names that do not resolve here are reached by a path.
+    url = f"{on.aws.url}/_aws/execute-api/{name}/$default"
+    return name, {
+        "apiEndpoint": url,
+        "executionArn": f"arn:aws:execute-api:{REGION}:{ACCOUNT}:{name}",
+    }
+
+
+def _of_api(operation: str, answer: str, **names: str) -> Callable[..., Made]:
+    def make(on: Materialised, inputs: Inputs) -> Made:
+        made = on.call("apigatewayv2", operation, upper(renamed(inputs, **names)))
+        return made[answer], {}
+
+    return make
+
+
+def _queue(on: Materialised, inputs: Inputs) -> Made:
+    name, tags = inputs.pop("name"), inputs.pop("tags")
+    # Here boto3 takes whatever it is given.
+    names = {
+        "messageRetentionSeconds": "MessageRetentionPeriod",
+        "sqsManagedSseEnabled": "SqsManagedSseEnabled",
+    }
+    attributes = {names[key]: str(value).lower() for key, value in inputs.items()}
+    request = {"QueueName": name, "Attributes": attributes, "tags": tags}
+    url = on.call("sqs", "create_queue", request)["QueueUrl"]
+    asked = {"QueueUrl": url, "AttributeNames": ["QueueArn"]}
+    arn = on.call("sqs", "get_queue_attributes", asked)["Attributes"]["QueueArn"]
+    return url, {"url": url, "arn": arn}
+
+
+def _topic(on: Materialised, inputs: Inputs) -> Made:
+    inputs["tags"] = tag_list(inputs["tags"])
+    arn = on.call("sns", "create_topic", upper(inputs))["TopicArn"]
+    return arn, {"arn": arn}
+
+
+def _topic_policy(on: Materialised, inputs: Inputs) -> Made:
+    arn, policy = inputs.pop("arn"), inputs.pop("policy")
+    request = {"TopicArn": arn, "AttributeName": "Policy", "AttributeValue": policy}
+    on.call("sns", "set_topic_attributes", {**request, **inputs})
+    return arn, {}
+
+
+def _subscription(on: Materialised, inputs: Inputs) -> Made:
+    made = on.call("sns", "subscribe", upper(renamed(inputs, topic="topicArn")))
+    return made["SubscriptionArn"], {}
+
+
+def _alarm(on: Materialised, inputs: Inputs) -> Made:
+    inputs["tags"] = tag_list(inputs["tags"])
+    if dimensions := inputs.get("dimensions"):
+        inputs["dimensions"] = _dimensions(dimensions)
+    if queries := inputs.pop("metricQueries", None):
+        inputs["metrics"] = [_query(dict(query)) for query in queries]
+    on.call("cloudwatch", "put_metric_alarm", upper(renamed(inputs, name="alarmName")))
+    return inputs["name"], {}
+
+
+def _query(query: Inputs) -> Inputs:
+    if metric := dict(query.pop("metric", {})):
+        asked = {key: metric.pop(key) for key in ("stat", "period")}
+        metric["dimensions"] = _dimensions(metric["dimensions"])
+        query |= {"metricStat": {"metric": metric, **asked}, "returnData": False}
+    return query
+
+
+def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in dimensions.items()]
+
+
+def _in_ec2(make: Callable[[Any, Inputs], Made]) -> Callable[[Materialised, Inputs], Made]:
+    return lambda on, inputs: make(on.client("ec2"), inputs)
+
+
+RECIPES: dict[str, Callable[[Materialised, Inputs], Made]] = {
+    "aws:apigatewayv2/api:Api": _api,
+    "aws:apigatewayv2/integration:Integration": _of_api("create_integration", "IntegrationId"),
+    "aws:apigatewayv2/route:Route": _of_api("create_route", "RouteId"),
+    "aws:apigatewayv2/stage:Stage": _of_api("create_stage", "StageName", name="stageName"),
+    "aws:cloudwatch/eventRule:EventRule": _rule,
+    "aws:cloudwatch/eventTarget:EventTarget": _target,
+    "aws:cloudwatch/logGroup:LogGroup": _log_group,
+    "aws:cloudwatch/logMetricFilter:LogMetricFilter": _metric_filter,
+    "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
+    "aws:dynamodb/table:Table": _table,
+    "aws:iam/instanceProfile:InstanceProfile": _instance_profile,
+    "aws:iam/role:Role": _role,
+    "aws:iam/rolePolicy:RolePolicy": _role_policy,
+    "aws:lambda/eventSourceMapping:EventSourceMapping": _stream_mapping,
+    "aws:lambda/function:Function": _function,
+    "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": _invoke_config,
+    "aws:lambda/permission:Permission": _permission,
+    "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": _lifecycle,
+    "aws:s3/bucketObjectv2:BucketObjectv2": _object,
+    "aws:s3/bucketOwnershipControls:BucketOwnershipControls": _ownership,
+    "aws:s3/bucketPolicy:BucketPolicy": _bucket_policy,
+    "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": _of_bucket(
+        "put_public_access_block", "PublicAccessBlockConfiguration"
+    ),
+    "aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": (
+        _encryption
+    ),
+    "aws:s3/bucketV2:BucketV2": _bucket,
+    "aws:sns/topic:Topic": _topic,
+    "aws:sns/topicPolicy:TopicPolicy": _topic_policy,
+    "aws:sns/topicSubscription:TopicSubscription": _subscription,
+    "aws:sqs/queue:Queue": _queue,
+    **{token: _in_ec2(make) for token, make in NETWORK.items()},
+}

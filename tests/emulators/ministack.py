@@ -1,0 +1,55 @@
+"""AWS on this machine: ministack, in a virtual environment of its own beside that of the tests, so
+that what a function's package lacks is missing here too.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from tests.emulators.server import free_port, require_program, serving
+
+REGION = "us-east-1"
+ACCOUNT = "000000000000"
+
+
+@dataclass(frozen=True)
+class Ministack:
+    """One account at `url`. Any credentials are those of its root."""
+
+    url: str
+
+    def client(self, service: str, **named: Any) -> Any:
+        """A client of boto3, which repeats nothing by itself."""
+        return boto3.client(
+            service,
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": 1}, **named),
+        )
+
+
+@contextmanager
+def ministack(folder: Path, *, enforces_iam: bool = False) -> Iterator[Ministack]:
+    """An account of its own, whose log is in `folder`."""
+    beside = Path(f"{sys.prefix}-ministack") / "bin" / "ministack"
+    program = require_program("ministack", beside)
+    port = free_port()
+    environment = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "MINISTACK_HOST": "localhost",
+        "IOT_MTLS_ENABLED": "false",
+        "LOG_LEVEL": "WARNING",
+        **({"AUTH": "true"} if enforces_iam else {}),
+    }
+    url = f"http://127.0.0.1:{port}"
+    with serving([program], f"{url}/_ministack/health", folder / "ministack.log", environment):
+        yield Ministack(url)

@@ -1,0 +1,129 @@
+"""A registry of container images on this machine that asks for a login: one image, to be pulled."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+CONFIG = "application/vnd.docker.container.image.v1+json"
+LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+
+
+@dataclass
+class Registry:
+    """Holds `name`, with the content of a tar archive, for whoever gives the user's password."""
+
+    layer: bytes
+    variables: list[str]
+    user: str
+    password: str
+    name: str = "team/trial:1"
+    address: str = ""
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    manifest: bytes = b""
+    pulls: int = 0
+
+    def __post_init__(self) -> None:
+        packed = gzip.compress(self.layer)
+        config = json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "config": {"Env": self.variables},
+                "rootfs": {"type": "layers", "diff_ids": [digest_of(self.layer)]},
+                "history": [{"created_by": "the tests"}],
+            }
+        ).encode()
+        self.blobs = {digest_of(blob): blob for blob in (config, packed)}
+        self.manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": _descriptor(CONFIG, config),
+                "layers": [_descriptor(LAYER, packed)],
+            }
+        ).encode()
+
+    @property
+    def image(self) -> str:
+        """The image's name for an engine."""
+        return f"{self.address}/{self.name}"
+
+    @property
+    def digest(self) -> str:
+        """By which the image is known here."""
+        return digest_of(self.manifest)
+
+    def answer(self, path: str, authorization: str | None) -> tuple[int, str, bytes]:
+        """Status, type and content."""
+        login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        if authorization != f"Basic {login}":
+            return 401, "application/json", _error("UNAUTHORIZED", "authentication required")
+        repository, _, tag = self.name.partition(":")
+        if path == "/v2/":
+            return 200, "application/json", b"{}"
+        if path in (f"/v2/{repository}/manifests/{ref}" for ref in (tag, self.digest)):
+            self.pulls += 1
+            return 200, MANIFEST, self.manifest
+        blob = self.blobs.get(path.removeprefix(f"/v2/{repository}/blobs/"))
+        if blob is not None:
+            return 200, "application/octet-stream", blob
+        return 404, "application/json", _error("MANIFEST_UNKNOWN", "manifest unknown")
+
+
+@contextmanager
+def serving_registry(registry: Registry) -> Iterator[Registry]:
+    """The registry on a port of its own until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            status, kind, content = registry.answer(self.path, self.headers["Authorization"])
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            if status == 401:
+                self.send_header("WWW-Authenticate", 'Basic realm="tests"')
+            if kind == MANIFEST:
+                self.send_header("Docker-Content-Digest", registry.digest)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    registry.address = f"127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def digest_of(content: bytes) -> str:
+    """As registries name content."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _descriptor(kind: str, content: bytes) -> dict[str, Any]:
+    return {"mediaType": kind, "size": len(content), "digest": digest_of(content)}
+
+
+def _error(code: str, message: str) -> bytes:
+    return json.dumps({"errors": [{"code": code, "message": message}]}).encode()

@@ -1,0 +1,96 @@
+"""S3 on this machine: SeaweedFS, which checks signatures, conditions and checksums."""
+
+import json
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from detcloud.s3 import Bucket, BucketPlace, connected
+from tests.emulators.server import free_port, require_program, serving
+
+REGION = "us-east-1"
+ACCESS_KEY = "AKIAOFTHETESTS"
+SECRET_KEY = "secret-key-of-the-tests"
+
+_PORTS = ("s3.port", "master.port", "volume.port", "filer.port")
+_READY_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class SeaweedFs:
+    """A store at `url` with one identity, who may do everything."""
+
+    url: str
+
+    @cached_property
+    def client(self) -> Any:
+        """The client that our code makes itself, which takes a while, so all tests use one."""
+        return connected(self._place(""))
+
+    def place(self, prefix: str = "") -> BucketPlace:
+        """A new, empty bucket."""
+        name = f"bucket-{secrets.token_hex(8)}"
+        self.client.create_bucket(Bucket=name)
+        return self._place(name, prefix)
+
+    def bucket(self, prefix: str = "") -> Bucket:
+        """The requests on a new, empty bucket."""
+        return Bucket(self.place(prefix), self.client)
+
+    def _place(self, name: str, prefix: str = "") -> BucketPlace:
+        return BucketPlace(name, prefix, self.url, REGION, ACCESS_KEY, SECRET_KEY)
+
+
+@contextmanager
+def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
+    """A store of its own, whose data and log are in `folder`."""
+    program = require_program("weed")
+    credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    identity = {"name": "tests", "credentials": credentials, "actions": ["Admin", "Read", "Write"]}
+    config = folder / "s3.json"
+    config.write_text(json.dumps({"identities": [identity]}))
+    # Those for gRPC would be 10,000 above the others, which may be more than there are.
+    ports = {name: free_port() for port in _PORTS for name in (port, f"{port}.grpc")}
+    options = {
+        "ip": "127.0.0.1",
+        "ip.bind": "127.0.0.1",
+        "dir": folder,
+        "filer": "true",
+        "s3": "true",
+        "s3.config": config,
+        "s3.iam": "false",
+        "s3.autoCreateBucket": "false",
+        "s3.port.iceberg": 0,
+        "s3.port.lance": 0,
+        "master.telemetry": "false",
+        "master.volumeSizeLimitMB": 64,
+        "volume.max": 0,
+        **ports,
+    }
+    command = [str(program), "server", *(f"-{name}={value}" for name, value in options.items())]
+    url = f"http://127.0.0.1:{ports['s3.port']}"
+    with serving(command, url, folder / "seaweedfs.log", stop=signal.SIGKILL):
+        store = SeaweedFs(url)
+        _wait_until_it_stores(store)
+        yield store
+
+
+def _wait_until_it_stores(store: SeaweedFs) -> None:
+    """It answers before it knows where its volumes are."""
+    from botocore.exceptions import ClientError
+
+    give_up_at = time.monotonic() + _READY_SECONDS_MAX
+    while True:
+        try:
+            store.client.put_object(Bucket=store.place().name, Key="ready", Body=b"yes")
+            return
+        except ClientError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,108 @@
+"""A program that serves on a port of this machine for as long as the tests need it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 10.0
+LOOK_SECONDS = 0.05
+
+
+def require_program(name: str, *places: Path, remedy: str = "`make setup` installs it") -> Path:
+    """Where a program is: at one of `places`, beside the interpreter, or on the PATH.
+
+    Without it the test is skipped, or fails where DETCLOUD_REQUIRE names the program.
+    """
+    for place in (*places, Path(sys.prefix) / "bin" / name):
+        if os.access(place, os.X_OK):
+            return place
+    if found := shutil.which(name):
+        return Path(found)
+    return missing(name, f"{name} is not installed; {remedy}")
+
+
+def missing(name: str, reason: str) -> NoReturn:
+    """Skips the test, or fails it where DETCLOUD_REQUIRE names what is missing."""
+    if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
+        pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
+    pytest.skip(reason)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(
+    command: Sequence[str | Path],
+    ready: str | Callable[[], object],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    stop: signal.Signals = signal.SIGTERM,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs `command` until the block ends; enters it once the URL `ready` gives any answer, or the
+    function raises no OSError. `stop` ends it, SIGKILL where nothing of it is kept and it takes its
+    time else.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        is_ready = ready if callable(ready) else partial(_answers, ready)
+        _wait_until_ready(process, is_ready, log)
+        yield process
+    finally:
+        process.send_signal(stop)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> None:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError as answer:
+        answer.close()
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], is_ready: Callable[[], object], log: Path
+) -> None:
+    give_up_at = time.monotonic() + READY_SECONDS_MAX
+    while time.monotonic() < give_up_at:
+        if process.poll() is not None:
+            break
+        try:
+            is_ready()
+        except OSError:
+            time.sleep(LOOK_SECONDS)
+            continue
+        return
+    said = log.read_text(errors="replace")[-2000:]
+    raise AssertionError(f"{process.args!r} does not get ready:\n{said}")

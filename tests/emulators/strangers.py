@@ -1,0 +1,24 @@
+"""Requests as somebody makes them who has a signed URL and nothing else."""
+
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+from control_plane.objects.store import SignedUrl
+
+
+def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
+    """Makes the request with its headers and this body, and returns the answer's status and body.
+
+    The length is the body's own, whatever was signed: a longer one would be cut off else.
+    """
+    parts = urlsplit(signed.url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+    headers = dict(signed.headers)
+    if signed.method == "PUT":
+        headers["Content-Length"] = str(len(body))
+    try:
+        connection.request(signed.method, f"{parts.path}?{parts.query}", body or None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -1,0 +1,202 @@
+"""A table's stream and the functions behind it, as AWS delivers: batches are gathered and filtered,
+what failed comes again from the first that failed, is halved, and goes to its dead-letter queue in
+the end. The emulator's own delivery does none of that.
+"""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.emulators.ministack import Ministack
+
+POLL_SECONDS = 0.05
+READ_MAX = 500
+# In the place of a pause that doubles, of which the tests would have to wait for each.
+RETRY_SECONDS = 0.2
+
+Record = Mapping[str, Any]
+
+
+@dataclass
+class Mapped:
+    """One mapping as it was configured, and what it has delivered. `lag_seconds`: how late it is;
+    `repeats`: how often a batch that went through is delivered once more.
+    """
+
+    function: str
+    filters: Sequence[Mapping[str, Any]]
+    batch_size: int
+    window_seconds: float
+    tries_max: int
+    halves: bool
+    dead_letters: str
+    invocations: int = 0
+    records: int = 0
+    lost: list[Record] = field(default_factory=list)
+    lag_seconds: float = 0.0
+    repeats: int = 0
+
+    def wants(self, record: Record) -> bool:
+        """Whether one of the filters lets the record through."""
+        return not self.filters or any(matches(one, record) for one in self.filters)
+
+
+def matches(pattern: Any, found: Any) -> bool:
+    """Whether what was found has everything that an event pattern asks for: values, prefixes."""
+    if isinstance(pattern, Mapping):
+        is_map = isinstance(found, Mapping)
+        return is_map and all(matches(wish, found.get(name)) for name, wish in pattern.items())
+    return any(_is_one(wish, found) for wish in pattern)
+
+
+class Pump:
+    """Delivers the stream of `table` to every function that is mapped to it."""
+
+    def __init__(self, aws: Ministack, table: str) -> None:
+        self._aws = aws
+        described = aws.client("dynamodb").describe_table(TableName=table)["Table"]
+        self._arn = described["LatestStreamArn"]
+        self.mappings = {one.function: one for one in self._mappings()}
+        self._stopped = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator["Pump"]:
+        """Delivers until the block ends."""
+        threads = [
+            threading.Thread(target=self._run, args=(mapping,), daemon=True)
+            for mapping in self.mappings.values()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stopped.set()
+            for thread in threads:
+                thread.join(30)
+
+    def _mappings(self) -> Iterator[Mapped]:
+        found = self._aws.client("lambda").list_event_source_mappings(EventSourceArn=self._arn)
+        for one in found["EventSourceMappings"]:
+            filters = one.get("FilterCriteria", {}).get("Filters", ())
+            failed = one.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
+            yield Mapped(
+                function=one["FunctionArn"].rpartition(":")[2],
+                filters=[json.loads(it["Pattern"]) for it in filters],
+                batch_size=one["BatchSize"],
+                window_seconds=one.get("MaximumBatchingWindowInSeconds", 0),
+                tries_max=1 + one.get("MaximumRetryAttempts", 0),
+                halves=one.get("BisectBatchOnFunctionError", False),
+                dead_letters=failed,
+            )
+
+    def _run(self, mapping: Mapped) -> None:
+        streams = self._aws.client("dynamodbstreams")
+        shards = streams.describe_stream(StreamArn=self._arn)["StreamDescription"]["Shards"]
+        iterators = [
+            streams.get_shard_iterator(
+                StreamArn=self._arn,
+                ShardId=shard["ShardId"],
+                ShardIteratorType="TRIM_HORIZON",
+            )["ShardIterator"]
+            for shard in shards
+        ]
+        client = self._aws.client("lambda", read_timeout=120)
+        waiting: list[Record] = []
+        since = 0.0
+        while not self._stopped.wait(POLL_SECONDS):
+            for n, iterator in enumerate(iterators):
+                answer = streams.get_records(ShardIterator=iterator, Limit=READ_MAX)
+                iterators[n] = answer["NextShardIterator"]
+                new = [it for it in map(_event, answer["Records"]) if mapping.wants(it)]
+                if new and not waiting:
+                    since = time.monotonic()
+                waiting += new
+            late = mapping.window_seconds + mapping.lag_seconds
+            is_due = time.monotonic() - since >= late or len(waiting) >= mapping.batch_size
+            while waiting and is_due and not self._stopped.is_set():
+                batch, waiting = waiting[: mapping.batch_size], waiting[mapping.batch_size :]
+                for _ in range(1 + mapping.repeats):
+                    self._deliver(client, mapping, batch, 1)
+
+    def _deliver(self, client: Any, mapping: Mapped, batch: list[Record], tries: int) -> None:
+        while batch and not self._stopped.is_set():
+            failed = self._invoke(client, mapping, batch)
+            if failed is None:
+                return
+            if failed:
+                # What lies before the first that failed is done.
+                batch, tries = batch[failed:], 1
+            elif tries >= mapping.tries_max:
+                mapping.lost += batch
+                self._bury(mapping, batch)
+                return
+            elif mapping.halves and len(batch) > 1:
+                half = len(batch) // 2
+                self._deliver(client, mapping, batch[:half], tries + 1)
+                batch = batch[half:]
+                tries += 1
+            else:
+                tries += 1
+                time.sleep(RETRY_SECONDS)
+
+    def _invoke(self, client: Any, mapping: Mapped, batch: list[Record]) -> int | None:
+        """The place of the first record that failed; None where all went well."""
+        mapping.invocations += 1
+        mapping.records += len(batch)
+        answer = client.invoke(
+            FunctionName=mapping.function, Payload=json.dumps({"Records": batch})
+        )
+        said = json.loads(answer["Payload"].read() or b"null")
+        if answer.get("FunctionError"):
+            return 0
+        failed = {it["itemIdentifier"] for it in (said or {}).get("batchItemFailures", ())}
+        numbers = [it["dynamodb"]["SequenceNumber"] for it in batch]
+        if failed - set(numbers):
+            return 0
+        return min((numbers.index(it) for it in failed), default=None)
+
+    def _bury(self, mapping: Mapped, batch: Sequence[Record]) -> None:
+        if not mapping.dead_letters:
+            return
+        sqs = self._aws.client("sqs")
+        queue = sqs.get_queue_url(QueueName=mapping.dead_letters.rpartition(":")[2])["QueueUrl"]
+        first, last = batch[0], batch[-1]
+        about = {
+            "DDBStreamBatchInfo": {
+                "startSequenceNumber": first["dynamodb"]["SequenceNumber"],
+                "endSequenceNumber": last["dynamodb"]["SequenceNumber"],
+                "batchSize": len(batch),
+                "streamArn": self._arn,
+            }
+        }
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(about))
+
+
+def _is_one(wish: Any, found: Any) -> bool:
+    if isinstance(wish, Mapping) and set(wish) == {"prefix"}:
+        return isinstance(found, str) and found.startswith(wish["prefix"])
+    if isinstance(wish, Mapping):
+        raise AssertionError(f"this filter is not understood here: {wish}")
+    return bool(wish == found)
+
+
+def _event(record: Record) -> Record:
+    """A record as a function gets it."""
+    about = dict(record["dynamodb"])
+    about["ApproximateCreationDateTime"] = about["ApproximateCreationDateTime"].timestamp()
+    names = ("eventID", "eventName", "eventVersion", "eventSource", "awsRegion")
+    return {**{name: record[name] for name in names}, "dynamodb": _plain(about)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,241 @@
+"""The simulated EC2 behaves where its users rely on it, as its documentation says."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from tests.emulators.ec2.machine import Machine
+from tests.emulators.ec2.region import Region
+from tests.emulators.ec2.serving import Ec2Server, ec2_server
+
+AMI = "ami-0123456789abcdef0"
+KIND, ZONE = "g5.xlarge", "us-east-1a"
+
+
+class Desk:
+    """One account, its client and its clock."""
+
+    def __init__(self, server: Ec2Server, api: Any) -> None:
+        self.server, self.api = server, api
+        self.now_ms = 1_700_000_000_000
+
+    @property
+    def region(self) -> Region:
+        return self.server.region
+
+    def begin(self, **rules: Any) -> None:
+        self.server.region = Region(lambda: self.now_ms, **rules)
+
+    def run(self, most: int = 1, least: int = 1, **given: Any) -> list[str]:
+        answer = self.api.run_instances(
+            **{"ImageId": AMI, "InstanceType": KIND, "MinCount": least, "MaxCount": most, **given}
+        )
+        return [it["InstanceId"] for it in answer["Instances"]]
+
+    def described(self, **given: Any) -> list[dict[str, Any]]:
+        answer = self.api.describe_instances(**given)
+        return [it for group in answer["Reservations"] for it in group["Instances"]]
+
+    def listed(self, name: str, *values: str) -> list[str]:
+        filters = [{"Name": name, "Values": list(values)}]
+        return [it["InstanceId"] for it in self.described(Filters=filters)]
+
+    def read(
+        self, machine: str, path: str, headers: Mapping[str, str], method: str = "GET"
+    ) -> str | int:
+        url = f"{self.server.metadata_url(machine)}/latest/{path}"
+        request = urllib.request.Request(url, headers=dict(headers), method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                found: bytes = answer.read()
+                return found.decode()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Desk]:
+    with ec2_server(Region(lambda: 0)) as server:
+        api = server.client()
+        yield Desk(server, api)
+        api.close()
+
+
+@pytest.fixture
+def desk(lasting: Desk) -> Desk:
+    lasting.begin()
+    return lasting
+
+
+def _code(error: ClientError) -> tuple[str, int]:
+    return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def test_a_trial_run_launches_nothing_and_says_whether_it_would(desk: Desk) -> None:
+    with pytest.raises(ClientError) as caught:
+        desk.run(DryRun=True)
+    assert _code(caught.value) == ("DryRunOperation", 412)
+    assert not desk.region.machines
+    desk.region.capacity = {(KIND, ZONE, "on-demand"): 0}
+    with pytest.raises(ClientError) as caught:
+        desk.run(DryRun=True)
+    assert _code(caught.value) == ("InsufficientInstanceCapacity", 500)
+
+
+def test_a_launch_has_at_least_what_it_must_have_or_nothing(desk: Desk) -> None:
+    desk.region.capacity = {(KIND, ZONE, "on-demand"): 3}
+    assert len(desk.run(5, 2)) == 3
+    with pytest.raises(ClientError):
+        desk.run()
+    desk.api.terminate_instances(InstanceIds=list(desk.region.machines))
+    with pytest.raises(ClientError):
+        desk.run(5, 4)
+    assert not desk.region.living()
+
+
+def test_a_template_lies_below_what_a_launch_says(desk: Desk) -> None:
+    data = {
+        "ImageId": AMI,
+        "InstanceType": "g5.2xlarge",
+        "UserData": base64.b64encode(b"boot").decode(),
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [{"Key": "a", "Value": "template"}]}
+        ],
+    }
+    desk.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
+    (name,) = desk.run(LaunchTemplate={"LaunchTemplateName": "mine"})
+    machine = desk.region.machines[name]
+    assert (machine.instance_type, machine.user_data, machine.tags) == (
+        KIND,
+        b"boot",
+        {"a": "template"},
+    )
+    with pytest.raises(ClientError, match="already in use"):
+        desk.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
+
+
+def test_filters_match_patterns_and_unknown_ones_are_refused(desk: Desk) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
+    (one,) = desk.run(TagSpecifications=tags, ClientToken="first")
+    (two,) = desk.run(InstanceMarketOptions={"MarketType": "spot"})
+    assert desk.listed("tag:team", "vi*") == [one]
+    assert desk.listed("tag-key", "team") == [one]
+    assert desk.listed("client-token", "first") == [one]
+    assert desk.listed("instance-lifecycle", "spot") == [two]
+    assert desk.listed("instance-state-name", "pending", "running") == [one, two]
+    assert desk.listed("instance-state-name", "stopped") == []
+    with pytest.raises(ClientError, match="The filter 'colour' is invalid"):
+        desk.listed("colour", "red")
+
+
+def test_pages_are_followed_to_the_end(desk: Desk) -> None:
+    names = desk.run(12)
+    pages = desk.api.get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5})
+    found = [[it["Instances"][0]["InstanceId"] for it in page["Reservations"]] for page in pages]
+    assert [len(page) for page in found] == [5, 5, 2]
+    assert [name for page in found for name in page] == names
+    with pytest.raises(ClientError, match="cannot be used"):
+        desk.described(InstanceIds=names, MaxResults=5)
+
+
+def test_what_is_fresh_is_not_known_yet(desk: Desk) -> None:
+    desk.begin(visible_ms=1_000)
+    (name,) = desk.run()
+    with pytest.raises(ClientError, match=f"The instance ID '{name}' does not exist"):
+        desk.described(InstanceIds=[name])
+    desk.now_ms += 1_000
+    assert desk.described(InstanceIds=[name])[0]["State"]["Name"] == "running"
+    with pytest.raises(ClientError) as caught:
+        desk.described(InstanceIds=["local-1"])
+    assert _code(caught.value)[0] == "InvalidInstanceID.Malformed"
+
+
+def test_the_catalogue_is_the_real_one(desk: Desk) -> None:
+    (found,) = desk.api.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
+    assert (found["GpuInfo"]["Gpus"][0]["Count"], found["VCpuInfo"]["DefaultVCpus"]) == (8, 96)
+    desk.region.not_offered = {("p4d.24xlarge", "us-east-1b")}
+    sold = desk.api.describe_instance_type_offerings(
+        LocationType="availability-zone",
+        Filters=[{"Name": "instance-type", "Values": ["p4d.24xlarge"]}],
+    )["InstanceTypeOfferings"]
+    assert [it["Location"] for it in sold] == ["us-east-1a", "us-east-1c"]
+
+
+def test_faults_come_as_often_as_asked_for(desk: Desk) -> None:
+    desk.region.fail("RunInstances", "RequestLimitExceeded", times=2)
+    for _ in range(2):
+        with pytest.raises(ClientError) as caught:
+            desk.run()
+        assert _code(caught.value) == ("RequestLimitExceeded", 503)
+    desk.region.lose("RunInstances")
+    with pytest.raises(ConnectionClosedError):
+        desk.run()
+    assert len(desk.region.machines) == 1
+
+
+def test_hooks_hear_of_each_machine_once(desk: Desk) -> None:
+    heard = list[tuple[str, str]]()
+
+    def running(machine: Machine) -> None:
+        heard.append(("running", machine.id))
+
+    desk.begin(running_ms=1_000, ending_ms=1_000)
+    desk.region.on_running = running
+    desk.region.on_terminated = lambda machine: heard.append(("terminated", machine.id))
+    desk.region.sleepers = 1
+    sleeper, awake = desk.run(2)
+    for _ in range(3):
+        desk.now_ms += 1_000
+        desk.region.tend()
+    desk.region.shut_down(awake)
+    desk.api.terminate_instances(InstanceIds=[sleeper])
+    for _ in range(3):
+        desk.now_ms += 1_000
+        desk.region.tend()
+    # What never boots runs nothing, and ends like all others.
+    assert heard == [("running", awake), ("terminated", sleeper), ("terminated", awake)]
+
+
+def test_metadata_need_a_token_of_that_machine(desk: Desk) -> None:
+    one, two = desk.run(2)
+    ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    assert desk.read(one, "api/token", {}, "PUT") == 400
+    assert desk.read(one, "api/token", {**ttl, "X-Forwarded-For": "10.0.0.9"}, "PUT") == 403
+    token = desk.read(one, "api/token", ttl, "PUT")
+    assert isinstance(token, str)
+    header = {"X-aws-ec2-metadata-token": token}
+    assert desk.read(one, "meta-data/instance-id", header) == one
+    assert desk.read(one, "meta-data/instance-id", {}) == 401
+    assert desk.read(two, "meta-data/instance-id", header) == 401
+    desk.now_ms += 60_000
+    assert desk.read(one, "meta-data/instance-id", header) == 401
+
+
+def test_metadata_hold_what_a_boot_script_reads(desk: Desk) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
+    options = {"HttpTokens": "required", "InstanceMetadataTags": "enabled"}
+    (name,) = desk.run(
+        TagSpecifications=tags,
+        UserData="boot",
+        MetadataOptions=options,
+        IamInstanceProfile={"Arn": "arn:aws:iam::123456789012:instance-profile/agent"},
+    )
+    ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    header = {"X-aws-ec2-metadata-token": str(desk.read(name, "api/token", ttl, "PUT"))}
+    assert desk.read(name, "user-data", header) == "boot"
+    assert desk.read(name, "meta-data/tags/instance/team", header) == "vision"
+    assert desk.read(name, "meta-data/tags/instance", header) == "team"
+    assert desk.read(name, "meta-data/spot/instance-action", header) == 404
+    document = json.loads(str(desk.read(name, "dynamic/instance-identity/document", header)))
+    assert (document["instanceId"], document["region"]) == (name, "us-east-1")
+    role = desk.read(name, "meta-data/iam/security-credentials/", header)
+    assert role == "agent"
+    found = json.loads(str(desk.read(name, f"meta-data/iam/security-credentials/{role}", header)))
+    assert found["Code"] == "Success"
