@@ -51,7 +51,7 @@ class Collector:
         self._jobs: dict[int, _Job] = {}
 
     def collect(self, budget_seconds: float = BUDGET_SECONDS) -> bool:
-        """One pass of about that length, one step at least; whether it found anything to do.
+        """One pass of about that length, one step at least; whether it found anything to do now.
 
         Raises:
             TableError: the table does not answer; the next pass goes on.
@@ -60,13 +60,14 @@ class Collector:
             return False
         until = self._seconds() + budget_seconds
         now_ms = self._stores.engine.clock()
-        for job in [job for job in self._jobs.values() if job.due_ms <= now_ms]:
+        due = [job for job in self._jobs.values() if job.due_ms <= now_ms]
+        for job in due:
             # To the end of the line: whoever was not served in this pass is first in the next.
             self._jobs[job.experiment_id] = self._jobs.pop(job.experiment_id)
             self._advance(job, until)
             if self._seconds() >= until:
                 break
-        return True
+        return bool(due)
 
     def _look(self) -> bool:
         """Takes up what is new and drops what is over; whether there is anything."""

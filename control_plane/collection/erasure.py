@@ -15,7 +15,6 @@ from control_plane.actors.trial_checkpoints import CHECKPOINTS
 from control_plane.actors.trial_messages import TrialDeleted
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.logs import NAMESPACE as LOGS
-from control_plane.collection.folders import remove_below, remove_empty
 from control_plane.collection.pins import let_expire
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import records_of, rows_of, trial_ids
@@ -50,8 +49,7 @@ def tensorboard_removed(stores: Stores, experiment_id: int) -> Iterator[None]:
     """Removes the experiment's files for TensorBoard. Raises OSError and CollectionFailed."""
     # There need be no root where nothing was ever written.
     with suppress(FileNotFoundError):
-        root = stores.root(experiment_id)
-        yield from remove_below(root, (TENSORBOARD, str(experiment_id)))
+        yield from stores.files(experiment_id).remove((TENSORBOARD, str(experiment_id)))
 
 
 def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> None:
@@ -61,7 +59,7 @@ def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> 
     with suppress(FileNotFoundError):
         for epoch in range(1, epochs + 1):
             parts = (str(experiment_id), str(trial_id), str(epoch))
-            remove_empty(stores.root(experiment_id), parts)
+            stores.files(experiment_id).remove_empty(parts)
 
 
 def _erased_trial(stores: Stores, trial_id: int) -> Iterator[None]:

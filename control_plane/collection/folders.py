@@ -26,6 +26,25 @@ class FolderRefused(OSError):
     """A folder cannot be removed the safe way; the message says which and why."""
 
 
+class FolderFiles:
+    """The CheckpointFiles of a root on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def remove(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        return remove_below(self._root, parts, prune=prune)
+
+    def sync(self, parts: tuple[str, ...]) -> None:
+        sync(self._root, parts)
+
+    def remove_empty(self, parts: tuple[str, ...]) -> None:
+        remove_empty(self._root, parts)
+
+    def place(self, parts: tuple[str, ...]) -> str:
+        return str(self._root.joinpath(*parts))
+
+
 def remove_below(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
     """Removes the folder ROOT/part/part/... and, to `prune`, those above it that are left empty,
     never the root. Where somebody still writes, a folder may be empty because it was just made.
@@ -37,7 +56,7 @@ def remove_below(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> 
         OSError: the root is missing, or something cannot be removed.
         ValueError: a part is no plain name, or there are fewer than two.
     """
-    _check(parts)
+    check_parts(parts)
     with _opened(root, parts[:-1]) as folders:
         if len(folders) == len(parts):
             yield from _removed(folders[-1], parts[-1], 1)
@@ -49,7 +68,7 @@ def sync(root: Path, parts: tuple[str, ...]) -> None:
     """Makes what was removed from a folder outlast a loss of power, and the folder's own removal.
     Raises OSError and ValueError as `remove_below`.
     """
-    _check(parts)
+    check_parts(parts)
     with _opened(root, parts) as folders:
         os.fsync(folders[-1])
 
@@ -58,12 +77,13 @@ def remove_empty(root: Path, parts: tuple[str, ...]) -> None:
     """Removes the folder ROOT/part/part/... and those above it, never the root, as far as they
     are empty. Raises OSError and ValueError as `remove_below`.
     """
-    _check(parts)
+    check_parts(parts)
     with _opened(root, parts) as folders:
         _prune(folders, parts)
 
 
-def _check(parts: tuple[str, ...]) -> None:
+def check_parts(parts: tuple[str, ...]) -> None:
+    """Raises ValueError as `remove_below`."""
     if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
         raise ValueError(f"{parts} names no folder of a checkpoint")
 

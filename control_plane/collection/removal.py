@@ -4,12 +4,10 @@ The folder of a checkpoint is named by ids that the cluster gave and a checked U
 path that a trial reported.
 """
 
-import errno
 import logging
 import re
 from collections.abc import Iterator
 from itertools import groupby, islice
-from pathlib import Path
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_state import ExperimentState
@@ -23,9 +21,8 @@ from control_plane.actors.trial_checkpoints import (
 from control_plane.actors.trial_messages import COLLECTED_MAX, CheckpointFilesDeleted
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.sessions import INTENTS
-from control_plane.collection.folders import remove_below, sync
 from control_plane.collection.pins import let_expire
-from control_plane.collection.stores import CollectionFailed, Stores
+from control_plane.collection.stores import CheckpointFiles, CollectionFailed, Stores
 from control_plane.collection.survey import records_of, rows_of, trial_ids
 from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.kinds import parse_json
@@ -65,15 +62,15 @@ def uploads_cut_short(stores: Stores, experiment: ExperimentState) -> Iterator[N
     """
     for trial_id in trial_ids(stores.engine, experiment):
         for epoch, uuid in _cut_short(stores, trial_id):
-            root = stores.root(experiment.experiment_id)
+            files = stores.files(experiment.experiment_id)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
-                yield from remove_below(root, parts, prune=True)
+                yield from files.remove(parts, prune=True)
+            except FileNotFoundError:
+                # Nothing can lie in a store that is not there.
+                return
             except OSError as error:
-                if error.errno == errno.ENOENT:
-                    # Nothing can lie below a root that is not there.
-                    return
-                raise CollectionFailed(_said(root, parts, error)) from None
+                raise CollectionFailed(_said(files, parts, error)) from None
         yield
 
 
@@ -86,7 +83,7 @@ def _removed(
     failures: list[str],
 ) -> Iterator[None]:
     """Removes the files of one trial's condemned checkpoints; adds to `failures`."""
-    root = stores.root(experiment_id)
+    files = stores.files(experiment_id)
     address = addresses.trial(trial_id)
     done: list[str] = []
     parents: set[tuple[str, ...]] = set()
@@ -99,17 +96,17 @@ def _removed(
         parts = _parts(experiment_id, record)
         try:
             if parts:
-                yield from remove_below(root, parts, prune=ended)
+                yield from files.remove(parts, prune=ended)
                 parents.add(parts[:-1])
             done.append(uuid)
         except OSError as error:
-            failures.append(_said(root, parts, error))
+            failures.append(_said(files, parts, error))
         yield
     try:
         for parent in parents:
-            sync(root, parent)
+            files.sync(parent)
     except OSError as error:
-        failures.append(_said(root, (), error))
+        failures.append(_said(files, (), error))
         return
     yield from _told(stores.engine, address, done)
 
@@ -157,5 +154,5 @@ def _cut_short(stores: Stores, trial_id: int) -> list[tuple[int, str]]:
     return [(epoch, uuid) for uuid, epoch in begun.items() if uuid not in known]
 
 
-def _said(root: Path, parts: tuple[str, ...], error: OSError) -> str:
-    return f"{root.joinpath(*parts)}: {error.strerror or error}"
+def _said(files: CheckpointFiles, parts: tuple[str, ...], error: OSError) -> str:
+    return f"{files.place(parts)}: {error.strerror or error}"

@@ -100,19 +100,31 @@ class Hdfs(CheckpointStorage):
 
 
 class S3(CheckpointStorage):
-    """Amazon S3, or a store that speaks its protocol at `endpoint_url`."""
+    """Amazon S3, or a store that speaks its protocol at `endpoint_url`.
+
+    Trials write there and the cluster removes what is not kept, both with `access_key` or else with
+    credentials of their own environment. Both need boto3 (`pip install 'detcloud[aws]'`), and leave
+    to read, write, list and delete below the prefix.
+    """
 
     type: Literal["s3"]
     bucket: Text
     """The bucket."""
     access_key: Secret | None = None
     """Instead of the environment's credentials."""
-    secret_key: Secret | None = None
+    secret_key: Secret | None = Field(default=None, validate_default=True)
     """Belongs to access_key."""
     endpoint_url: Url | None = None
     """Of a store other than Amazon's."""
     prefix: Prefix | None = None
     """Before every key."""
+
+    @field_validator("secret_key")
+    @classmethod
+    def _check_pair(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
+        if (value is None) != (info.data.get("access_key") is None):
+            refuse("must be given together with access_key", "give both or neither", shown=False)
+        return value
 
 
 class Gcs(CheckpointStorage):

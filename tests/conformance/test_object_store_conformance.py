@@ -1,12 +1,17 @@
 """The suite of object stores over each of them."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.s3 import S3Store
 from control_plane.objects.store import SignedUrl
-from tests.conformance.object_store import ObjectStoreContract, Send
+from lambdas.clock import now_ms
+from tests.conformance.object_store import ObjectStoreContract, Send, Wait
+from tests.emulators.seaweedfs import SeaweedFs
+from tests.emulators.strangers import send
 from tests.unit.api.cluster import NOW_MS, Cluster, cluster
 from tests.unit.api.exchange import call
 
@@ -27,6 +32,13 @@ class TestDirectoryStore(ObjectStoreContract):
         return NOW_MS
 
     @pytest.fixture
+    def wait(self, served: Cluster) -> Wait:
+        def wait(duration_ms: int) -> None:
+            served.clock.ms += duration_ms
+
+        return wait
+
+    @pytest.fixture
     def send(self, served: Cluster) -> Send:
         def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
             answer = call(
@@ -34,4 +46,24 @@ class TestDirectoryStore(ObjectStoreContract):
             )
             return answer.status, answer.body
 
+        return send
+
+
+class TestS3Store(ObjectStoreContract):
+    """Signed requests go to the bucket, over a real connection."""
+
+    @pytest.fixture
+    def store(self, s3: SeaweedFs) -> S3Store:
+        return S3Store(s3.bucket("of/a cluster"), now_ms)
+
+    @pytest.fixture
+    def now_ms(self) -> int:
+        return now_ms()
+
+    @pytest.fixture
+    def wait(self) -> Wait:
+        return lambda duration_ms: time.sleep(duration_ms / 1000)
+
+    @pytest.fixture
+    def send(self) -> Send:
         return send

@@ -55,5 +55,6 @@ class Checkpoint(Resource):
         """
         from detcloud.client.download import download_files
 
-        download_files(self._client.http, self.files(), Path(destination), on_progress)
+        files, place = self.files(), Path(destination)
+        download_files(self._client.http, files, place, on_progress, self.files)
         return Path(destination)

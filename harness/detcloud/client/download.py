@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from detcloud.client.client import Client
 
 OnProgress = Callable[[int, int], None]
+Renewed = Callable[[], Sequence[CheckpointFile]]
+
+# They are good for 15 minutes; a request that has begun is answered to its end.
+ADDRESSES_SECONDS = 10 * 60
 
 
 def download_files(
@@ -26,8 +31,11 @@ def download_files(
     files: Sequence[CheckpointFile],
     destination: Path,
     on_progress: OnProgress | None = None,
+    renewed: Renewed | None = None,
 ) -> None:
     """Fetches `files` (`{path, size, sha256, url}`) into a fresh folder, then renames it.
+
+    `renewed` gives them with fresh addresses when theirs are about to end.
 
     Raises:
         DetcloudError: a path that could leave the folder or clashes with another (nothing is
@@ -42,7 +50,8 @@ def download_files(
         destination.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
-            _fetch_all(transport, files, fresh, on_progress or (lambda done, total: None))
+            tell = on_progress or (lambda done, total: None)
+            _fetch_all(transport, files, fresh, tell, renewed or (lambda: files))
             fresh.chmod(0o755)
             fresh.rename(destination)
         except BaseException:
@@ -89,14 +98,20 @@ def _fetch_all(
     files: Sequence[CheckpointFile],
     folder: Path,
     on_progress: OnProgress,
+    renewed: Renewed,
 ) -> None:
     total = sum(file["size"] for file in files)
     done = 0
+    given_at = time.monotonic()
+    urls = {file["path"]: file["url"] for file in files}
     for file in files:
+        if time.monotonic() - given_at > ADDRESSES_SECONDS:
+            given_at = time.monotonic()
+            urls |= {file["path"]: file["url"] for file in renewed()}
         path = folder / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)
         with _Counted(path, done, total, on_progress) as writer:
-            transport.download(file["url"], writer)
+            transport.download(urls[file["path"]], writer)
         _verify(path, file)
         done += file["size"]
 

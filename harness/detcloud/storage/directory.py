@@ -6,14 +6,15 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from detcloud.storage.store import AlreadyStored, NotStored, StorageError, checked_key
+from detcloud.storage.store import AlreadyStored, NotStored, StorageError, checked_key, translated
 
 # Unfinished writes: no key contains a part of this name.
-_STAGING = ".staging"
+STAGING = ".staging"
+# Event files, beside the checkpoints: EXPERIMENT/TRIAL in this folder.
+TENSORBOARD = "tensorboard"
 # A write that has not moved for so long was killed; clocks of mounted stores may differ.
 _ABANDONED_SECONDS = 24 * 3600
 
@@ -25,10 +26,10 @@ class DirectoryStore:
         self.root = root
 
     def put(self, key: str, source: Path) -> None:
-        with _translated(f"storing {key!r} in {self.root}"):
+        with translated(f"storing {key!r} in {self.root}"):
             destination = self._path(key)
             _make_folder_durably(destination.parent)
-            staged = self.root / _STAGING / uuid.uuid4().hex
+            staged = self.root / STAGING / uuid.uuid4().hex
             staged.parent.mkdir(exist_ok=True)
             _remove_abandoned(staged.parent)
             try:
@@ -39,14 +40,14 @@ class DirectoryStore:
             _sync_folder(destination.parent)
 
     def get(self, key: str, destination: Path) -> None:
-        with _translated(f"reading {key!r} from {self.root}"):
+        with translated(f"reading {key!r} from {self.root}"):
             source = self._path(key)
             if not source.is_file():
                 raise NotStored(f"{source} does not exist")
             shutil.copyfile(source, destination)
 
     def list(self, prefix: str) -> dict[str, int]:
-        with _translated(f"listing {prefix!r} in {self.root}"):
+        with translated(f"listing {prefix!r} in {self.root}"):
             start = self._path(prefix)
             if start.is_file():
                 return {prefix: start.stat().st_size}
@@ -57,14 +58,14 @@ class DirectoryStore:
             }
 
     def delete(self, key: str) -> None:
-        with _translated(f"deleting {key!r} from {self.root}"):
+        with translated(f"deleting {key!r} from {self.root}"):
             path = self._path(key)
             path.unlink(missing_ok=True)
             self._remove_empty_folders(path.parent)
 
     def _path(self, key: str) -> Path:
-        if _STAGING in checked_key(key).split("/"):
-            raise StorageError(f"{key!r} cannot name a stored file: {_STAGING} is taken")
+        if STAGING in checked_key(key).split("/"):
+            raise StorageError(f"{key!r} cannot name a stored file: {STAGING} is taken")
         path = self.root / key
         # A link that someone planted in the store must not lead out of it.
         if not path.resolve().is_relative_to(self.root.resolve()):
@@ -78,14 +79,6 @@ class DirectoryStore:
             except OSError:
                 return
             folder = folder.parent
-
-
-@contextmanager
-def _translated(action: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{action} failed: {error}") from error
 
 
 def _make_folder_durably(folder: Path) -> None:

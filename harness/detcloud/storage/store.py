@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +67,15 @@ def checked_key(key: str) -> str:
     return key
 
 
+@contextmanager
+def translated(action: str) -> Iterator[None]:
+    """Has what a disk or a bucket refuses end in a StorageError that names the action."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{action} failed: {error}") from error
+
+
 def build_store(config: Mapping[str, Any]) -> CheckpointStore:
     """The store that a `storage` object of a trial's specification describes.
 
@@ -76,8 +86,17 @@ def build_store(config: Mapping[str, Any]) -> CheckpointStore:
             from detcloud.storage.directory import DirectoryStore
 
             return DirectoryStore(_absolute_path(config))
+        case "s3":
+            from detcloud.s3 import Bucket, BucketPlace
+            from detcloud.storage.s3 import S3Store
+
+            if not config.get("bucket"):
+                raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
+            with translated("using the checkpoint storage"):
+                return S3Store(Bucket(BucketPlace.of(config)))
         case other:
-            raise StorageError(f"storage type {other!r} is unknown; known: directory, shared_fs")
+            known = "directory, s3, shared_fs"
+            raise StorageError(f"storage type {other!r} is unknown; known: {known}")
 
 
 def _absolute_path(config: Mapping[str, Any]) -> Path:

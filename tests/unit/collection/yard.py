@@ -21,7 +21,7 @@ from control_plane.actors.trial_checkpoints import (
 from control_plane.actors.trial_messages import CheckpointsUnwanted
 from control_plane.agents.sessions import INTENTS
 from control_plane.api.signing import Signer
-from control_plane.collection.collector import Collector
+from control_plane.collection.collector import Collector, wanted_of
 from control_plane.collection.stores import Stores
 from control_plane.config import check
 from control_plane.dispatch.engine import Engine
@@ -193,7 +193,8 @@ class Yard:
     def work_off(self, passes_max: int = 50) -> None:
         """Lets the collector go on, and time pass, until nothing is left to do."""
         for _ in range(passes_max):
-            if not self.collector.collect():
+            self.collector.collect()
+            if not wanted_of(self.table):
                 return
             self.now_ms += 60_000
         raise AssertionError(f"never done: {self.rows(COLLECTIONS)}")

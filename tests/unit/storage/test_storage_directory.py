@@ -1,29 +1,12 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from detcloud.storage import AlreadyStored, CheckpointStore, StorageError, build_store
+from detcloud.storage import AlreadyStored, StorageError
 from detcloud.storage.directory import DirectoryStore
-from tests.unit.storage.checkpoint_store_suite import KEY, CheckpointStoreSuite
-
-
-class TestDirectoryStore(CheckpointStoreSuite):
-    @pytest.fixture(params=["directory", "shared_fs"])
-    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
-        return build_store({"type": request.param, "path": str(tmp_path / "store")})
-
-
-class TestDirectoryStoreWithoutHardLinks(CheckpointStoreSuite):
-    @pytest.fixture
-    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStore:
-        def refuse(*_paths: Any) -> None:
-            raise PermissionError("no hard links here")
-
-        monkeypatch.setattr(os, "link", refuse)
-        return DirectoryStore(tmp_path / "store")
+from tests.conformance.checkpoint_store import KEY
 
 
 def test_a_link_in_the_store_does_not_lead_out_of_it(tmp_path: Path) -> None:
@@ -92,17 +75,3 @@ def test_the_last_deletion_takes_the_empty_folders_along(tmp_path: Path) -> None
     store.put(KEY, source)
     store.delete(KEY)
     assert not (tmp_path / "store" / "3").exists()
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"type": "tape"}, "storage type 'tape' is unknown"),
-        ({}, "storage type None is unknown"),
-        ({"type": "directory"}, "storage path is None: an absolute path was expected"),
-        ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
-    ],
-)
-def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(StorageError, match=message):
-        build_store(config)

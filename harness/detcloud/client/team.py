@@ -1,0 +1,59 @@
+"""The first administrators of clusters that were deployed from this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from detcloud import DetcloudError
+
+
+@dataclass(frozen=True)
+class TeamToken:
+    """The token of a team's first administrator, and where it is kept."""
+
+    token: str
+    path: Path
+
+    @property
+    def sha256(self) -> str:
+        """What the cluster is told of it."""
+        return hashlib.sha256(self.token.encode()).hexdigest()
+
+
+def team_token(team: str) -> TeamToken:
+    """The token of `team`, made and kept at the first call: it is never lost to a deployment that
+    ended half way.
+
+    Raises:
+        DetcloudError: it can be neither read nor written.
+    """
+    path = Path.home() / ".detcloud" / "teams" / f"{team}.token"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _write_once(path, f"dct_{secrets.token_urlsafe(32)}\n")
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise DetcloudError(f"{path} cannot be used: {error.strerror}") from None
+    except ValueError:
+        token = ""
+    if not token.startswith("dct_"):
+        raise DetcloudError(f"{path} must hold a token, dct_...; without the file one is made")
+    return TeamToken(token, path)
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Whoever comes second keeps what the first wrote; a reader sees all of it or no file."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()

@@ -1,0 +1,42 @@
+import hashlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from detcloud.client.download import ADDRESSES_SECONDS, download_files
+from detcloud.client.records import CheckpointFile
+
+CONTENT = b"weights"
+
+
+class SlowStore:
+    """Serves what was given out last, and takes longer for each file than an address is good."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        self.given = 0
+        monkeypatch.setattr("time.monotonic", lambda: self.seconds)
+
+    def files(self) -> list[CheckpointFile]:
+        self.given += 1
+        digest = hashlib.sha256(CONTENT).hexdigest()
+        return [
+            {"path": path, "size": len(CONTENT), "sha256": digest, "url": f"{path}?{self.given}"}
+            for path in ("a", "b", "c")
+        ]
+
+    def download(self, url: str, file: BinaryIO) -> Any:
+        assert url.endswith(f"?{self.given}"), f"{url} has expired"
+        self.seconds += ADDRESSES_SECONDS + 1
+        return file.write(CONTENT)
+
+
+def test_addresses_are_asked_for_anew_before_they_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SlowStore(monkeypatch)
+    transport: Any = store
+    download_files(transport, store.files(), tmp_path / "fetched", renewed=store.files)
+    assert sorted(path.name for path in (tmp_path / "fetched").iterdir()) == ["a", "b", "c"]
+    assert store.given == 3
