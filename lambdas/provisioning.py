@@ -4,6 +4,7 @@ neither leases nor mail.
 
 import logging
 import threading
+from collections.abc import Callable
 
 from control_plane.state.table import TableError
 from provisioner.reconcile import Reconciler
@@ -14,6 +15,26 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 LOOKS_PER_SWEEP = int(SWEEP_MS / 1000 / LOOK_SECONDS)
+
+
+def provision(reconciler: Reconciler, stopped: Callable[[], bool] = lambda: False) -> None:
+    """One pass over each pool that has, or may get, instances."""
+    for pool in reconciler.pools():
+        if stopped():
+            return
+        try:
+            for reason in reconciler.reconcile(pool):
+                log.info("pool %s: %s", pool, reason)
+        except SettingsInvalid as error:
+            log.warning("pool %s cannot be provisioned: %s", pool, error)
+
+
+def sweep_up(sweep: Sweep) -> int:
+    """Ends instances that are nobody's; returns how many there were."""
+    ended = list(sweep.sweep())
+    for name in ended:
+        log.warning("instance %s was nobody's and is ended", name)
+    return len(ended)
 
 
 class Provisioning:
@@ -47,14 +68,6 @@ class Provisioning:
                 log.exception("the provisioning failed")
 
     def _look(self, looks: int) -> None:
-        for pool in self._reconciler.pools():
-            if self._stopped.is_set():
-                return
-            try:
-                for reason in self._reconciler.reconcile(pool):
-                    log.info("pool %s: %s", pool, reason)
-            except SettingsInvalid as error:
-                log.warning("pool %s cannot be provisioned: %s", pool, error)
-        if looks % LOOKS_PER_SWEEP == 0:
-            for name in self._sweep.sweep():
-                log.warning("instance %s was nobody's and is ended", name)
+        provision(self._reconciler, self._stopped.is_set)
+        if looks % LOOKS_PER_SWEEP == 0 and not self._stopped.is_set():
+            sweep_up(self._sweep)

@@ -70,6 +70,17 @@ def connected(health: OfferingHealth) -> OfferingHealth:
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
+def priced(named: tuple[Offering, ...], known: tuple[Offering, ...]) -> tuple[Offering, ...]:
+    """The offerings that the settings name, with what the cloud knows of their prices where they
+    say none; without any, what the cloud itself offers.
+    """
+    prices = {it.name: it.price_per_hour for it in known}
+    found = (
+        replace(it, price_per_hour=it.price_per_hour or prices.get(it.name, 0)) for it in named
+    )
+    return tuple(found) or known
+
+
 def usable(
     settings: ProvisionerSettings,
     offerings: tuple[Offering, ...],

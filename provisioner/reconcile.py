@@ -141,7 +141,7 @@ class _Pass:
             cloud = self._by._clouds(self._settings)
             found = cloud.list(self._by._cluster, self._ledger.fleet.pool)
             self._listed = {instance.id: instance for instance in found}
-            sold = self._settings.offerings or cloud.offerings()
+            sold = offerings.priced(self._settings.offerings, cloud.offerings())
         except CloudError as error:
             self._troubled(error)
         else:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NoReturn
 
-from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from control_plane.config.durations import Duration, PositiveDuration
-from control_plane.config.problems import value_text
+from control_plane.config.problems import Loc, nearest, value_text
 from control_plane.config.section import (
     REVEAL,
     Count,
@@ -22,8 +30,12 @@ from control_plane.config.section import (
     refuse,
     refuse_at,
 )
+from control_plane.fleet.instance_types import GPU_TYPES, slots_of
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
+# What the keys of tags may consist of that an instance reads from its metadata.
+_TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
+TAGS_MAX: Final = 40
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
 FreeMap = dict[str, Any]
@@ -39,9 +51,9 @@ class OfferingConfig(Section):
     market: Literal["on_demand", "spot"] = "on_demand"
     """What is paid for it, and whether it may be taken away."""
     slots: CountOrZero = 1
-    """Slots of one instance."""
+    """Slots of one instance; on AWS those of the type, if it is a known one."""
     price_per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """Dollars; 0 where nothing is paid."""
+    """Dollars; 0 where nothing is paid. On AWS those that the cloud tells, or a list price."""
 
     @property
     def name(self) -> str:
@@ -125,18 +137,57 @@ class LocalProvider(Provider):
         return super().slots_offered() or (self.instance_slots,)
 
 
+def _tag_key(key: str) -> str:
+    if not _TAG_KEY.match(key):
+        refuse(
+            "must be 1 to 128 letters, digits and +-=.,_:@, and begin neither with aws: nor with"
+            f" detcloud-, not {value_text(key)}"
+        )
+    return key
+
+
+TagKey = Annotated[str, AfterValidator(_tag_key)]
+
+
+class NetworkInterface(Section):
+    """How an EC2 instance is connected."""
+
+    public_ip: bool = True
+    """Whether it gets a public address; without one it reaches the cluster through a NAT gateway
+    or endpoints.
+    """
+    subnet_id: str = ""
+    """The subnet; those of the default VPC if there is none."""
+    subnet_ids: Zones = ()
+    """More subnets, one for each further zone that may be used."""
+    security_group_id: str = ""
+    """The security group; the VPC's default one if empty."""
+
+
+class Tag(Section):
+    """A tag of an EC2 instance and its disks."""
+
+    key: TagKey
+    """Its name."""
+    value: Annotated[str, Field(max_length=256)] = ""
+    """What it says."""
+
+
+Tags = Annotated[tuple[Tag, ...], Field(strict=False, max_length=TAGS_MAX)]
+
+
 class AwsProvider(Provider):
     """Instances are EC2 instances."""
 
     type: Literal["aws"]
     region: str = ""
     """The server's own if empty."""
-    ssh_key_name: Text
-    """The key pair that may log in."""
+    ssh_key_name: str = ""
+    """The key pair that may log in; nobody may if empty."""
     instance_type: Text = "g4dn.metal"
     """The type where there are no offerings."""
     instance_slots: CountOrZero | None = None
-    """Slots of the type, where it is none of the known ones."""
+    """Slots of the type; needed where it is none of the known ones."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     spot: bool = False
@@ -144,21 +195,21 @@ class AwsProvider(Provider):
     spot_max_price: str = ""
     """Dollars an hour at most; the on-demand price if empty."""
     image_id: str = ""
-    """The machine image; the region's default if empty."""
+    """The machine image; AWS's Deep Learning Base AMI if empty."""
     root_volume_size: Annotated[int, Field(ge=100, le=64 * 1024)] = 200
     """GiB."""
-    tag_key: Text = "managed_by"
-    """The tag by which the cluster knows its instances."""
+    tag_key: TagKey = "managed_by"
+    """One more tag of its instances, for those who look for them."""
     tag_value: str = ""
     """The cluster's id if empty."""
     instance_name: Text = "determined-ai-agent"
     """The tag Name."""
-    network_interface: FreeMap = Field(default_factory=dict)
-    """`public_ip`, `subnet_id` and `security_group_id`."""
+    network_interface: NetworkInterface = NetworkInterface()
+    """See Network interfaces."""
     iam_instance_profile_arn: str = ""
     """The role that instances have."""
-    custom_tags: Annotated[tuple[FreeMap, ...], Field(strict=False)] = ()
-    """More tags, each a map of `key` and `value`."""
+    custom_tags: Tags = ()
+    """More tags; see Tags."""
     log_group: str = ""
     """The CloudWatch group of the agents' logs."""
     log_stream: str = ""
@@ -170,6 +221,37 @@ class AwsProvider(Provider):
         if price and not _PRICE.match(price):
             refuse(f"must be digits with at most one point, not {value_text(price)}")
         return price
+
+    @model_validator(mode="after")
+    def _check_types(self) -> AwsProvider:
+        """Every type has slots: its own, or those that somebody wrote down."""
+        if not self.offerings and self._slots is None:
+            _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
+        sized = (self._sized(place, one) for place, one in enumerate(self.offerings))
+        return self.model_copy(update={"offerings": tuple(sized)})
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """As for every provider."""
+        return super().slots_offered() or (self._slots or 0,)
+
+    @property
+    def _slots(self) -> int | None:
+        return slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
+
+    def _sized(self, place: int, offering: OfferingConfig) -> OfferingConfig:
+        if "slots" in offering.model_fields_set:
+            return offering
+        slots = slots_of(offering.instance_type, None, self.cpu_slots_allowed)
+        if slots is None:
+            loc = ("offerings", place, "instance_type")
+            _refuse_type(loc, offering.instance_type, "say its slots")
+        return offering.model_copy(update={"slots": slots})
+
+
+def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
+    hint = nearest(name, GPU_TYPES)
+    hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
+    refuse_at(loc, f"is no known instance type: {value_text(name)}", hint, name)
 
 
 class GcpProvider(Provider):

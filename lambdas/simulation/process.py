@@ -47,6 +47,11 @@ class Desk:
     gang: Callable[[str, int], Gang] = field(default_factory=gangs)
     promised: dict[str, str] = field(default_factory=dict)
 
+    def excuse(self, allocation: str) -> None:
+        """The allocation's checkpoint, if it is still to be written, is expected no more."""
+        if self.promised.get(allocation) == "":
+            del self.promised[allocation]
+
 
 @dataclass(frozen=True)
 class Notice:
@@ -135,11 +140,11 @@ class Process:
             return
         self.notice = notice
         left_ms = notice.deadline_ms - self.desk.clock.now_ms
-        if self.doing is Doing.TRAINING and left_ms >= self._needs_ms():
+        if self.doing is Doing.TRAINING and not self.killed and left_ms >= self._needs_ms():
             self.desk.promised[self.allocation] = ""
-        elif self.desk.promised.get(self.allocation) == "":
-            # One of its nodes ends before the others could be saved.
-            del self.desk.promised[self.allocation]
+        else:
+            # One of its nodes may end before the others could be saved.
+            self.desk.excuse(self.allocation)
         self.heed()
 
     def kill(self, delay_ms: int) -> None:
@@ -147,6 +152,8 @@ class Process:
         if self.ended or self.killed:
             return
         self.killed = True
+        # Nobody wants its work any more.
+        self.desk.excuse(self.allocation)
         self._after(delay_ms, lambda: self._exit("killed", signal=9))
 
     def fence(self) -> None:

@@ -7,16 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from control_plane.fleet.records import Market, Offering
 from detcloud.cli.processes import PROC
 from lambdas.clock import now_ms
+from provisioner.clouds.aws import Ec2Cloud
 from provisioner.clouds.fake import FakeCloud, FakeRules
 from provisioner.clouds.local import LocalProcesses
 from provisioner.clouds.provider import CloudProvider
+from provisioner.model import ProvisionerSettings
 from tests.conformance.cloud_provider import CloudProviderContract, Wait
+from tests.emulators.ec2.region import Region
+from tests.emulators.ec2.serving import Ec2Server, ec2_server
 
 WAIT_SECONDS_MAX = 20.0
 
@@ -48,14 +53,7 @@ class TestFakeCloud(CloudProviderContract):
 
     @pytest.fixture
     def wait(self, time_ms: list[int]) -> Wait:
-        def waited(holds: Callable[[], bool]) -> None:
-            for _ in range(60):
-                if holds():
-                    return
-                time_ms[0] += 5_000
-            raise AssertionError("waited 5 minutes in vain")
-
-        return waited
+        return _waiting(time_ms)
 
 
 # An agent as far as its machine is concerned: it runs in a folder until it is told to stop.
@@ -84,6 +82,51 @@ class TestLocalProcesses(CloudProviderContract):
                 time.sleep(0.02)
 
         return waited
+
+
+@pytest.fixture(scope="module")
+def ec2() -> Iterator[tuple[Ec2Server, Any]]:
+    with ec2_server(Region(lambda: 0)) as server:
+        client = server.client()
+        yield server, client
+        client.close()
+
+
+class TestEc2Cloud(CloudProviderContract):
+    """On the simulated EC2, slow to show, to start and to end, under a virtual clock."""
+
+    @pytest.fixture
+    def time_ms(self) -> list[int]:
+        return [1_000_000_000_000]
+
+    @pytest.fixture
+    def again(self, ec2: tuple[Ec2Server, Any], time_ms: list[int]) -> Callable[[], CloudProvider]:
+        account, client = ec2
+        region = Region(lambda: time_ms[0], visible_ms=30_000, running_ms=20_000, ending_ms=30_000)
+        account.region = region
+        settings = ProvisionerSettings("aws", section='{"instance_type": "g5.12xlarge"}')
+        return lambda: Ec2Cloud(settings, lambda request: b"boot", region.clock, client)
+
+    @pytest.fixture
+    def cloud(self, again: Callable[[], CloudProvider]) -> CloudProvider:
+        return again()
+
+    @pytest.fixture
+    def wait(self, time_ms: list[int]) -> Wait:
+        return _waiting(time_ms)
+
+
+def _waiting(time_ms: list[int]) -> Wait:
+    """Lets virtual time go by."""
+
+    def waited(holds: Callable[[], bool]) -> None:
+        for _ in range(60):
+            if holds():
+                return
+            time_ms[0] += 5_000
+        raise AssertionError("waited 5 minutes in vain")
+
+    return waited
 
 
 def _end_all(folder: Path) -> None:

@@ -27,6 +27,7 @@ from control_plane.searchers.random import RandomPlan
 from control_plane.searchers.rules import LENGTH_ERA
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
+from control_plane.state.dynamodb import DynamoTable
 from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
@@ -55,7 +56,7 @@ def no_faults(table: StateTable, process: int) -> StateTable:
 class Host:
     """One process of the control plane, on a table of its own."""
 
-    table: SqliteTable
+    table: SqliteTable | DynamoTable
     engine: Engine
     service: AgentService
     suggester: Suggester
@@ -86,12 +87,16 @@ class Cluster:
 
     def boot(self) -> Host:
         """A fresh process: nothing in its memory, everything in the file."""
-        opened = SqliteTable(self.path, synchronous="NORMAL")
+        opened = self.open_table()
         table = self.faults(WatchedTable(opened, self.shadow), self.processes)
         self.processes += 1
         engine = Engine(table, lambda: self.now_ms)
         service = AgentService(engine, spec_of, store_log)
         return Host(opened, engine, service, Suggester(engine))
+
+    def open_table(self) -> SqliteTable | DynamoTable:
+        """The rows as a process of its own finds them."""
+        return SqliteTable(self.path, synchronous="NORMAL")
 
     def close(self) -> None:
         self.host.table.close()

@@ -1,8 +1,10 @@
 """Which offerings are tried, in what order, and what is remembered of those that failed."""
 
+from dataclasses import replace
+
 from control_plane.fleet.records import ErrorKind, OfferingHealth
 from provisioner.decide import decide
-from provisioner.offerings import FRESH, Failure, connected, failed, launched
+from provisioner.offerings import FRESH, Failure, connected, failed, launched, priced
 from tests.unit.provisioner.fleet_table import (
     BIG,
     MINUTE_MS,
@@ -32,6 +34,15 @@ def _failed(kind: ErrorKind, times: int, *, draw: float = 1.0, limit: int = 10) 
     for _ in range(times):
         health = failed(health, Failure(kind, "no", NOW_MS), limit, lambda: draw)
     return health
+
+
+def test_a_price_that_nobody_wrote_down_is_the_clouds() -> None:
+    cheap, free = replace(SMALL, price_per_hour=0.5), replace(SPOT, price_per_hour=0.0)
+    known = (SMALL, SPOT)
+    # In the order of the settings; what the cloud does not know costs nothing.
+    assert priced((free, cheap), known) == (SPOT, cheap)
+    assert priced((replace(free, name="other"),), known)[0].price_per_hour == 0.0
+    assert priced((), known) == known
 
 
 def test_spot_comes_first_over_types_and_zones() -> None:

@@ -1,0 +1,229 @@
+"""Passes and sweeps over pools whose instances are EC2's, on the simulated one."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
+from control_plane.fleet.rows import fleet_of, instances, intents, past_instances
+from control_plane.state.sqlite import SqliteTable
+from provisioner.clouds.aws import Ec2Clouds
+from provisioner.model import AgentSeen, Demand, JobDemand, ProvisionerSettings
+from provisioner.pools import Books
+from provisioner.reconcile import Reconciler
+from provisioner.sweep import Sweep
+from tests.emulators.ec2.machine import Machine
+from tests.unit.provisioner.ec2_account import G5, Account, account, request
+
+CLUSTER, POOL = "c1", "blue"
+A, B = "us-east-1a", "us-east-1b"
+STEP_MS = 5_000
+SPOT_A = Offering("spot-a", G5, A, Market.SPOT, 4, 1.0)
+SPOT_B = Offering("spot-b", G5, B, Market.SPOT, 4, 1.0)
+ON_DEMAND = Offering("on-demand", G5, "", Market.ON_DEMAND, 4)
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Account]:
+    with account() as found:
+        yield found
+
+
+@dataclass
+class Pool:
+    """One pool with `waiting` requests of four slots; an agent that is up takes one of them, and
+    gives it back when it is drained: its trial has written a checkpoint.
+    """
+
+    settings: ProvisionerSettings
+    waiting: int = 0
+    busy: set[str] = field(default_factory=set)
+    up: set[str] = field(default_factory=set)
+    draining: set[str] = field(default_factory=set)
+
+    def names(self) -> Sequence[str]:
+        return [POOL]
+
+    def books(self, pool: str) -> Books:
+        agents = {
+            name: AgentSeen(
+                name not in self.busy, name not in self.draining, 4 * (name in self.busy)
+            )
+            for name in self.up
+        }
+        jobs = (JobDemand({4: self.waiting}),) if self.waiting else ()
+        return Books(self.settings, Demand(jobs), agents)
+
+    def drain(self, agent: str) -> None:
+        self.draining.add(agent)
+        self._give_back(agent)
+
+    def ended(self, pool: str, agent: str) -> None:
+        self.lose(agent)
+
+    def came(self, machine: Machine) -> None:
+        self.up.add(machine.id)
+        if self.waiting:
+            self.waiting -= 1
+            self.busy.add(machine.id)
+
+    def lose(self, name: str) -> None:
+        self._give_back(name)
+        self.up.discard(name)
+
+    def _give_back(self, name: str) -> None:
+        self.waiting += name in self.busy
+        self.busy.discard(name)
+
+
+class World:
+    """The account, the pool, and the provisioner, in steps of five seconds."""
+
+    def __init__(self, ec2: Account, *sold: Offering, **settings: Any) -> None:
+        ec2.begin(visible_ms=10_000, running_ms=20_000, ending_ms=15_000)
+        section = json.dumps({"region": "us-east-1"})
+        fleet = ProvisionerSettings("aws", offerings=sold, section=section, **settings)
+        self.ec2, self.region = ec2, ec2.region
+        self.table = SqliteTable(Path(":memory:"))
+        self.pool = Pool(fleet)
+        self.region.on_running = self.pool.came
+        self.region.on_terminated = lambda machine: self.pool.lose(machine.id)
+        clock = lambda: ec2.now_ms  # noqa: E731
+        clouds = Ec2Clouds(lambda it: b"boot", clock, lambda region: ec2.api).cloud
+        chance = Random(1)
+        self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
+        self.sweeper = Sweep(self.table, clouds, CLUSTER, clock)
+        self.cloud = clouds(fleet)
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds * 1000 // STEP_MS):
+            self.ec2.now_ms += STEP_MS
+            self.region.tend()
+            self.reconciler.reconcile(POOL)
+
+    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
+        for _ in range(seconds * 1000 // STEP_MS):
+            if holds():
+                return
+            self.run(5)
+        raise AssertionError(f"waited {seconds} s in vain: {self.region.machines}")
+
+    def states(self) -> dict[str, InstanceState]:
+        return {row.id: row.state for row in instances(self.table, POOL)}
+
+    def living(self) -> list[str]:
+        return [machine.id for machine in self.region.living()]
+
+
+def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND, idle_ms_max=60_000)
+    world.pool.waiting = 2
+    world.run(5)
+    assert list(world.states().values()) == [InstanceState.STARTING] * 2
+    # They are not listed yet for 10 s and up after 20: nobody asks for others.
+    world.run(30)
+    assert list(world.states().values()) == [InstanceState.RUNNING] * 2
+    assert len(world.region.machines) == 2
+    world.pool.busy.clear()
+    world.run_until(lambda: not world.states(), 180)
+    assert not world.living()
+    past, _ = past_instances(world.table, POOL)
+    # The list price of a g5.12xlarge, since the configuration says none.
+    assert {row.offering.price_per_hour for row in past} == {5.672}
+
+
+def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, SPOT_B)
+    world.region.capacity = {(G5, A, "spot"): 0}
+    world.pool.waiting = 1
+    world.run(5)
+    (machine,) = world.region.machines.values()
+    assert (machine.zone, machine.is_spot) == (B, True)
+    fleet = fleet_of(world.table, POOL)
+    assert fleet is not None
+    health = fleet.health["spot-a"]
+    assert health.kind is ErrorKind.CAPACITY
+    assert "sufficient g5.12xlarge capacity" in health.message
+
+
+def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, ON_DEMAND)
+    world.region.quota = {"spot": 0}
+    world.pool.waiting = 1
+    world.run(5)
+    assert [machine.is_spot for machine in world.region.machines.values()] == [False]
+
+
+def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND, starting_ms_max=60_000)
+    world.region.sleepers = 1
+    world.pool.waiting = 1
+    world.run(5)
+    (sleeper,) = world.living()
+    # Believed in for a minute, counted as silent for ten; then it ends, and its replacement boots.
+    world.run_until(lambda: sleeper not in world.living(), 780)
+    fleet = fleet_of(world.table, POOL)
+    assert fleet is not None
+    assert fleet.health["on-demand"].kind is ErrorKind.BOOT
+    world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
+
+
+def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, SPOT_B)
+    world.pool.waiting = 1
+    world.run_until(lambda: bool(world.pool.busy), 60)
+    (first,) = world.living()
+    world.region.interrupt(first)
+    world.run(10)
+    # The machine has its two minutes, and another one is on its way, from another zone.
+    assert first in world.living()
+    (second,) = set(world.living()) - {first}
+    assert world.ec2.machine(second).zone == B
+    assert first in world.pool.draining
+    world.run(180)
+    assert world.living() == [second]
+    assert list(world.states()) == [second]
+
+
+def test_a_lost_answer_launches_once(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.region.lose("CreateFleet")
+    world.pool.waiting = 1
+    world.run(5)
+    assert (len(world.living()), world.states()) == (1, {})
+    assert len(intents(world.table, POOL)) == 1
+    world.run(5)
+    assert list(world.states()) == world.living()
+    assert not intents(world.table, POOL)
+    assert len(world.region.machines) == 1
+
+
+def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.region.fail("DescribeInstances", "RequestLimitExceeded", "Request limit exceeded.")
+    world.pool.waiting = 1
+    world.run(5)
+    fleet = fleet_of(world.table, POOL)
+    assert fleet is not None
+    assert fleet.trouble == "throttled: RequestLimitExceeded: Request limit exceeded."
+    world.run(5)
+    assert len(world.living()) == 1
+
+
+def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.pool.waiting = 1
+    world.run(30)
+    (ours,) = world.living()
+    (leaked,) = world.cloud.launch(request("nobody-s"))
+    stranger = world.cloud.launch(request("strange", cluster_tag="another"))
+    world.ec2.machine(stranger[0].id).tags["detcloud-cluster"] = "another"
+    assert world.sweeper.sweep() == []
+    world.run(90)
+    assert world.sweeper.sweep() == [leaked.id]
+    assert sorted(world.living()) == sorted([ours, stranger[0].id])

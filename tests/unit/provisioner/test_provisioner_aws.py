@@ -1,0 +1,492 @@
+"""Instances of EC2, on the simulated one; what all clouds share is in tests/conformance."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import IntentRow, Market, Offering
+from provisioner.clouds import aws
+from provisioner.clouds.aws import Ec2Api, Ec2Clouds, ec2_api
+from provisioner.clouds.aws_template import IMAGE_DEFAULT, USER_DATA_BYTES_MAX
+from provisioner.clouds.provider import (
+    CloudError,
+    Misconfigured,
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Throttled,
+    TokenReused,
+)
+from provisioner.model import InstanceStatus, ProvisionerSettings
+from tests.unit.provisioner.ec2_account import (
+    BEGAN_MS,
+    G5,
+    ON_DEMAND,
+    SPOT,
+    Account,
+    account,
+    request,
+)
+
+A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+AMI = "ami-0123456789abcdef0"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Account]:
+    with account() as found:
+        yield found
+
+
+@pytest.fixture
+def ec2(lasting: Account) -> Account:
+    lasting.begin()
+    return lasting
+
+
+def _only_template(ec2: Account) -> Any:
+    (template,) = ec2.region.templates.values()
+    return template
+
+
+def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
+    section: dict[str, Any] = {
+        "image_id": AMI,
+        "root_volume_size": 300,
+        "ssh_key_name": "ops",
+        "iam_instance_profile_arn": "arn:aws:iam::123456789012:instance-profile/agent",
+        "network_interface": {"public_ip": False, "security_group_id": "sg-1"},
+    }
+    ec2.cloud(user_data=lambda it: b"boot").launch(request(**section))
+    data = _only_template(ec2).data
+    assert base64.b64decode(data["UserData"]) == b"boot"
+    assert (data["ImageId"], data["KeyName"]) == (AMI, "ops")
+    assert data["IamInstanceProfile"]["Arn"].endswith("/agent")
+    assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert data["MetadataOptions"] == {
+        "HttpEndpoint": "enabled",
+        "HttpTokens": "required",
+        "HttpPutResponseHopLimit": 1,
+        "InstanceMetadataTags": "enabled",
+    }
+    # The simulated image calls its root disk so: a disk of another name would be a second one.
+    (disk,) = data["BlockDeviceMappings"]
+    assert disk["DeviceName"] == "/dev/xvda"
+    assert disk["Ebs"] == {
+        "VolumeSize": 300,
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+    (interface,) = data["NetworkInterfaces"]
+    assert (interface["AssociatePublicIpAddress"], interface["Groups"]) == (False, ["sg-1"])
+
+
+def test_without_an_image_the_default_one_is_looked_up_by_ec2(ec2: Account) -> None:
+    ec2.cloud().launch(request())
+    assert _only_template(ec2).data["ImageId"] == IMAGE_DEFAULT
+    assert ec2.made("DescribeImages") == 0
+
+
+def test_instances_and_disks_are_tagged_from_their_first_moment(ec2: Account) -> None:
+    tags = [{"key": "team", "value": "vision"}, {"key": "Name", "value": "mine"}]
+    (found,) = ec2.cloud().launch(request(custom_tags=tags))
+    machine = ec2.machine(found.id)
+    assert machine.tags == {
+        "team": "vision",
+        "managed_by": "c1",
+        "Name": "determined-ai-agent",
+        "detcloud-cluster": "c1",
+        "detcloud-pool": "blue",
+        "detcloud-intent": "one",
+    }
+    assert machine.volume_tags == machine.tags
+    assert found.tags == machine.tags
+
+
+def test_a_pool_has_one_template_for_all_its_launches(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request("one"))
+    cloud.launch(request("two", SPOT))
+    # Another process does not know of it, and finds it there.
+    ec2.cloud().launch(request("three"))
+    assert len(ec2.region.templates) == 1
+    assert ec2.made("CreateLaunchTemplate") == 2
+
+
+def test_another_boot_script_is_another_template(ec2: Account) -> None:
+    ec2.cloud().launch(request("one"))
+    ec2.cloud(user_data=lambda it: b"new").launch(request("two"))
+    assert len({it.name for it in ec2.region.templates.values()}) == 2
+
+
+def test_former_templates_of_the_pool_go_a_day_later(ec2: Account) -> None:
+    ec2.cloud().launch(request("one"))
+    ec2.cloud().launch(replace(request("other"), pool="green"))
+    ec2.now_ms += 24 * HOUR_MS + 1
+    ec2.cloud(user_data=lambda it: b"new").launch(request("two"))
+    left = {it.tags["detcloud-pool"]: it.data["UserData"] for it in ec2.region.templates.values()}
+    assert left == {
+        "blue": base64.b64encode(b"new").decode(),
+        "green": base64.b64encode(b"#!/bin/sh\n").decode(),
+    }
+    assert len(ec2.region.templates) == 2
+
+
+def test_a_template_that_cannot_be_removed_holds_up_no_launch(ec2: Account) -> None:
+    ec2.region.fail("DescribeLaunchTemplates", "UnauthorizedOperation")
+    assert len(ec2.cloud().launch(request())) == 1
+
+
+def test_a_template_that_somebody_removed_is_made_again(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request("one"))
+    ec2.region.templates.clear()
+    with pytest.raises(OutcomeUnknown, match=r"launch template detcloud-c1-blue-\w+ is not"):
+        cloud.launch(request("two"))
+    assert len(cloud.launch(request("two"))) == 1
+
+
+def test_a_boot_script_that_is_too_long_says_so(ec2: Account) -> None:
+    long = b"x" * (USER_DATA_BYTES_MAX + 1)
+    with pytest.raises(Misconfigured, match="has 16385 bytes; EC2 takes 16384: shorten"):
+        ec2.cloud(user_data=lambda it: long).launch(request())
+
+
+def test_an_offering_without_a_zone_is_tried_in_all(ec2: Account) -> None:
+    ec2.region.capacity = {(G5, A, "on-demand"): 1, (G5, B, "on-demand"): 0}
+    found = ec2.cloud().launch(request(count=3))
+    assert sorted(ec2.machine(it.id).zone for it in found) == [A, C, C]
+
+
+def test_an_offering_with_a_zone_stays_there(ec2: Account) -> None:
+    ec2.region.capacity = {(G5, B, "on-demand"): 1}
+    found = ec2.cloud().launch(request(count=3, offering=replace(ON_DEMAND, zone=B)))
+    assert [ec2.machine(it.id).zone for it in found] == [B]
+    assert not ec2.machine(found[0].id).is_spot
+
+
+def test_spot_machines_come_from_where_most_are_left(ec2: Account) -> None:
+    ec2.region.capacity = {(G5, A, "spot"): 2, (G5, B, "spot"): 9, (G5, C, "spot"): 5}
+    found = ec2.cloud().launch(request(offering=SPOT, count=2))
+    assert {(ec2.machine(it.id).zone, ec2.machine(it.id).is_spot) for it in found} == {(B, True)}
+
+
+def test_named_subnets_are_the_only_ones(ec2: Account) -> None:
+    first, second, _ = ec2.region.subnets
+    network = {"subnet_id": second, "subnet_ids": [second]}
+    (found,) = ec2.cloud().launch(request(network_interface=network))
+    assert ec2.machine(found.id).subnet == second
+    elsewhere = request("two", replace(ON_DEMAND, zone=C), network_interface={"subnet_id": first})
+    with pytest.raises(Misconfigured, match=f"no subnet is in zone '{C}'; there are .* in: {A}"):
+        ec2.cloud().launch(elsewhere)
+
+
+REFUSALS: list[tuple[str, type[CloudError], str]] = [
+    ("stock-out", NoCapacity, "InsufficientInstanceCapacity: .* sufficient g5.12xlarge capacity"),
+    ("quota", QuotaExceeded, "MaxSpotInstanceCountExceeded"),
+    ("price", NoCapacity, "SpotMaxPriceTooLow: Your Spot request price of 0.01 is lower"),
+    ("image", Misconfigured, "InvalidAMIID.NotFound: The image id"),
+    ("type", Misconfigured, "Invalid value 'g5.huge' for InstanceType"),
+    ("zones", Misconfigured, "InvalidFleetConfiguration: .* not supported"),
+]
+
+
+@pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
+def test_a_fleet_without_instances_says_why(
+    ec2: Account, why: str, cls: type[CloudError], text: str
+) -> None:
+    offering, section = SPOT, dict[str, Any]()
+    match why:
+        case "stock-out":
+            ec2.region.capacity = {(G5, zone, "spot"): 0 for zone in (A, B, C)}
+        case "quota":
+            # A g5.12xlarge has 48.
+            ec2.region.quota = {"spot": 47}
+        case "price":
+            section = {"spot_max_price": "0.01"}
+        case "image":
+            section = {"image_id": "ami-00000000000000000"}
+        case "type":
+            offering = replace(SPOT, instance_type="g5.huge")
+        case _:
+            ec2.region.not_offered = {(G5, zone) for zone in (A, B, C)}
+    with pytest.raises(cls, match=text) as caught:
+        ec2.cloud().launch(request(offering=offering, **section))
+    assert type(caught.value) is cls
+    assert not ec2.region.machines
+
+
+def test_a_quota_of_vcpus_gives_what_fits(ec2: Account) -> None:
+    # 48 vCPUs each: three would be 144.
+    ec2.region.quota = {"on-demand": 100}
+    assert len(ec2.cloud().launch(request(count=3))) == 2
+
+
+FAULTS: list[tuple[str, type[CloudError]]] = [
+    ("RequestLimitExceeded", Throttled),
+    ("UnauthorizedOperation", NotAllowed),
+    ("InternalError", OutcomeUnknown),
+]
+
+
+@pytest.mark.parametrize(("code", "cls"), FAULTS)
+def test_each_method_raises_the_narrowest_error_and_tries_once(
+    ec2: Account, code: str, cls: type[CloudError]
+) -> None:
+    cloud = ec2.cloud()
+    (one,) = cloud.launch(request())
+    methods: list[tuple[str, Callable[[], object]]] = [
+        ("CreateFleet", lambda: cloud.launch(request("two"))),
+        ("DescribeInstances", lambda: cloud.list("c1")),
+        ("TerminateInstances", lambda: cloud.terminate([one.id])),
+    ]
+    for action, method in methods:
+        before = ec2.made(action)
+        ec2.region.fail(action, code)
+        with pytest.raises(cls) as caught:
+            method()
+        assert type(caught.value) is cls
+        assert ec2.made(action) == before + 1
+    assert len(ec2.region.machines) == 1
+
+
+def test_nothing_of_the_sdk_is_passed_on(ec2: Account) -> None:
+    ec2.region.fail(
+        "CreateFleet", "UnauthorizedOperation", "No. Encoded authorization failure message: x"
+    )
+    with pytest.raises(NotAllowed, match=r"UnauthorizedOperation: No\.\Z") as caught:
+        ec2.cloud().launch(request())
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_launch_whose_answer_was_lost_is_found_by_its_token(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    ec2.region.lose("CreateFleet")
+    with pytest.raises(OutcomeUnknown, match="did not answer"):
+        cloud.launch(request(count=2))
+    found = cloud.launch(request(count=2))
+    assert sorted(it.id for it in found) == sorted(ec2.region.machines)
+    assert len(found) == 2
+
+
+def test_a_launch_that_never_arrived_is_made_by_the_next(ec2: Account) -> None:
+    ec2.region.lose("CreateFleet", carried_out=False)
+    with pytest.raises(OutcomeUnknown):
+        ec2.cloud().launch(request())
+    assert len(ec2.cloud().launch(request())) == 1
+
+
+def test_an_answer_that_names_nothing_is_looked_up_by_the_tag(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    (one,) = cloud.launch(request())
+    (key,) = [key for key in ec2.region.answers if key[0] == "CreateFleet"]
+    asked, answer = ec2.region.answers[key]
+    ec2.region.answers[key] = (asked, {"FleetId": answer["FleetId"]})
+    assert [it.id for it in cloud.launch(request())] == [one.id]
+    ec2.machine(one.id).visible_ms = ec2.now_ms + 1
+    with pytest.raises(OutcomeUnknown, match="names neither instances nor errors"):
+        cloud.launch(request())
+
+
+def test_a_token_is_of_one_request_whatever_of_it_changes(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request())
+    others = [
+        request(count=2),
+        request(offering=SPOT),
+        request(offering=replace(ON_DEMAND, zone=A)),
+        request(root_volume_size=400),
+        replace(request(), id="another"),
+        replace(request(), pool="green"),
+    ]
+    for other in others:
+        with pytest.raises(TokenReused):
+            cloud.launch(other)
+    # What it costs is nothing that is asked for: prices change between two tries.
+    dearer = replace(ON_DEMAND, price_per_hour=9.9)
+    assert len(cloud.launch(request(offering=dearer))) == 1
+    assert len(ec2.region.machines) == 1
+
+
+def test_a_list_is_read_to_its_last_page(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aws, "PAGE", 2)
+    found = ec2.cloud().launch(request(count=5))
+    listed = ec2.cloud().list("c1")
+    assert sorted(it.id for it in listed) == sorted(it.id for it in found)
+    # 5 instances in pages of 2.
+    assert ec2.made("DescribeInstances") == 3
+
+
+def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
+    ec2.region.visible_ms, ec2.region.running_ms, ec2.region.ending_ms = 5_000, 10_000, 20_000
+    cloud = ec2.cloud()
+    (one,) = cloud.launch(request())
+    seen = []
+    for second in range(0, 60, 5):
+        ec2.now_ms = BEGAN_MS + second * 1000
+        if second == 20:
+            cloud.terminate([one.id])
+        seen += [it.status for it in cloud.list("c1", "blue")]
+    S = InstanceStatus
+    # Not shown at 0 s; it starts at 5, runs from 10 to 15, ends from 20 to 35, is gone from 40 on.
+    expected = [S.STARTING] + [S.RUNNING] * 2 + [S.TERMINATING] * 4 + [S.TERMINATED] * 4
+    assert seen == expected
+    assert cloud.list("c1")[0].launched_ms == BEGAN_MS
+
+
+def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    one, two = cloud.launch(request(offering=SPOT, count=2))
+    ec2.now_ms += 60_000
+    ec2.region.interrupt(one.id)
+    notices = {it.id: it.notice_ms for it in cloud.list("c1")}
+    assert notices == {one.id: BEGAN_MS + 60_000 + 120_000, two.id: None}
+    ec2.now_ms += 120_000
+    statuses = {it.id: it.status for it in cloud.list("c1")}
+    assert statuses[one.id] is InstanceStatus.TERMINATED
+
+
+def test_notices_are_asked_for_only_where_there_can_be_some(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request())
+    cloud.list("c1")
+    assert ec2.made("DescribeSpotInstanceRequests") == 0
+
+
+def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    (one,) = cloud.launch(request())
+    unknown = ["i-0123456789abcdef0", "i-0123456789abcdef1"]
+    cloud.terminate([unknown[0], one.id, "local-12ab", unknown[1], one.id])
+    assert not ec2.region.living()
+    # Refused for what it does not know, then asked for what it knows.
+    assert ec2.made("TerminateInstances") == 2
+    cloud.terminate([*unknown, "local-12ab"])
+    cloud.terminate([])
+    assert ec2.made("TerminateInstances") == 3
+
+
+def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
+    (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
+    # 0.8048 is the list price.
+    assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, 0.8048)
+    (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
+    assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
+    with pytest.raises(Misconfigured, match=r"'x9\.big' is no known type; say its instance_slots"):
+        ec2.cloud(instance_type="x9.big").offerings()
+    (given,) = ec2.cloud(instance_type="x9.big", instance_slots=3, spot=True).offerings()
+    assert (given.slots, given.market) == (3, Market.SPOT)
+
+
+def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
+    ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 2.5, (G5, C): 2.0}
+    at_a, anywhere = replace(SPOT, name="a", zone=A), replace(SPOT, name="any")
+    said = replace(SPOT, name="said", price_per_hour=0.7)
+    cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
+    prices = {it.name: it.price_per_hour for it in cloud.offerings()}
+    assert prices == {"a": 1.5, "any": 2.5, "said": 0.7, "g5/on_demand": 5.672}
+
+
+def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
+    cloud = ec2.cloud(SPOT)
+    cloud.offerings()
+    ec2.now_ms += HOUR_MS - 1
+    cloud.offerings()
+    assert ec2.made("DescribeSpotPriceHistory") == 1
+    ec2.now_ms += 1
+    cloud.offerings()
+    assert ec2.made("DescribeSpotPriceHistory") == 2
+
+
+def test_who_may_not_see_prices_takes_those_on_demand(ec2: Account) -> None:
+    ec2.region.fail("DescribeSpotPriceHistory", "UnauthorizedOperation")
+    (found,) = ec2.cloud(SPOT).offerings()
+    assert found.price_per_hour == 5.672
+
+
+def test_a_section_that_makes_no_sense_is_refused_by_its_place(ec2: Account) -> None:
+    with pytest.raises(Misconfigured, match=r"provider\.root_volume_size: Input should be"):
+        ec2.cloud().launch(request(root_volume_size="big"))
+    with pytest.raises(Misconfigured, match="provider"):
+        ec2.cloud().launch(replace(request(), section="{"))
+
+
+def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
+    cloud = ec2.cloud(SPOT)
+    cloud.offerings()
+    (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
+    ec2.now_ms += 25 * HOUR_MS
+    ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
+    cloud.list("c1")
+    cloud.terminate([one.id])
+    named = {name.title().replace("_", "") for name in vars(Ec2Api) if not name.startswith("_")}
+    assert set(ec2.region.calls) == named
+
+
+def test_pools_of_the_same_settings_share_what_was_learned(ec2: Account) -> None:
+    opened = list[str]()
+
+    def api(region: str) -> Ec2Api:
+        opened.append(region)
+        found: Ec2Api = ec2.api
+        return found
+
+    clouds = Ec2Clouds(lambda it: b"", lambda: ec2.now_ms, api)
+    here = ProvisionerSettings("aws", section='{"region": "eu-central-1"}')
+    there = ProvisionerSettings("aws", section='{"region": "us-west-2"}')
+    assert clouds.cloud(here) is clouds.cloud(replace(here))
+    assert clouds.cloud(replace(here, max_instances=9)) is not clouds.cloud(here)
+    clouds.cloud(there)
+    assert opened == ["eu-central-1", "us-west-2"]
+
+
+def test_a_client_goes_where_the_environment_says_and_repeats_nothing(
+    ec2: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", ec2.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    clouds = Ec2Clouds(lambda it: b"", lambda: ec2.now_ms)
+    cloud = clouds.cloud(ProvisionerSettings("aws", section='{"region": "us-east-1"}'))
+    for code, cls in FAULTS:
+        ec2.region.fail("DescribeInstances", code)
+        with pytest.raises(cls):
+            cloud.list("c1")
+    ec2.region.lose("DescribeInstances", carried_out=False)
+    with pytest.raises(OutcomeUnknown):
+        cloud.list("c1")
+    assert ec2.made("DescribeInstances") == len(FAULTS) + 1
+    assert len(cloud.launch(request())) == 1
+
+
+def test_a_client_without_a_region_or_credentials_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(Misconfigured, match="You must specify a region"):
+        ec2_api("")
+    cloud = aws.Ec2Cloud(
+        ProvisionerSettings("aws"), lambda it: b"", lambda: BEGAN_MS, ec2_api("eu-central-1")
+    )
+    with pytest.raises(NotAllowed, match="no credentials for AWS: NoCredentialsError"):
+        cloud.list("c1")
+
+
+def test_a_boot_script_may_be_of_its_launch(ec2: Account) -> None:
+    def script(it: IntentRow) -> bytes:
+        return json.dumps({"pool": it.pool, "slots": it.offering.slots}).encode()
+
+    (found,) = ec2.cloud(user_data=script).launch(request())
+    assert json.loads(ec2.machine(found.id).user_data) == {"pool": "blue", "slots": 4}

@@ -1,0 +1,112 @@
+"""Every code of the table means what it should, and no message says too much."""
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind
+from provisioner.clouds.aws_errors import CODES, MESSAGE_CHARACTERS_MAX, classified, narrowest, told
+from provisioner.clouds.provider import (
+    CloudError,
+    Misconfigured,
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Throttled,
+    TokenReused,
+)
+
+# As EC2 documents them: code, HTTP status, what it means.
+ROWS: list[tuple[str, int, type[CloudError]]] = [
+    ("InsufficientInstanceCapacity", 500, NoCapacity),
+    ("InsufficientHostCapacity", 500, NoCapacity),
+    ("InsufficientFreeAddressesInSubnet", 400, NoCapacity),
+    ("UnfulfillableCapacity", 200, NoCapacity),
+    ("SpotMaxPriceTooLow", 400, NoCapacity),
+    ("VcpuLimitExceeded", 400, QuotaExceeded),
+    ("MaxSpotInstanceCountExceeded", 400, QuotaExceeded),
+    ("InstanceLimitExceeded", 400, QuotaExceeded),
+    ("VolumeLimitExceeded", 400, QuotaExceeded),
+    ("UnauthorizedOperation", 403, NotAllowed),
+    ("AuthFailure", 401, NotAllowed),
+    ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, NotAllowed),
+    ("ExpiredToken", 400, NotAllowed),
+    ("RequestExpired", 400, NotAllowed),
+    ("OptInRequired", 401, NotAllowed),
+    ("InvalidAMIID.NotFound", 400, Misconfigured),
+    ("InvalidAMIID.Malformed", 400, Misconfigured),
+    ("InvalidAMIID.Unavailable", 400, Misconfigured),
+    ("InvalidParameterValue", 400, Misconfigured),
+    ("InvalidSubnetID.NotFound", 400, Misconfigured),
+    ("InvalidGroup.NotFound", 400, Misconfigured),
+    ("InvalidKeyPair.NotFound", 400, Misconfigured),
+    ("InvalidLaunchTemplateName.NotFoundException", 400, Misconfigured),
+    ("InvalidFleetConfiguration", 400, Misconfigured),
+    ("Unsupported", 400, Misconfigured),
+    ("IdempotentParameterMismatch", 400, TokenReused),
+    ("RequestLimitExceeded", 503, Throttled),
+    ("Client.RequestLimitExceeded", 503, Throttled),
+    ("Throttling", 400, Throttled),
+    ("InternalError", 500, OutcomeUnknown),
+    ("Unavailable", 503, OutcomeUnknown),
+    ("Server.InternalError", 500, OutcomeUnknown),
+    # Nobody knows these: who has the server's fault in the status may have done it.
+    ("SomethingNew", 500, OutcomeUnknown),
+    ("SomethingNew", 400, CloudError),
+    ("", 400, CloudError),
+]
+
+
+@pytest.mark.parametrize(("code", "status", "cls"), ROWS)
+def test_a_code_has_its_meaning_whatever_the_status(
+    code: str, status: int, cls: type[CloudError]
+) -> None:
+    assert type(classified(code, "why", status)) is cls
+
+
+def test_each_code_stands_once_and_is_one_word() -> None:
+    assert len(CODES) > 100
+    assert all(code.isalnum() for code in CODES)
+
+
+KINDS = [
+    (["InvalidFleetConfiguration", "InsufficientInstanceCapacity"], ErrorKind.CAPACITY),
+    (["VcpuLimitExceeded", "Unsupported"], ErrorKind.QUOTA),
+    (["InsufficientInstanceCapacity", "RequestLimitExceeded"], ErrorKind.THROTTLED),
+    (["UnauthorizedOperation", "InvalidAMIID.NotFound"], ErrorKind.AUTH),
+    (["InvalidAMIID.NotFound", "Nobody.Knows"], ErrorKind.CONFIGURATION),
+    (["Nobody.Knows"], ErrorKind.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("codes", "kind"), KINDS)
+def test_of_several_zones_the_one_with_the_most_hope_counts(
+    codes: list[str], kind: ErrorKind
+) -> None:
+    for order in (codes, codes[::-1]):
+        assert narrowest([{"ErrorCode": it, "ErrorMessage": "m"} for it in order]).kind is kind
+
+
+def test_an_error_in_an_answer_leaves_no_doubt_about_the_outcome() -> None:
+    error = narrowest([{"ErrorCode": "InternalError", "ErrorMessage": "An error occurred"}])
+    assert type(error) is CloudError
+    assert str(error) == "InternalError: An error occurred"
+
+
+def test_the_blob_for_administrators_is_cut_off() -> None:
+    message = (
+        "You are not authorized to perform: ec2:CreateFleet. Encoded authorization failure "
+        "message: " + "x9Y_" * 200
+    )
+    assert told("UnauthorizedOperation", message) == (
+        "UnauthorizedOperation: You are not authorized to perform: ec2:CreateFleet."
+    )
+
+
+def test_no_message_holds_an_access_key() -> None:
+    text = told("AuthFailure", "key AKIAIOSFODNN7EXAMPLE or ASIAIOSFODNN7EXAMPLE is unknown")
+    assert text == "AuthFailure: key ******** or ******** is unknown"
+
+
+def test_a_message_without_end_is_shortened() -> None:
+    text = told("InvalidParameterValue", "a" * 10_000)
+    assert len(text) == len("InvalidParameterValue: ...") + MESSAGE_CHARACTERS_MAX

@@ -1,0 +1,81 @@
+"""The provider's calls as somebody else understands EC2: moto, in this process.
+
+moto cannot serve the suite of all clouds: it heeds no client token (a repeated fleet launches
+again), uses one override of a fleet, knows no capacity and no quota, has no errors of fleets, its
+instances run from their first moment, and it cannot look for spot requests by the status in which
+notices are found.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from control_plane.fleet.records import Market, Offering
+from provisioner.clouds.aws import Ec2Cloud
+from provisioner.clouds.provider import Misconfigured
+from provisioner.model import InstanceStatus, ProvisionerSettings
+from tests.unit.provisioner.ec2_account import BEGAN_MS, request
+
+SPOT_A = Offering("g5/spot", "g5.12xlarge", "us-east-1a", Market.SPOT, 4)
+ON_DEMAND = Offering("g5/on_demand", "g5.12xlarge", "us-east-1a", Market.ON_DEMAND, 4)
+
+
+@pytest.fixture
+def api() -> Iterator[Any]:
+    with mock_aws():
+        client = boto3.client("ec2", region_name="us-east-1")
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def cloud(api: Any) -> Ec2Cloud:
+    settings = ProvisionerSettings("aws", offerings=(SPOT_A, ON_DEMAND))
+    return Ec2Cloud(settings, lambda it: b"boot", lambda: BEGAN_MS, api)
+
+
+def test_a_launch_is_listed_with_its_tags_and_ends(cloud: Ec2Cloud) -> None:
+    found = cloud.launch(request(count=2, offering=ON_DEMAND))
+    assert len(found) == 2
+    listed = {it.id: it for it in cloud.list("c1", "blue")}
+    assert set(listed) == {it.id for it in found}
+    assert all(dict(it.tags) == dict(found[0].tags) for it in listed.values())
+    assert {it.status for it in listed.values()} == {InstanceStatus.RUNNING}
+    assert cloud.list("c2") == cloud.list("c1", "green") == []
+    cloud.terminate(["i-0123456789abcdef0", *listed])
+    assert {it.status for it in cloud.list("c1")} == {InstanceStatus.TERMINATED}
+
+
+def test_spot_machines_are_bought_as_such(cloud: Ec2Cloud, api: Any) -> None:
+    (found,) = cloud.launch(request(offering=SPOT_A))
+    (group,) = api.describe_instances(InstanceIds=[found.id])["Reservations"]
+    assert group["Instances"][0]["InstanceLifecycle"] == "spot"
+    assert group["Instances"][0]["Placement"]["AvailabilityZone"] == "us-east-1a"
+
+
+def test_the_template_is_one_that_ec2_can_show(cloud: Ec2Cloud, api: Any) -> None:
+    cloud.launch(request())
+    (template,) = api.describe_launch_templates()["LaunchTemplates"]
+    versions = api.describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])
+    data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    assert base64.b64decode(data["UserData"]) == b"boot"
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    assert data["BlockDeviceMappings"][0]["Ebs"]["VolumeType"] == "gp3"
+
+
+def test_another_process_finds_the_template(cloud: Ec2Cloud, api: Any) -> None:
+    cloud.launch(request("one"))
+    settings = ProvisionerSettings("aws")
+    Ec2Cloud(settings, lambda it: b"boot", lambda: BEGAN_MS, api).launch(request("two"))
+    assert len(api.describe_launch_templates()["LaunchTemplates"]) == 1
+
+
+def test_prices_and_images_are_asked_for_as_ec2_has_them(cloud: Ec2Cloud) -> None:
+    spot, on_demand = cloud.offerings()
+    assert 0 < spot.price_per_hour < on_demand.price_per_hour
+    with pytest.raises(Misconfigured, match="InvalidAMIID"):
+        cloud.launch(request(image_id="ami-00000000000000000"))
