@@ -54,7 +54,8 @@ class TrialSpec:
     config: dict[str, Any] = field(default_factory=dict)
     entrypoint: str | list[str] = ""
     latest_checkpoint: CheckpointReference | None = None
-    storage: dict[str, Any] | None = None
+    # Its keys are not for whoever prints the specification.
+    storage: dict[str, Any] | None = field(default=None, repr=False)
     steps_completed: int = 0
     validated_steps: int | None = None
     slots: list[int] = field(default_factory=list)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from detcloud.agent.allocation import Allocation
 from detcloud.agent.model_code import CodeCache
 from detcloud.agent.node import Node
-from detcloud.agent.runtime import LOG_BYTES_MAX, ProcessRuntime
+from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, ProcessRuntime
 from detcloud.agent.slots import cpu_slots
 from detcloud.agent.template import Template
 from tests.integration.agent_cluster import tar
@@ -30,12 +30,16 @@ class TrialNode:
         template: Template | None = None,
         *,
         log_bytes_max: int = LOG_BYTES_MAX,
+        runtime: ContainerRuntime | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> None:
+        """`spec` is what all its trials' specs say unless `begin` is told otherwise."""
         self.folder = folder
+        self._spec = spec or {}
         self.said: list[str] = []
         self._archives: dict[str, bytes] = {}
         cache = CodeCache(folder / "cache", self._download)
-        self.runtime = ProcessRuntime(template)
+        self.runtime = runtime or ProcessRuntime(template)
         say, slots = self.said.append, cpu_slots(1)
         self.node = Node(folder, slots, self.runtime, cache, say, log_bytes_max=log_bytes_max)
         self.node.adopt()
@@ -52,7 +56,7 @@ class TrialNode:
         storage = {"type": "directory", "path": str(self.folder / "store" / name)}
         base = {"version": 1, "entrypoint": "model_def:Trial", "config": {}, "storage": storage}
         base |= {"epoch": 1, "trial_id": 1, "experiment_id": 1, "trial_seed": 7}
-        self.node.apply({**entry, "spec": {**base, **spec}, "code": code})
+        self.node.apply({**entry, "spec": {**base, **self._spec, **spec}, "code": code})
         return next(one for one in self.node.allocations() if one.allocation == name)
 
     def run(self, name: str, files: dict[str, str], **spec: Any) -> Allocation:
@@ -70,11 +74,17 @@ class TrialNode:
             allocation.poll()
             allocation.look()
 
+    def abandon(self) -> None:
+        """Its agent is gone; its trials go on."""
+        opened.remove(self)
+        self.runtime.close()
+
     def close(self) -> None:
         """End what still runs."""
         self.node.kill_all(0)
         for allocation in self.node.allocations():
             self.look(allocation)
+        self.runtime.close()
 
     def _download(self, path: str, file: BinaryIO) -> int:
         return file.write(self._archives[path])

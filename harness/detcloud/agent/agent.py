@@ -72,6 +72,9 @@ class Agent:
             notice = self._notices.poll()
             if notice is not None:
                 self._node.notify(notice)
+                self._session.tell(notice.deadline_ms)
+            elif self._notices.advised:
+                self._session.tell(None)
         for allocation in self._node.allocations():
             if not allocation.active and allocation.flushed():
                 continue

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from detcloud.agent.bind_mounts import MountImpossible
+from detcloud.agent.assignment import LaunchImpossible
 from detcloud.agent.exits import LOG_LINES_SHOWN, exited_record
 from detcloud.agent.logs import LogMarks, log_size, log_tail, read_log, whole_lines
 from detcloud.agent.notices import Notice, with_notice
@@ -22,7 +22,7 @@ from detcloud.agent.reports import FIRST_KINDS, Line, ReportReader, warning_line
 from detcloud.agent.runtime import ContainerRuntime, Phase, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from detcloud.agent.directory import AllocationDirectory
 
@@ -92,6 +92,11 @@ class Allocation:
         """Whether its exit is not recorded yet."""
         return not self._exited
 
+    @property
+    def wanted(self) -> bool:
+        """Whether nobody has asked for its end yet."""
+        return self._kill_grace_ms is None
+
     def flushed(self) -> bool:
         """Whether the cluster has acknowledged the agent's last record."""
         return (self.acked or {}).get("agent", 0) >= self._own.size
@@ -111,7 +116,7 @@ class Allocation:
                 self._launching = False
         except Exception as error:
             # What the trial itself asks for and cannot have is its failure; the rest is ours.
-            reason = "errored" if isinstance(error, MountImpossible) else "start_failed"
+            reason = "errored" if isinstance(error, LaunchImpossible) else "start_failed"
             reason = reason if self._kill_grace_ms is None else "killed"
             # Without room for the record, `poll` repeats it.
             with contextlib.suppress(OSError):
@@ -126,6 +131,11 @@ class Allocation:
             self._failure = self._failure or (reason, message)
             self._launching = False
             self._record_failure()
+
+    def describe(self, facts: Mapping[str, str]) -> None:
+        """Record where the trial runs, beside what it says of that itself."""
+        with self._lock:
+            self._own.append("environment", **facts)
 
     def direct(self, directives: dict[str, Any]) -> None:
         """Apply the cluster's directives unless newer ones were; the machine's notice stays in.

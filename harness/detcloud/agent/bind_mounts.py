@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.assignment import LaunchImpossible
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class MountImpossible(Exception):
-    """A bind mount cannot be had: the message says which, why and what to do."""
+class MountImpossible(LaunchImpossible):
+    """A bind mount cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)

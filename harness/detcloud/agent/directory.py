@@ -21,16 +21,23 @@ from pathlib import Path
 from typing import Any
 
 ALLOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+UNTRUSTED_BYTES_MAX = 64 * 1024
 SUBDIRECTORIES = ("in", "out", "code", "home", "agent")
 
 
 class AllocationDirectory:
-    """Paths and writes of one allocation. Raises ValueError for a name that is no plain name."""
+    """Paths and writes of one allocation. Raises ValueError for a name that is no plain name.
 
-    def __init__(self, allocations: Path, allocation: str) -> None:
+    What the trial reads and writes is handed over to `owner`, if there is one.
+    """
+
+    def __init__(
+        self, allocations: Path, allocation: str, owner: tuple[int, int] | None = None
+    ) -> None:
         if not ALLOCATION_NAME.fullmatch(allocation):
             raise ValueError(f"{allocation!r} is no allocation id; expected TRIAL.EPOCH")
         self.allocation = allocation
+        self.owner = owner
         self.path = allocations / allocation
         self.inputs = self.path / "in"
         self.out = self.path / "out"
@@ -47,9 +54,20 @@ class AllocationDirectory:
         (self.home / "tmp").mkdir(mode=0o700, exist_ok=True)
         self.log.touch(mode=0o600)
 
+    def hand_over(self) -> None:
+        """Make the trial's user the owner of all but the agent's records."""
+        if self.owner is None:
+            return
+        os.chown(self.log, *self.owner, follow_symlinks=False)
+        for top in (self.inputs, self.out, self.code, self.home):
+            os.chown(top, *self.owner, follow_symlinks=False)
+            for folder, folders, files in os.walk(top):
+                for name in folders + files:
+                    os.chown(Path(folder, name), *self.owner, follow_symlinks=False)
+
     def write_spec(self, spec: dict[str, Any]) -> None:
         """Write in/spec.json, read-only."""
-        write_atomically(self.inputs / "spec.json", spec, mode=0o400)
+        write_atomically(self.inputs / "spec.json", spec, mode=0o400, owner=self.owner)
 
     def read_spec(self) -> dict[str, Any] | None:
         """What in/spec.json says, None where there is none."""
@@ -57,7 +75,8 @@ class AllocationDirectory:
 
     def write_directives(self, directives: dict[str, Any]) -> None:
         """Replace in/directives.json."""
-        write_atomically(self.inputs / "directives.json", directives, mode=0o400)
+        path = self.inputs / "directives.json"
+        write_atomically(path, directives, mode=0o400, owner=self.owner)
 
     def read_directives(self) -> dict[str, Any] | None:
         """What in/directives.json says, None before it was written."""
@@ -75,13 +94,17 @@ class AllocationDirectory:
         return moved
 
 
-def write_atomically(path: Path, content: object, *, mode: int = 0o600) -> None:
-    """Write `content` as JSON beside `path` and rename it there."""
+def write_atomically(
+    path: Path, content: object, *, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
+    """Write `content` as JSON beside `path` and rename it there, owned by `owner`."""
     beside = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(beside, flags, mode), "wb") as file:
+        if owner is not None:
+            os.fchown(file.fileno(), *owner)
         file.write(json.dumps(content).encode())
     beside.rename(path)
 
@@ -92,6 +115,23 @@ def read_object(path: Path) -> dict[str, Any] | None:
         return parse_object(path.read_bytes())
     except OSError:
         return None
+
+
+def read_untrusted(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a small file that a trial may have written, None where there is none."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return parse_object(os.read(descriptor, UNTRUSTED_BYTES_MAX))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def delete_tree(path: Path) -> None:

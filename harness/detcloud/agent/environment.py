@@ -20,6 +20,9 @@ INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FI
 TMPDIR_BYTES_MAX = 70
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[2])
+# In a container, where this package is mounted and nothing of what is installed beside it.
+CONTAINER_PACKAGES = "/run/detcloud"
+CONTAINER_USER_NAME = "detcloud"
 
 
 def shared_environment(own: Mapping[str, str], threads: int) -> dict[str, str]:
@@ -32,36 +35,57 @@ def shared_environment(own: Mapping[str, str], threads: int) -> dict[str, str]:
     environment = {k: v for k, v in own.items() if k in INHERITED or k.startswith("LC_")}
     interpreter = str(Path(sys.executable).parent)
     environment["PATH"] = f"{interpreter}:{own.get('PATH') or DEFAULT_PATH}"
-    environment["OMP_NUM_THREADS"] = environment["MKL_NUM_THREADS"] = str(threads)
-    environment["PYTHONUNBUFFERED"] = "1"
-    environment["PYTHONHASHSEED"] = "0"
-    environment["PYTHONPATH"] = PACKAGES
-    environment["CUDA_VISIBLE_DEVICES"] = ""
-    return environment
+    return {**environment, **_python_environment(threads, PACKAGES)}
+
+
+def container_environment(threads: int) -> dict[str, str]:
+    """What all trials in containers have over their image's own variables.
+
+    The user's number need not be in the image's list of users, so that it is named here.
+    """
+    names = dict.fromkeys(("USER", "LOGNAME"), CONTAINER_USER_NAME)
+    # Images made for GPUs ask for all of them, also where a trial has none.
+    return {
+        **names,
+        **_python_environment(threads, CONTAINER_PACKAGES),
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    }
+
+
+def _python_environment(threads: int, packages: str) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": packages,
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 def trial_environment(
-    own: Mapping[str, str],
+    base: Mapping[str, str],
     variables: object,
     directory: AllocationDirectory,
     slots: Sequence[Slot],
-    threads: int,
-    gang: Mapping[str, str],
+    ours: Mapping[str, str],
 ) -> dict[str, str]:
-    """The variables of a trial on `slots`; `variables`, in any form that `by_name` reads, may
-    override all but `is_ours` and `gang`, those of `gang_variables`.
+    """The variables of a trial on `slots`, over those in `base`; `variables`, in any form that
+    `by_name` reads, may override all but `is_ours` and `ours`.
     """
-    environment = shared_environment(own, threads)
+    environment = dict(base)
     environment["TMPDIR"] = _temporary_folder(directory)
     devices = [slot for slot in slots if slot.type == "cuda"]
     configured = by_name(variables, cuda=bool(devices))
     environment |= {name: value for name, value in configured.items() if not is_ours(name)}
     if "PYTHONPATH" in configured:
-        environment["PYTHONPATH"] = f"{PACKAGES}{os.pathsep}{configured['PYTHONPATH']}"
+        environment["PYTHONPATH"] = f"{base['PYTHONPATH']}{os.pathsep}{configured['PYTHONPATH']}"
     environment["HOME"] = str(directory.home)
     environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)
-    return {**environment, **gang}
+    if devices and "NVIDIA_VISIBLE_DEVICES" in base:
+        environment["NVIDIA_VISIBLE_DEVICES"] = environment["CUDA_VISIBLE_DEVICES"]
+    return {**environment, **ours}
 
 
 def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -94,7 +118,8 @@ def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 def is_ours(name: str) -> bool:
     """Whether the runtime sets that variable itself, whatever the configuration says."""
-    return name in ("HOME", "CUDA_VISIBLE_DEVICES") or name.startswith("DETCLOUD_")
+    ours = ("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    return name in ours or name.startswith("DETCLOUD_")
 
 
 def configured_variables(config: object) -> object:

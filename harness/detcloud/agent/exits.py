@@ -45,8 +45,13 @@ def exited_record(
         reason = "killed"
     elif status.lost and said is None:
         reason = "lost"
+    elif status.not_started and said is None:
+        reason = "start_failed"
     message = str(said.get("message") or "") if said else ""
-    if not message and reason in ("errored", "lost"):
+    if not message and status.cause and not status.stage:
+        # Nothing ran whose log could tell more.
+        message = status.cause
+    elif not message and reason in ("errored", "lost"):
         message = f"{_cause(status)}{_quoted(log_tail)}"
     seen = said.get("directive_revision") if said else None
     known = type(seen) is int and 0 <= seen < REVISION_MAX
@@ -66,6 +71,8 @@ def _legal(text: str, characters_max: int) -> str:
 
 
 def _cause(status: Status) -> str:
+    if status.cause:
+        return status.cause
     what = "startup-hook.sh" if status.stage == "hook" else "the trial's process"
     if status.lost:
         return "the trial's processes disappeared with the machine or were killed from outside"

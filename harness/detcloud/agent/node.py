@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import GRACE_MS, Allocation
-from detcloud.agent.bind_mounts import bind_mounts, make_links
+from detcloud.agent.assignment import Assignment
 from detcloud.agent.directory import AllocationDirectory, delete_tree
-from detcloud.agent.environment import (
-    configured_variables,
-    gang_variables,
-    trial_environment,
-)
+from detcloud.agent.environment import configured_variables
 from detcloud.agent.model_code import CodeReference
 from detcloud.agent.notices import Notice
-from detcloud.agent.runtime import LOG_BYTES_MAX, Launch
+from detcloud.agent.runtime import LOG_BYTES_MAX
 from detcloud.agent.slots import threads_per_slot
-from detcloud.agent.startup_hook import HOOK, hook_command
-from detcloud.agent.unused_settings import notices
-from detcloud.launch.entrypoint import names_trial_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +22,6 @@ if TYPE_CHECKING:
     from detcloud.agent.model_code import CodeCache
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
-
-TRIAL_COMMAND = [sys.executable, "-m", "detcloud.launch.trial"]
 
 
 class Node:
@@ -47,12 +36,14 @@ class Node:
         say: Callable[[str], None],
         *,
         log_bytes_max: int = LOG_BYTES_MAX,
+        storage_variables: Callable[[str], dict[str, str]] | None = None,
     ) -> None:
         self._allocations_path = work / "allocations"
         self._trash = work / "trash"
         self._slots = {slot.id: slot for slot in slots}
         self._threads = threads_per_slot(slots)
         self._log_bytes_max = log_bytes_max
+        self._storage_variables = storage_variables
         self._runtime = runtime
         self._code = code
         self._say = say
@@ -71,8 +62,10 @@ class Node:
             if path.is_symlink() or not (path / "agent").is_dir():
                 self._delete(path)
                 continue
-            directory = AllocationDirectory(self._allocations_path, path.name)
+            directory = self._directory(path.name)
             self._allocations[path.name] = Allocation.adopt(directory, self._runtime)
+        active = [one.directory.agent for one in self._allocations.values() if one.active]
+        self._runtime.adopt(active)
 
     def allocations(self) -> list[Allocation]:
         """All of them, the exited ones included until the cluster says forget."""
@@ -154,7 +147,7 @@ class Node:
 
     def _kill(self, name: str, grace_ms: int) -> None:
         if name not in self._allocations:
-            never_started = self._added(AllocationDirectory(self._allocations_path, name))
+            never_started = self._added(self._directory(name))
             never_started.fail("killed", "killed before it was started here")
         self._allocations[name].kill(grace_ms)
 
@@ -170,7 +163,7 @@ class Node:
         threading.Thread(target=self._delete, args=(discarded,), daemon=True).start()
 
     def _create(self, name: str, entry: dict[str, Any]) -> None:
-        allocation = self._added(AllocationDirectory(self._allocations_path, name))
+        allocation = self._added(self._directory(name))
         try:
             spec, code = dict(entry["spec"]), entry.get("code")
             held = [int(slot) for slot in entry.get("slots", ())]
@@ -178,8 +171,12 @@ class Node:
             spec["threads"] = self._threads * max(1, len(held))
             # They are the trial's environment, and in no file of its directory.
             variables = spec.pop("environment_variables", configured_variables(spec.get("config")))
+            login = spec.pop("registry_auth", None)
             directives = dict(entry["directives"])
             reference = CodeReference.parse(code) if code else None
+            slots = [self._slots[slot] for slot in held if slot in self._slots]
+            about = allocation.directory, spec, slots, self._threads, self._log_bytes_max
+            assignment = Assignment(*about, variables, login, self._storage(name, spec))
             allocation.directory.write_spec(spec)
             allocation.direct(directives)
             if self._notice is not None:
@@ -192,9 +189,18 @@ class Node:
             return
 
         def prepare() -> Callable[[], None]:
-            return self._prepared(allocation.directory, spec, variables, reference)
+            return self._prepared(allocation, assignment, reference)
 
         threading.Thread(target=allocation.launch, args=(prepare,), daemon=True).start()
+
+    def _storage(self, name: str, spec: dict[str, Any]) -> dict[str, str]:
+        given = (spec.get("storage") or {}).get("credentials") == "given"
+        if not given or self._storage_variables is None:
+            return {}
+        return self._storage_variables(name)
+
+    def _directory(self, name: str) -> AllocationDirectory:
+        return AllocationDirectory(self._allocations_path, name, self._runtime.owner)
 
     def _added(self, directory: AllocationDirectory) -> Allocation:
         directory.create()
@@ -204,36 +210,15 @@ class Node:
         return allocation
 
     def _prepared(
-        self,
-        directory: AllocationDirectory,
-        spec: dict[str, Any],
-        variables: object,
-        code: CodeReference | None,
+        self, allocation: Allocation, assignment: Assignment, code: CodeReference | None
     ) -> Callable[[], None]:
-        """Lay out the model code and what is mounted; what is returned starts the trial."""
+        """Lay out the model code and what the runtime needs; what is returned starts the trial."""
+        directory = allocation.directory
         if code is not None:
             self._code.unpack(code, directory.code)
-        slots = [self._slots[slot] for slot in spec["slots"] if slot in self._slots]
-        cuda = any(slot.type == "cuda" for slot in slots)
-        config = spec.get("config") or {}
-        make_links(bind_mounts(config), directory.code)
-        directory.write_notices(notices(config, cuda=cuda))
-        stages = [("trial", TRIAL_COMMAND)]
-        if has_hook := (directory.code / HOOK).is_file():
-            command = hook_command(directory.code, directory.agent, TRIAL_COMMAND)
-            stages.insert(0, ("hook", command))
-        environment = trial_environment(
-            os.environ, variables, directory, slots, self._threads, gang_variables(spec)
-        )
-        launch = Launch(
-            stages,
-            environment,
-            str(directory.code),
-            str(directory.log),
-            self._log_bytes_max,
-            names_trial_class(spec.get("entrypoint", "")) and not has_hook and not cuda,
-        )
-        self._runtime.prepare(launch)
+        launch = self._runtime.prepare(assignment, lambda: allocation.wanted)
+        if launch.facts:
+            allocation.describe(launch.facts)
 
         def start() -> None:
             self._runtime.start(directory.agent, launch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,8 +92,8 @@ class Parcel:
             complete = all(self._add_line(source.allocation, "agent", line) for line in exited)
         self.more = self.more or not complete
 
-    def body(self, envelope: dict[str, int], known: Iterable[str]) -> bytes:
-        """The request's JSON; `envelope` holds its numbers."""
+    def body(self, envelope: dict[str, Any], known: Iterable[str]) -> bytes:
+        """The request's JSON; `envelope` holds its other fields."""
         fields = {**envelope, "known": sorted(known), "more": self.more}
         head = json.dumps(fields)[:-1].encode()
         reports, logs = b",".join(self.reports), b",".join(self.logs)

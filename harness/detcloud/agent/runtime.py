@@ -2,6 +2,7 @@
 
 `ContainerRuntime` is the seam; `ProcessRuntime` is its implementation without containers. It gives
 a trial a scrubbed environment and a home of its own, which is tidiness and no security boundary.
+The other one is in `docker_runtime`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from detcloud.agent.bind_mounts import bind_mounts, make_links
 from detcloud.agent.directory import read_object, write_atomically
+from detcloud.agent.environment import shared_environment
 from detcloud.agent.startup_hook import PASSED
+from detcloud.agent.unused_settings import process_notices
+from detcloud.launch.entrypoint import names_trial_class
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from detcloud.agent.assignment import Assignment
     from detcloud.agent.template import Template
 
 LOCK_DESCRIPTOR = 200
@@ -44,20 +52,26 @@ class Launch:
 
     A stage `hook` may become the trial: it says so with a file, see `startup_hook`. Of the log the
     first `log_bytes_max` bytes and its end are kept. With `by_template` the one stage is TRIAL, and
-    a process that has torch imported may run it.
+    a process that has torch imported may run it. `container` is what the engine is asked for, and
+    `facts` what the trial's record should say of where it runs.
     """
 
     stages: list[tuple[str, list[str]]]
-    environment: dict[str, str]
+    environment: dict[str, str] = field(repr=False)
     cwd: str
     log: str
     log_bytes_max: int = LOG_BYTES_MAX
     by_template: bool = False
+    container: Mapping[str, Any] | None = field(default=None, repr=False)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A launch's phase and, once ended, how: `stage` ended last, `lost` if nobody saw the end."""
+    """A launch's phase and, once ended, how: `stage` ended last, `lost` if nobody saw the end.
+
+    `cause` says it in words where the runtime knows more; `not_started`: the machine could not.
+    """
 
     phase: Phase
     stage: str = ""
@@ -65,13 +79,29 @@ class Status:
     signal: int | None = None
     killed: bool = False
     lost: bool = False
+    not_started: bool = False
+    cause: str = ""
 
 
 class ContainerRuntime(Protocol):
     """Runs launches, each identified by the directory that holds the runtime's records of it."""
 
-    def prepare(self, launch: Launch) -> None:
-        """What makes the start quick, and may itself take seconds. Never fails."""
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """User and group whom a trial's files must belong to; None: the agent's own."""
+
+    def adopt(self, directories: Sequence[Path]) -> None:
+        """Called once, before all else: only these launches of an earlier agent are wanted still.
+
+        Never blocks; what is left of others is removed.
+        """
+
+    def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
+        """Lay out what the launch needs and fetch what is not here, for minutes if need be.
+
+        Raises LaunchImpossible for what the trial may not have, and anything for trouble of the
+        machine. It may give up when the launch is not `wanted` any more.
+        """
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Start once. Raises OSError if nothing was started, RuntimeError if it runs already."""
@@ -104,10 +134,31 @@ class ProcessRuntime:
         self._children: set[int] = set()
         self._seen_alive: dict[Path, float] = {}
 
-    def prepare(self, launch: Launch) -> None:
-        """Have a template ready, for a launch that it can run."""
+    @property
+    def owner(self) -> None:
+        """Trials run as the agent's own user."""
+
+    def adopt(self, directories: Sequence[Path]) -> None:
+        """Nothing is left of others: supervisors end their processes."""
+
+    def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
+        """Link the bind mounts, say what is not used, and have a template ready if it may help."""
+        directory = assignment.directory
+        make_links(bind_mounts(assignment.config), directory.code)
+        directory.write_notices(process_notices(assignment.config, cuda=assignment.cuda))
+        base = shared_environment(os.environ, assignment.threads)
+        plain = assignment.has_hook or assignment.cuda
+        launch = Launch(
+            assignment.stages(sys.executable, directory.agent),
+            assignment.environment(base),
+            str(directory.code),
+            str(directory.log),
+            assignment.log_bytes_max,
+            names_trial_class(assignment.spec.get("entrypoint", "")) and not plain,
+        )
         if launch.by_template and self._template is not None:
             self._template.warm()
+        return launch
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Hand the launch, and the lock that proves life, to a new supervisor."""

@@ -63,13 +63,16 @@ class Session:
         node: Node,
         pace: Pace,
         say: Callable[[str], None],
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
+        """`heard` is called whenever the cluster has answered a sync."""
         self._url = url
         self._join_token = join_token
         self._identity = identity
         self._node = node
         self._pace = pace
         self._say = say
+        self._heard = heard
         self._client = Transport(url, None)
         self._enrolment: Enrolment | None = None
         self._ever_enrolled = False
@@ -80,11 +83,21 @@ class Session:
         self._entries_max: int | None = None
         self._turns = Turns()
         self.refused: str | None = None
+        # What the cluster is to know of the machine's end, and what it knows.
+        self._notice: dict[str, int] | None = None
+        self._told: list[dict[str, int]] = []
 
     @property
     def token(self) -> str | None:
         """The agent's token, for model code."""
         return self._client.token
+
+    def tell(self, deadline_ms: int | None) -> None:
+        """Tells the cluster, once, when this machine ends; None: that it may be soon."""
+        notice = {} if deadline_ms is None else {"deadline_ms": deadline_ms}
+        if notice != self._notice and notice not in self._told:
+            self._notice = notice
+            self._pace.news(urgent=True)
 
     def run(self) -> None:
         """Enrol and sync until stopped."""
@@ -154,11 +167,13 @@ class Session:
     def _call(self, enrolment: Enrolment, parcel: Parcel, hold_ms: int) -> dict[str, Any] | None:
         """The answer; None when the call was cut off or refused and another one should follow."""
         self._calls += 1
-        envelope = {
+        notice = self._notice
+        envelope: dict[str, Any] = {
             "epoch": enrolment.epoch,
             "call": self._calls,
             "seen": self._seen,
-            "wait_ms": hold_ms,
+            "wait_ms": 0 if notice is not None else hold_ms,
+            **({} if notice is None else {"notice": notice}),
         }
         body = parcel.body(envelope, self._node.known())
         path = f"/api/v1/agents/{enrolment.agent_id}/sync"
@@ -181,6 +196,10 @@ class Session:
         if not isinstance(answer, dict):
             raise Unreachable(f"{self._url} answered a sync with {type(answer).__name__}")
         self._entries_max, self._refusals = None, 0
+        if notice is not None:
+            self._told.append(notice)
+            self._notice = None if self._notice is notice else self._notice
+        self._heard()
         return answer
 
     def _refusal(self, error: ApiError, parcel: Parcel) -> None:

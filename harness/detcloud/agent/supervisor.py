@@ -1,11 +1,12 @@
-"""Runs one trial's processes and outlives the agent: `python -I -S supervisor.py DIRECTORY LOCK`.
+"""Runs one trial's processes and outlives the agent: `python -I -S supervisor.py FOLDER [LOCK]`.
 
 It stands between agent and trial so that an agent which dies loses neither the trial nor its exit
-status, and imports as little as it can, since every trial has one. In DIRECTORY it reads
+status, and imports as little as it can, since every trial has one. In FOLDER it reads
 launch.json, makes the empty file `begun` before anything runs, writes process.json when a stage
 starts, reads kill.json at SIGTERM and writes exit.json when no process is left. LOCK is a
 descriptor with an exclusive flock, held for as long as the supervisor lives: whoever can take the
-lock knows that it is gone. A record that finds no room on the disk is written when there is some.
+lock knows that it is gone. A container has none: there the supervisor is the first process, whose
+end is the container's. A record that finds no room on the disk is written when there is some.
 
 What the trial prints passes through a pipe into its log, so that a full disk or a limit on the log
 stops no trial. `detcloud.launch.template` runs the same code in a process that it forked.
@@ -132,8 +133,11 @@ class Supervisor:
         os.set_blocking(self.wake, False)
         os.set_blocking(self._wake_end, False)
 
-    def run(self) -> None:
-        """Run the stages until one fails or a kill is asked for, then record how it ended."""
+    def run(self) -> int:
+        """Run the stages until one fails or a kill is asked for, then record how it ended.
+
+        Returns the exit code as a shell has it.
+        """
         self._listen()
         os.close(os.open(f"{self.directory}/begun", os.O_WRONLY | os.O_CREAT, 0o600))
         stage, status = "", 0
@@ -165,6 +169,7 @@ class Supervisor:
         while not self._recorded("exit.json", ended):
             time.sleep(RETRY_SECONDS)
             self.log.close()
+        return code if code >= 0 else 128 - code
 
     def _listen(self) -> None:
         def kill_requested(*_: object) -> None:
@@ -183,7 +188,9 @@ class Supervisor:
             try:
                 self._prepare(supervisor)
                 if not self.forks:
-                    os.execvpe(argv[0], argv, self.launch["environment"])
+                    # A container has its variables already, those of its image among them.
+                    environment = self.launch["environment"]
+                    os.execvpe(argv[0], argv, os.environ if environment is None else environment)
             except OSError as error:
                 os.write(2, f"{argv[0]} could not be started: {error}\n".encode())
                 os._exit(127)
@@ -279,7 +286,8 @@ class Supervisor:
             with open(f"{self.directory}/kill.json", encoding="utf-8") as file:  # noqa: PTH123
                 return float(json.load(file)["grace_ms"]) / 1000
         except (OSError, ValueError, KeyError):
-            return 0.0
+            # Nobody asked us: whoever stops containers, or the machine, waits for a while.
+            return float(self.launch.get("unasked_grace_seconds", 0))
 
     def _recorded(self, name: str, content: Mapping[str, object]) -> bool:
         """Write a record; False where there is no room for it."""
@@ -293,13 +301,17 @@ class Supervisor:
         return True
 
 
-def supervise(directory: str, lock: int, *, forks: bool = False) -> None:
-    """Supervise the launch in `directory`; `lock` stays open until this process ends."""
-    os.setsid()
-    os.set_inheritable(lock, False)
+def supervise(directory: str, lock: int | None, *, forks: bool = False) -> int:
+    """Supervise the launch in `directory`; `lock` stays open until this process ends.
+
+    Returns the exit code as a shell has it.
+    """
+    if lock is not None:
+        os.setsid()
+        os.set_inheritable(lock, False)
     # Processes that daemonise become our children instead of init's, so that the sweep finds them.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    Supervisor(directory, forks=forks).run()
+    return Supervisor(directory, forks=forks).run()
 
 
 def _identity(pid: int) -> dict[str, object]:
@@ -368,4 +380,6 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    supervise(sys.argv[1], int(sys.argv[2]))
+    if sys.version_info < (3, 11):  # noqa: UP036
+        sys.exit(f"detcloud needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    sys.exit(supervise(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None))

@@ -18,6 +18,7 @@ from detcloud.agent.environment import (
     by_name,
     configured_variables,
     gang_variables,
+    shared_environment,
     trial_environment,
 )
 from detcloud.agent.exits import exited_record
@@ -48,7 +49,7 @@ def directory(tmp_path: Path) -> AllocationDirectory:
 def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
     own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
     gpu = Slot(1, "cuda", "GPU-b", "H100")
-    environment = trial_environment(own, {}, directory, [gpu], threads=4, gang={})
+    environment = trial_environment(shared_environment(own, 4), {}, directory, [gpu], ours={})
     assert not {"AWS_SECRET_ACCESS_KEY", "TOKEN"} & set(environment)
     assert environment["PATH"].endswith(":/bin")
     assert environment["LANG"] == "C.UTF-8"
@@ -61,7 +62,7 @@ def test_the_configuration_may_set_variables_but_not_the_trials_place(
     directory: AllocationDirectory,
 ) -> None:
     variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
-    environment = trial_environment({}, variables, directory, [], threads=4, gang={})
+    environment = trial_environment(shared_environment({}, 4), variables, directory, [], ours={})
     assert environment["PYTHONPATH"].endswith(":/lib")
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == str(directory.home)
@@ -73,7 +74,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
     for length, is_own in ((57, True), (58, False)):
         root = Path("/" + "d" * (length - 1))
         environment = trial_environment(
-            {}, {}, AllocationDirectory(root, "4.1"), [], threads=1, gang={}
+            shared_environment({}, 1), {}, AllocationDirectory(root, "4.1"), [], ours={}
         )
         own = f"{root}/4.1/home/tmp"
         assert environment["TMPDIR"] == (own if is_own else tempfile.gettempdir())
@@ -364,7 +365,11 @@ def test_the_nodes_of_a_trial_find_each_other_by_their_environment(
     directory: AllocationDirectory,
 ) -> None:
     found = trial_environment(
-        {}, ["RANK=7", "DETCLOUD_NODES=9"], directory, [], threads=1, gang=gang_variables(SPEC)
+        shared_environment({}, 1),
+        ["RANK=7", "DETCLOUD_NODES=9"],
+        directory,
+        [],
+        gang_variables(SPEC),
     )
     expected = {
         "DETCLOUD_NODES": "2",

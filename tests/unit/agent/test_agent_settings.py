@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detcloud.agent.bind_mounts import BindMount, MountImpossible, bind_mounts, make_links
-from detcloud.agent.unused_settings import notices
+from detcloud.agent.unused_settings import process_notices as notices
 
 REASON = "this agent runs trials as processes"
 

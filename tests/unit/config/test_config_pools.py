@@ -119,8 +119,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) 
         ("{type: local, max_instances: 0}", "max_instances: must be at least 1"),
         ("{type: local, max_idle_agent_period: 20x}", "must be a duration such as 20m, 1h30m"),
         ("{type: local, max_idle_agent_period: 0s}", "must be longer than 0"),
-        ("{type: aws}", "provider.ssh_key_name: is required"),
-        ("{type: aws, ssh_key_name: k, spot_max_price: 1.2.3}", "digits with at most one point"),
+        ("{type: aws, spot_max_price: 1.2.3}", "digits with at most one point"),
         (
             "{type: local, offerings: [{instance_type: a}, {instance_type: a}]}",
             "offerings[1]: is offered twice: a/on_demand",
@@ -130,6 +129,63 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) 
 def test_a_provider_that_makes_no_sense_is_refused(provider: str, problem: str) -> None:
     (found,) = problems(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
     assert problem in found
+
+
+def _aws(fields: str) -> str:
+    provider = f"{{type: aws, ssh_key_name: k{fields}}}"
+    return f"resource_pools: [{{pool_name: default, provider: {provider}}}]"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (
+            ", instance_type: g5.12xlrge",
+            'provider.instance_type: is no known instance type: "g5.12xlrge" (did you mean '
+            "g5.12xlarge? If not, say its instance_slots)",
+        ),
+        (
+            ", offerings: [{instance_type: g5.xlarge}, {instance_type: unheard.of}]",
+            'offerings[1].instance_type: is no known instance type: "unheard.of" (say its slots)',
+        ),
+        (", custom_tags: [{key: a b}]", "custom_tags[0].key: must be 1 to 128 letters, digits"),
+        (", custom_tags: [{key: detcloud-pool}]", "nor with detcloud-, not"),
+        (", tag_key: aws:x", "tag_key: must be 1 to 128 letters"),
+        (", custom_tags: [{value: b}]", "custom_tags[0].key: is required"),
+        (
+            ", network_interface: {public_ipp: true}",
+            "network_interface.public_ipp: is not a known field (did you mean public_ip?)",
+        ),
+    ],
+)
+def test_what_ec2_would_refuse_is_refused_before(fields: str, problem: str) -> None:
+    (found,) = problems(_aws(fields))
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("fields", "slots"),
+    [
+        ("", (8,)),  # a g4dn.metal
+        (", instance_type: g5.12xlarge", (4,)),
+        (", instance_type: unheard.of, instance_slots: 3", (3,)),
+        (", instance_type: m5.large", (0,)),
+        (", instance_type: m5.large, cpu_slots_allowed: true", (1,)),
+        (", offerings: [{instance_type: g5.12xlarge}, {instance_type: p5.48xlarge}]", (4, 8)),
+        (", offerings: [{instance_type: g5.12xlarge, slots: 2}]", (2,)),
+        (", cpu_slots_allowed: true, offerings: [{instance_type: c5.large}]", (1,)),
+        (", offerings: [{instance_type: unheard.of, slots: 5}]", (5,)),
+    ],
+)
+def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> None:
+    config = check_cluster(_aws(fields))
+    provider = config.resource_pools[0].provider
+    assert provider is not None
+    assert provider.slots_offered() == slots
+    settings = provisioner_settings(provider.to_json())
+    assert {it.slots for it in settings.offerings} <= set(slots)
+    # What is kept of it is what it was.
+    assert check_cluster(config.to_json().decode()) == config
 
 
 def test_the_provisioner_reads_what_a_provider_says() -> None:

@@ -98,6 +98,18 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ("checkpoint_storage", "s3", "checkpoint_storage", "must be a map"),
     (
         "checkpoint_storage",
+        {**S3, "access_key": "AKIA"},
+        "checkpoint_storage.secret_key",
+        "together with access_key",
+    ),
+    (
+        "checkpoint_storage",
+        {**S3, "secret_key": "s"},
+        "checkpoint_storage.secret_key",
+        "together with access_key",
+    ),
+    (
+        "checkpoint_storage",
         {**S3, "prefix": "a/../b"},
         "checkpoint_storage.prefix",
         "must not contain '..'",

@@ -1,0 +1,70 @@
+"""Which image a trial runs in: the configured one, but none of Determined's own.
+
+Determined's images hold its own harness and old versions of Python. Their names in a configuration
+that is brought along stand for whatever the cluster has: its `task_container_defaults.image`, else
+ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from control_plane.config.environment import DEVICE_KINDS, FORMER_KINDS, Images
+from control_plane.config.eras import RULES, Tree
+from control_plane.config.experiment import ExperimentConfig
+
+RELEASE: Final = "0.1.0"
+OURS: Final = Images(cpu=f"detcloud/trial:{RELEASE}-cpu", cuda=f"detcloud/trial:{RELEASE}-cuda")
+"""Built from `images/`."""
+
+_DETERMINED: Final = ("determinedai/environments", "docker.io/determinedai/environments")
+
+
+def images_to_run(images: Images) -> dict[str, str | None]:
+    """The image for each kind of device; None where there is none at all."""
+    configured = images.model_dump()
+    ours = OURS.model_dump()
+    return {
+        kind: ours[kind] if name is None or is_determined(name) else name
+        for kind, name in configured.items()
+    }
+
+
+def giving_way(tree: Tree, cluster: Tree) -> Tree:
+    """The tree with the cluster's images in place of Determined's, as far as the cluster has any.
+
+    What is no image at all is left for the validation.
+    """
+    environment, below = tree.get("environment"), cluster.get("environment")
+    own = below.get("image") if isinstance(below, Mapping) else None
+    if not isinstance(environment, Mapping) or not isinstance(own, Mapping):
+        return tree
+    image = environment.get("image")
+    if isinstance(image, str):
+        image = dict.fromkeys(DEVICE_KINDS, image)
+    if not isinstance(image, Mapping):
+        return tree
+    found = {
+        kind: (own.get(FORMER_KINDS.get(kind, kind)) or name) if is_determined(name) else name
+        for kind, name in image.items()
+    }
+    return {**tree, "environment": {**environment, "image": found}}
+
+
+def image_warnings(config: ExperimentConfig) -> Iterator[str]:
+    """That a name which the user gave stands for another image."""
+    defaults: Mapping[str, Any] = RULES[config.era].defaults.get("environment", {})
+    ours = images_to_run(config.environment.image)
+    for kind, name in config.environment.image.model_dump().items():
+        is_given = name != defaults.get("image", {}).get(kind)
+        if name is not None and is_given and is_determined(name):
+            yield (
+                f"environment.image.{kind}: {name} is one of Determined's images: containers run "
+                f"{ours[kind] or 'none'} instead, or what task_container_defaults.image names"
+            )
+
+
+def is_determined(name: object) -> bool:
+    """Whether it names one of the images that Determined made for trials."""
+    return isinstance(name, str) and name.startswith(_DETERMINED)

@@ -1,0 +1,144 @@
+"""How an instance of EC2 proves to the cluster who it is, once, and gets its join token by it.
+
+It makes the token itself, signs a request to AWS's token service that names the token's digest and
+the cluster, and hands the cluster the signature; AWS tells the cluster whose it is. The token lies
+in a file that only the agent's user reads, and is proved again by every agent until the cluster
+has answered, which changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from detcloud.http import ApiError, Transport, Unreachable, backoff_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from detcloud.agent.notices import Metadata
+
+BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
+CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
+TOKEN_PREFIX = "dct_"
+ROLES = "latest/meta-data/iam/security-credentials/"
+
+
+class NotProved(Exception):
+    """The cluster does not let this instance in, and asking again would not change that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Those of the instance's role."""
+
+    key_id: str
+    secret: str
+    session_token: str
+
+
+def proved_token(
+    path: Path, url: str, cluster: str, pool: str, metadata: Metadata, say: Callable[[str], None]
+) -> str:
+    """The instance's join token, from the file at `path` or made and kept there, once the cluster
+    knows it. Raises NotProved.
+    """
+    token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    if not token:
+        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        _keep(path, token)
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    failures = 0
+    while True:
+        try:
+            _prove(url, cluster, pool, digest, metadata)
+        except ApiError as error:
+            if error.status in (401, 403, 422):
+                raise NotProved(error.message) from error
+            say(f"the cluster does not know this instance yet, trying again: {error.message}")
+        except (Unreachable, OSError) as error:
+            say(f"this instance could not prove who it is, trying again: {error}")
+        else:
+            return token
+        failures += 1
+        time.sleep(backoff_seconds(failures))
+
+
+def _keep(path: Path, token: str) -> None:
+    """Writes the file as a whole, for the agent's user alone, so that it survives a crash."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(token)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _prove(url: str, cluster: str, pool: str, digest: str, metadata: Metadata) -> None:
+    instance = _found(metadata, "latest/meta-data/instance-id")
+    region = _found(metadata, "latest/meta-data/placement/region")
+    service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    credentials = _credentials(metadata)
+    headers = {
+        "content-type": CONTENT_TYPE,
+        "host": urlsplit(service).netloc,
+        "x-amz-date": now,
+        "x-amz-security-token": credentials.session_token,
+        "x-detcloud-cluster": cluster,
+        "x-detcloud-token": digest,
+    }
+    body = {
+        "resource_pool": pool,
+        "token_sha256": digest,
+        "authorization": signed(headers, BODY, credentials, region),
+        "date": now,
+        "security_token": credentials.session_token,
+    }
+    client = Transport(url, None)
+    try:
+        client.request("PUT", f"/api/v1/instances/{instance}/identity", body, retry=False)
+    finally:
+        client.close()
+
+
+def signed(headers: dict[str, str], body: bytes, credentials: Credentials, region: str) -> str:
+    """The Authorization of a `POST /` with these headers to the token service: version 4 of AWS's
+    signatures. The names of the headers are in lower case, and `x-amz-date` is among them.
+    """
+    names = ";".join(sorted(headers))
+    lines = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
+    request = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
+    now = headers["x-amz-date"]
+    scope = f"{now[:8]}/{region}/sts/aws4_request"
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    key = f"AWS4{credentials.secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    holder = f"Credential={credentials.key_id}/{scope}"
+    return f"AWS4-HMAC-SHA256 {holder}, SignedHeaders={names}, Signature={signature}"
+
+
+def _credentials(metadata: Metadata) -> Credentials:
+    role = _found(metadata, ROLES).splitlines()[0]
+    fields = json.loads(_found(metadata, ROLES + role))
+    return Credentials(fields["AccessKeyId"], fields["SecretAccessKey"], fields["Token"])
+
+
+def _found(metadata: Metadata, path: str) -> str:
+    found = metadata.get(path)
+    if not found:
+        raise OSError(f"this machine has no {path.removeprefix('latest/meta-data/')}")
+    return found

@@ -1,0 +1,193 @@
+"""What the engine is asked for: the container of one trial, as the body of its creation.
+
+The container sees the trial's directory at the path that it has on the machine: `in/` read-only,
+`out/`, `code/`, `home/`, the log and a folder for the supervisor's records. Beside that it sees
+this package, the checkpoint directory if there is one, and what the configuration mounts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.assignment import LaunchImpossible
+from detcloud.agent.bind_mounts import MountImpossible, bind_mounts
+from detcloud.agent.environment import CONTAINER_PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from detcloud.agent.assignment import Assignment
+
+PYTHON = "python3"
+PACKAGE = Path(__file__).resolve().parents[1]
+SUPERVISOR = f"{CONTAINER_PACKAGES}/detcloud/agent/supervisor.py"
+RECORDS = "container"
+SHM_BYTES = 4 << 30
+LABEL = "ai.detcloud."
+# What collective communication over RDMA and deep recursion want, and the files of data loaders.
+ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
+# The supervisor keeps the log; the engine, only what it or Python says before that begins.
+ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRules:
+    """What the agent's operator has decided for all containers.
+
+    `user` and `group` are numbers. `mounts_allowed` are the folders of which trials may mount parts
+    and devices, None for any. `memory_bytes` of 0 is no limit.
+    """
+
+    work: Path
+    agent: str
+    user: int
+    group: int
+    mounts_allowed: tuple[Path, ...] | None = None
+    memory_bytes: int = 0
+
+
+def container_body(
+    assignment: Assignment, rules: ContainerRules, limit_of: Callable[[str], int]
+) -> dict[str, Any]:
+    """The body but for image and variables. `limit_of` tells how much of an ulimit may be given.
+
+    Raises LaunchImpossible for mounts and devices that cannot be had.
+    """
+    directory = assignment.directory
+    records = str(directory.agent / RECORDS)
+    resources = assignment.section("resources")
+    shm_bytes = resources.get("shm_size")
+    host = {
+        "NetworkMode": "host",
+        "Mounts": _mounts(assignment, rules),
+        "Devices": [_device(device, rules) for device in resources.get("devices") or ()],
+        "DeviceRequests": _gpus(assignment),
+        "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
+        "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
+        "Memory": rules.memory_bytes,
+        "MemorySwap": rules.memory_bytes,
+        "SecurityOpt": ["no-new-privileges"],
+        "LogConfig": ENGINE_LOG,
+    }
+    return {
+        "User": f"{rules.user}:{rules.group}",
+        "WorkingDir": str(directory.code),
+        # The supervisor is the container's first process and what an init would be.
+        "Entrypoint": [PYTHON, "-I", "-S", SUPERVISOR, records],
+        "Cmd": [],
+        "Labels": _labels(assignment, rules),
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": host,
+    }
+
+
+def work_label(work: Path) -> str:
+    """NAME=VALUE of the label that tells an agent's containers from those of others."""
+    return f"{LABEL}work={work}"
+
+
+def _labels(assignment: Assignment, rules: ContainerRules) -> dict[str, str]:
+    told = {
+        "cluster": str(assignment.spec.get("cluster_id", "")),
+        "agent": rules.agent,
+        "allocation": assignment.directory.allocation,
+        "directory": str(assignment.directory.agent),
+        "work": str(rules.work),
+    }
+    return {LABEL + name: value for name, value in told.items()}
+
+
+def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any]]:
+    directory = assignment.directory
+    own = (directory.out, directory.code, directory.home, directory.log)
+    mounts = [_same_place(path) for path in (*own, directory.agent / RECORDS)]
+    mounts.append(_bind(str(directory.inputs), str(directory.inputs), read_only=True))
+    mounts.append(_bind(str(PACKAGE), f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
+    if checkpoints := checkpoint_folder(assignment):
+        mounts.append(_same_place(checkpoints))
+    for mount in bind_mounts(assignment.config):
+        target = posixpath.normpath(posixpath.join(directory.code, mount.container_path))
+        if mount.is_link and not target.startswith(f"{directory.code}/"):
+            raise MountImpossible(
+                f"bind mount: container_path {mount.container_path!r} is not inside the working "
+                "directory; name a folder in it or an absolute path"
+            )
+        _check_allowed("bind mount: host_path", mount.host_path, rules)
+        mounts.append(
+            _bind(mount.host_path, target, read_only=mount.read_only, how=mount.propagation)
+        )
+    targets = [mount["Target"] for mount in mounts]
+    for place, target in enumerate(targets):
+        if target in targets[:place]:
+            raise MountImpossible(f"bind mount: container_path {target} is taken; choose another")
+    return mounts
+
+
+def checkpoint_folder(assignment: Assignment) -> Path | None:
+    """The machine's folder of checkpoints; one that the configuration calls a `directory` is the
+    container's own affair.
+    """
+    storage = assignment.spec.get("storage")
+    if not isinstance(storage, dict) or storage.get("type") not in ("directory", "shared_fs"):
+        return None
+    if assignment.section("checkpoint_storage").get("type") == "directory":
+        return None
+    return Path(str(storage["path"]))
+
+
+def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
+    host = str(device.get("host_path"))
+    _check_allowed("resources.devices: host_path", host, rules)
+    return {
+        "PathOnHost": host,
+        "PathInContainer": str(device.get("container_path") or host),
+        "CgroupPermissions": str(device.get("mode") or "mrw"),
+    }
+
+
+def _check_allowed(what: str, path: str, rules: ContainerRules) -> None:
+    """Links are followed first: what counts is what the container would see."""
+    found = Path(path)
+    if not found.exists():
+        raise MountImpossible(
+            f"{what} {path} does not exist on this agent's machine; create it there or correct the "
+            "path"
+        )
+    allowed = rules.mounts_allowed
+    real = found.resolve()
+    if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
+        names = ", ".join(map(str, allowed)) or "none"
+        raise LaunchImpossible(f"{what} {path} is not allowed on this agent; allowed are: {names}")
+
+
+def _gpus(assignment: Assignment) -> list[dict[str, Any]]:
+    uuids = [slot.uuid for slot in assignment.slots if slot.type == "cuda"]
+    if not uuids:
+        return []
+    return [{"Driver": "nvidia", "DeviceIDs": uuids, "Capabilities": [["gpu"]]}]
+
+
+def _ulimit(name: str, limit: int) -> dict[str, Any]:
+    """As much as is useful, and not more than the machine may give; -1 is unlimited."""
+    wanted = ULIMITS[name]
+    given = wanted if limit < 0 else limit if wanted < 0 else min(wanted, limit)
+    return {"Name": name, "Soft": given, "Hard": given}
+
+
+def _same_place(path: Path) -> dict[str, Any]:
+    return _bind(str(path), str(path))
+
+
+def _bind(
+    source: str, target: str, *, read_only: bool = False, how: str = "rprivate"
+) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": source,
+        "Target": target,
+        "ReadOnly": read_only,
+        "BindOptions": {"Propagation": how},
+    }

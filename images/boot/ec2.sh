@@ -1,0 +1,100 @@
+#!/bin/bash
+# The first boot of an instance: what makes it an agent of its cluster. Nothing in here is secret: the
+# instance proves who it is by its role. A name between two @ is replaced before it is launched.
+set -euo pipefail
+
+root="${DETCLOUD_ROOT:-}"
+url='@URL@'
+cluster='@CLUSTER@'
+pool='@POOL@'
+code_sha256='@CODE_SHA256@'
+work="$root/var/lib/detcloud"
+code="$root/opt/detcloud"
+units="$root/etc/systemd/system"
+alive="$root/run/detcloud/alive"
+
+# The machine ends itself once its agent has not reached the cluster for a while, and ends means
+# terminates: whatever goes wrong from here on, it cannot stay for ever.
+mkdir -p "$units" "${alive%/*}"
+touch "$alive"
+cat > "$units/detcloud-watchdog.service" <<UNIT
+[Unit]
+Description=Ends this machine when its agent does not reach the cluster
+
+[Service]
+ExecStart=/bin/sh -c 'mkdir -p ${alive%/*}; [ -e $alive ] || touch $alive; chown -R detcloud ${alive%/*}; while sleep 30; do [ "\$(find $alive -mmin -@SILENT_MINUTES@)" ] || systemctl poweroff; done'
+Restart=always
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+
+# User code may be anybody but the agent's user, root among them.
+cat > "$units/detcloud-firewall.service" <<'UNIT'
+[Unit]
+Description=Keeps everybody but the agent from the machine's credentials
+Before=docker.service detcloud-agent.service
+After=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=true
+ExecStart=/bin/sh -c 'iptables -I OUTPUT -d 169.254.169.254 -m owner ! --uid-owner detcloud -j REJECT'
+ExecStart=/bin/sh -c 'iptables -I FORWARD -d 169.254.169.254 -j REJECT'
+ExecStart=-/bin/sh -c 'ip6tables -I OUTPUT -d fd00:ec2::254 -m owner ! --uid-owner detcloud -j REJECT'
+ExecStart=-/bin/sh -c 'ip6tables -I FORWARD -d fd00:ec2::254 -j REJECT'
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+
+id detcloud > /dev/null 2>&1 || useradd --system --home-dir "$work" --shell /usr/sbin/nologin detcloud
+systemctl daemon-reload
+systemctl enable --now detcloud-watchdog.service
+
+token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "@METADATA@/latest/api/token")"
+name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "@METADATA@/latest/meta-data/instance-id")"
+
+if ! command -v docker > /dev/null; then
+  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io
+fi
+python=python3
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends python3.11
+  python=python3.11
+fi
+usermod -aG docker detcloud
+
+mkdir -p "$code" "$work"
+curl -fsS --retry 10 --retry-all-errors --retry-delay 3 -o "$code/agent.tar.gz" \
+  "$url/api/v1/agent-code/$code_sha256"
+echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
+tar -xzf "$code/agent.tar.gz" -C "$code"
+chown detcloud "$work"
+chmod 700 "$work"
+
+cat > "$units/detcloud-agent.service" <<UNIT
+[Unit]
+Description=The agent of detcloud
+Wants=network-online.target
+Requires=detcloud-firewall.service
+After=network-online.target docker.service detcloud-firewall.service
+
+[Service]
+User=detcloud
+Environment=PYTHONPATH=$code
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime @RUNTIME@ --work-dir $work --alive-file $alive
+Restart=always
+RestartSec=5
+# Trials outlive their agent: the next one goes on with them.
+KillMode=process
+UMask=0077
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+
+@STARTUP_SCRIPT@
+systemctl daemon-reload
+systemctl enable --now detcloud-firewall.service
+systemctl enable --now detcloud-agent.service

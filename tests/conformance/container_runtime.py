@@ -1,0 +1,234 @@
+"""What every container runtime must do with a trial, whatever the trial runs in.
+
+A suite subclasses `ContainerRuntimeContract` and gives it the fixture `open_node`, which opens a
+node in a folder, as often as it likes.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation import Allocation
+from detcloud.agent.runtime import Launch
+from tests.integration.agent_cluster import SHADOW
+from tests.integration.agent_process import LEAVE, OBEY, PRELUDE
+from tests.integration.trial_node import TrialNode, exited, printed, reported
+
+OpenNode = Callable[..., TrialNode]
+LOG_BYTES_MAX = 64 * 1024
+BEATS = """
+import threading
+def beat():
+    with open(f"{home}/out/beats", "a") as beats:
+        while True:
+            print(time.time(), file=beats, flush=True)
+            time.sleep(0.02)
+"""
+COUNT = """
+report("ready")
+for n in range(120):
+    print(n, flush=True)
+    time.sleep(0.01)
+"""
+
+
+class ContainerRuntimeContract:
+    """The suite."""
+
+    @pytest.fixture
+    def open_node(self) -> OpenNode:
+        raise AssertionError("a suite gives its own node")
+
+    @pytest.fixture
+    def node(self, open_node: OpenNode) -> TrialNode:
+        return open_node()
+
+    def test_a_trial_runs_in_its_own_place_with_its_own_variables(
+        self, node: TrialNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AGENT_SECRET", "do-not-pass")
+        program = 'report("seen", env=dict(os.environ), cwd=os.getcwd(), spec=sorted(os.listdir('
+        program += 'f"{home}/in")))\nprint("hello")\n'
+        variables = {"cpu": ["COLOUR=blue", "HOME=/root"], "cuda": []}
+        trial = run(node, program + LEAVE, environment_variables=variables)
+        (seen, _), ended = reported(trial), exited(trial)
+        home = trial.directory.path
+        assert seen["cwd"] == str(home / "code")
+        assert seen["env"]["HOME"] == str(home / "home")
+        assert seen["env"]["COLOUR"] == "blue"
+        assert seen["env"]["CUDA_VISIBLE_DEVICES"] == ""
+        assert "AGENT_SECRET" not in seen["env"]
+        assert seen["spec"] == ["directives.json", "spec.json"]
+        assert (ended["reason"], ended["code"], ended["signal"]) == ("completed", 0, None)
+        assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
+        assert lines(trial) == ["hello"]
+
+    def test_a_failed_trial_tells_its_code_and_the_end_of_its_log(self, node: TrialNode) -> None:
+        trial = run(node, 'print("the learning rate is a fish")\nsys.exit(7)\n')
+        ended = exited(trial)
+        assert (ended["reason"], ended["code"]) == ("errored", 7)
+        assert "exit code 7" in ended["message"]
+        assert "the learning rate is a fish" in ended["message"]
+
+    def test_a_trial_that_is_ended_by_a_signal_tells_which(self, node: TrialNode) -> None:
+        trial = run(node, "os.kill(os.getpid(), signal.SIGSEGV)\n")
+        assert (exited(trial)["code"], exited(trial)["signal"]) == (None, signal.SIGSEGV)
+
+    def test_a_kill_gives_grace_to_a_trial_that_uses_it(self, node: TrialNode) -> None:
+        program = """
+def leave(*_):
+    report("exit", reason="preempted", directive_revision=1)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+report("ready")
+time.sleep(60)
+"""
+        trial = begin(node, program)
+        node.look(trial, lambda: reported(trial))
+        asked_at = time.monotonic()
+        trial.kill(30_000)
+        node.look(trial)
+        assert exited(trial)["reason"] == "preempted"
+        assert time.monotonic() - asked_at < 10
+
+    def test_a_kill_ends_a_trial_that_will_not_after_its_grace(self, node: TrialNode) -> None:
+        program = 'signal.signal(signal.SIGTERM, lambda *_: report("asked"))\nreport("ready")\n'
+        trial = begin(node, program + "while True:\n    time.sleep(0.05)\n")
+        node.look(trial, lambda: reported(trial))
+        trial.kill(400)
+        node.look(trial)
+        assert [line["kind"] for line in reported(trial)] == ["ready", "asked"]
+        assert (exited(trial)["reason"], exited(trial)["signal"]) == ("killed", signal.SIGKILL)
+
+    def test_a_later_kill_may_shorten_the_grace(self, node: TrialNode) -> None:
+        program = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport('ready')\ntime.sleep(60)\n"
+        trial = begin(node, program)
+        node.look(trial, lambda: reported(trial))
+        trial.kill(60_000)
+        trial.kill(0)
+        node.look(trial)
+        assert exited(trial)["reason"] == "killed"
+
+    def test_nothing_that_a_trial_began_outlives_it(self, node: TrialNode) -> None:
+        # A daemon, which leaves its group and its parent.
+        program = f"""
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {BEATS.replace(chr(10), chr(10) + " " * 8)}
+        beat()
+    os._exit(0)
+while not os.path.exists(f"{{home}}/out/beats"):
+    time.sleep(0.01)
+"""
+        trial = run(node, program + LEAVE)
+        beats = trial.directory.out / "beats"
+        before = beats.stat().st_size
+        time.sleep(0.3)
+        assert beats.stat().st_size == before
+
+    def test_a_startup_hook_becomes_the_trial(self, node: TrialNode) -> None:
+        hook = "export GREETING=hello\nulimit -n 77\nsleep 60 &\ncd /\n"
+        program = """
+import resource
+files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
+"""
+        trial = run(node, program + LEAVE, hook=hook)
+        seen = reported(trial)[0]
+        assert (seen["greeting"], seen["files"]) == ("hello", 77)
+        assert seen["cwd"] == str(trial.directory.code)
+        assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
+
+    @pytest.mark.parametrize(
+        ("hook", "code", "found"), [("false\n", 1, "startup-hook.sh failed"), ("exit 0\n", 0, "")]
+    )
+    def test_a_hook_that_fails_ends_the_trial_and_one_that_leaves_early_does_not(
+        self, node: TrialNode, hook: str, code: int, found: str
+    ) -> None:
+        trial = run(node, PRELUDE + LEAVE, hook=hook)
+        ended = exited(trial)
+        assert (ended["code"], ended["reason"]) == (code, "errored" if code else "completed")
+        assert found in ended["message"]
+        assert ("RUNNING" in states(trial)) == (code == 0)
+
+    def test_a_long_log_keeps_its_beginning_and_its_end(self, open_node: OpenNode) -> None:
+        node = open_node(log_bytes_max=LOG_BYTES_MAX)
+        trial = run(node, 'for n in range(30000):\n    print(f"{n:09d}")\n' + LEAVE)
+        found = lines(trial)
+        assert found[0] == "000000000"
+        assert found[-1] == "000029999"
+        assert (
+            "[detcloud] the log has reached its limit of 0 MiB: only its end will follow" in found
+        )
+        # The limit, the last 64 KiB and two notices.
+        assert trial.directory.log.stat().st_size < LOG_BYTES_MAX + 64 * 1024 + 300
+
+    def test_another_agent_goes_on_with_what_runs(self, open_node: OpenNode) -> None:
+        node = open_node()
+        first = begin(node, COUNT + OBEY)
+        node.look(first, lambda: reported(first))
+        again = open_node(node)
+        trial = again.node.allocations()[0]
+        trial.direct({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
+        again.look(trial)
+        ended = exited(trial)
+        assert (ended["reason"], ended["code"], ended["directive_revision"]) == ("preempted", 0, 2)
+        assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
+        assert lines(trial) == [str(n) for n in range(120)]
+
+    def test_an_end_that_no_agent_saw_is_told_by_the_next(self, open_node: OpenNode) -> None:
+        node = open_node()
+        first = begin(node, 'report("ready")\ntime.sleep(0.3)\nsys.exit(7)\n')
+        node.look(first, lambda: reported(first))
+        node.runtime.close()
+        time.sleep(1.0)
+        again = open_node(node)
+        trial = again.node.allocations()[0]
+        again.look(trial)
+        assert (exited(trial)["reason"], exited(trial)["code"]) == ("errored", 7)
+
+    def test_a_launch_is_started_once(self, node: TrialNode) -> None:
+        trial = begin(node, 'report("ready")\ntime.sleep(60)\n')
+        node.look(trial, lambda: reported(trial))
+        with pytest.raises(RuntimeError, match="already"):
+            node.runtime.start(trial.directory.agent, Launch([], {}, "/", "/dev/null"))
+
+    def test_removing_may_be_repeated(self, node: TrialNode) -> None:
+        trial = run(node, LEAVE)
+        for _ in range(2):
+            node.runtime.remove(trial.directory.agent)
+        assert not trial.active
+
+
+def begin(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
+    """A trial that runs `program` in place of the trial launcher."""
+    text = program if program.startswith(PRELUDE) else PRELUDE + program
+    files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": text}
+    if hook is not None:
+        files["startup-hook.sh"] = hook
+    return node.begin("4.1", files, **spec)
+
+
+def run(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
+    """The same, from its start to its recorded exit."""
+    trial = begin(node, program, hook, **spec)
+    node.look(trial)
+    return trial
+
+
+def states(trial: Allocation) -> list[str]:
+    """The states that were reported."""
+    found = trial.lines("agent", 0, 1 << 20)
+    return [line.fields["state"] for line in found if line.kind == "container"]
+
+
+def lines(trial: Allocation) -> list[str]:
+    """What the trial printed, without what the agent has to say first."""
+    found = printed(trial).splitlines()
+    return [line for line in found if not line.startswith("[detcloud] image ")]

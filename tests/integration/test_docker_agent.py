@@ -1,0 +1,132 @@
+"""The agent as a process whose trials run in containers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.container import LABEL
+from tests.emulators.docker_engine import DockerEngine
+from tests.integration.agent_cluster import FakeCluster
+from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
+from tests.integration.docker_node import container_spec
+
+pytestmark = pytest.mark.end_to_end
+
+COUNT = """
+for n in range(100):
+    report("metrics", group="training", n=n)
+    print(n)
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def options(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What makes an agent use the engine."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.socket}")
+    return ["--container-runtime", "docker", "--container-memory-mib", "2048"]
+
+
+def containers(engine: DockerEngine, agent: AgentProcess) -> list[dict[str, Any]]:
+    return engine.api.containers(f"{LABEL}work={agent.work}")
+
+
+def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
+    agent: AgentProcess, cluster: FakeCluster, options: list[str], engine: DockerEngine
+) -> None:
+    cluster.forgets_exited = True
+    cluster.assign("4.1", PRELUDE + COUNT + LEAVE, **container_spec())
+    first = agent.start(*options)
+    until(lambda: cluster.lines("4.1"))
+    first.kill()
+    first.wait()
+    time.sleep(0.3)
+    (container,) = containers(engine, agent)
+    assert container["State"] == "running"
+    agent.start(*options)
+    until(lambda: cluster.exited("4.1"))
+    assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(100))
+    notice, *printed = cluster.log["4.1"].decode().splitlines()
+    assert notice.startswith("[detcloud] image ")
+    assert printed == [str(n) for n in range(100)]
+    assert (cluster.exited("4.1") or {})["reason"] == "completed"
+    assert [one for one in cluster.kinds("4.1") if one != "environment"] == [
+        "PULLING",
+        "STARTING",
+        "RUNNING",
+        "exited",
+    ]
+    # Nothing of it is left, on the disk or in the engine.
+    until(lambda: not (agent.work / "allocations/4.1").exists())
+    until(lambda: not containers(engine, agent))
+
+
+def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
+    agent: AgentProcess, cluster: FakeCluster, options: list[str]
+) -> None:
+    program = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("ready")\ntime.sleep(60)\n'
+    cluster.assign("4.1", PRELUDE + program, **container_spec())
+    first = agent.start(*options)
+    until(lambda: cluster.lines("4.1"))
+    cluster.change("4.1", state="kill", grace_ms=500)
+    until((agent.work / "allocations/4.1/agent/kill.json").exists)
+    first.kill()
+    first.wait()
+    agent.start(*options)
+    until(lambda: cluster.exited("4.1"))
+    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix:///no/such.sock", "the container engine at /no/such.sock: No such file"),
+        ("tcp://10.0.0.1:2375", "the engine must be on this machine"),
+    ],
+)
+def test_without_an_engine_the_agent_says_so_and_leaves(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, host: str, why: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    process = agent.start("--container-runtime", "docker")
+    assert process.wait(timeout=20) == 2
+    said = agent.errors.read_text()
+    assert why in said
+    assert "run trials with --container-runtime process" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_trial_of_another_runtime_is_not_taken_over(
+    agent: AgentProcess, cluster: FakeCluster, options: list[str]
+) -> None:
+    cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
+    first = agent.start()
+    until(lambda: cluster.lines("4.1"))
+    first.kill()
+    first.wait()
+    assert agent.start(*options).wait(timeout=20) == 2
+    said = agent.errors.read_text()
+    assert "allocations/4.1 was begun with --container-runtime process" in said
+    agent.start()
+    cluster.change("4.1", state="kill", grace_ms=0)
+    until(lambda: cluster.exited("4.1"))
+    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+
+
+def test_a_runtime_that_is_none_is_refused(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "podman")
+    assert agent.start().wait(timeout=20) == 2
+    expected = "DETCLOUD_CONTAINER_RUNTIME must be process or docker, not 'podman'"
+    assert expected in agent.errors.read_text()
+
+
+def test_a_user_that_is_none_is_refused(agent: AgentProcess) -> None:
+    process = agent.start("--container-runtime", "docker", "--container-user", "root")
+    assert process.wait(timeout=20) == 2
+    assert "must be UID:GID, two numbers, not 'root'" in Path(agent.errors).read_text()

@@ -1,0 +1,130 @@
+"""Images from a registry that asks for a login, pulled by a real engine for a trial."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent import images
+from tests.conformance.container_runtime import begin, run
+from tests.emulators.docker_engine import DockerEngine, root_folder, shell_files
+from tests.emulators.registry import Registry, serving_registry
+from tests.integration.agent_process import LEAVE
+from tests.integration.docker_node import container_spec, docker_runtime
+from tests.integration.test_docker_runtime import environments
+from tests.integration.trial_node import TrialNode, exited, printed
+
+pytestmark = pytest.mark.end_to_end
+
+PASSWORD = "canary-registry-4c"
+TRIAL_IMAGE = Path(__file__).parents[2] / "images/trial"
+# Stands for a program that the build calls: it notes the call.
+NOTES = b'#!/bin/sh\necho "${0##*/} $*" >> /steps\n'
+PATH = f"PATH={Path(sys.prefix) / 'bin'}:/usr/bin:/bin"
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serving_registry(Registry(root_folder(), [PATH], "team", PASSWORD)) as served:
+        yield served
+
+
+@pytest.fixture
+def node(tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> TrialNode:
+    monkeypatch.setattr(images, "RETRY_FIRST_SECONDS", 0.01)
+    return TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
+
+
+def asking(image: str, password: str | None = PASSWORD, **environment: Any) -> dict[str, Any]:
+    login = {"username": "team", "password": password, "server": None, "email": None}
+    config = container_spec(environment=environment)["config"]
+    return {
+        "image": {"cpu": image},
+        "registry_auth": login if password else None,
+        "config": config,
+    }
+
+
+def everything(folder: Path) -> bytes:
+    """All that the agent has written."""
+    return b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
+
+
+def test_an_image_is_pulled_once_and_recorded_by_its_digest(
+    node: TrialNode, registry: Registry, tmp_path: Path
+) -> None:
+    trial = run(node, LEAVE, **asking(registry.image))
+    assert exited(trial)["reason"] == "completed", printed(trial)
+    (record,) = environments(trial)
+    assert (record["image"], record["image_digest"]) == (registry.image, registry.digest)
+    assert f"[detcloud] pulling image {registry.image}\n" in printed(trial)
+    assert f"[detcloud] image {registry.image}, {registry.digest}\n" in printed(trial)
+    assert PASSWORD.encode() not in everything(tmp_path / "allocations")
+    pulls = registry.pulls
+    trial.directory.path.rename(tmp_path / "first")
+    again = TrialNode(tmp_path / "b", runtime=node.runtime, spec=container_spec())
+    assert exited(run(again, LEAVE, **asking(registry.image)))["reason"] == "completed"
+    assert registry.pulls == pulls
+    third = TrialNode(tmp_path / "c", runtime=node.runtime, spec=container_spec())
+    run(third, LEAVE, **asking(registry.image, force_pull_image=True))
+    assert registry.pulls > pulls
+    (tmp_path / "first").rename(trial.directory.path)
+
+
+@pytest.mark.parametrize("password", ["wrong-canary-4c", None])
+def test_a_login_that_is_refused_is_the_trials_failure(
+    node: TrialNode, registry: Registry, tmp_path: Path, password: str | None
+) -> None:
+    trial = run(node, LEAVE, **asking(registry.image, password))
+    ended = exited(trial)
+    assert ended["reason"] == "errored"
+    assert f"image {registry.image} cannot be pulled: " in ended["message"]
+    assert "environment.registry_auth" in ended["message"]
+    assert f"[detcloud] image {registry.image} cannot be pulled" in printed(trial)
+    assert b"wrong-canary" not in everything(tmp_path / "allocations")
+
+
+def test_an_image_that_does_not_exist_is_the_trials_failure(
+    node: TrialNode, registry: Registry
+) -> None:
+    missing = f"{registry.address}/team/missing:9"
+    ended = exited(run(node, LEAVE, **asking(missing)))
+    assert ended["reason"] == "errored"
+    assert f"image {missing} cannot be pulled" in ended["message"]
+    assert "manifest unknown" in ended["message"]
+
+
+def test_a_registry_that_does_not_answer_is_the_machines_trouble(node: TrialNode) -> None:
+    trial = run(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
+    assert exited(trial)["reason"] == "start_failed"
+    assert printed(trial).count("trying again") == images.ATTEMPTS_MAX - 1
+
+
+def test_a_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "ATTEMPTS_MAX", 10_000)
+    trial = begin(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
+    node.look(trial, lambda: "trying again" in printed(trial))
+    trial.kill(1000)
+    node.look(trial)
+    assert exited(trial)["reason"] == "killed"
+
+
+def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) -> None:
+    programs = dict.fromkeys(("groupadd", "useradd", "pip", "python3"), NOTES)
+    files = {**shell_files(), **{f"opt/{name}": text for name, text in programs.items()}}
+    change = ("--change", "ENV PATH=/opt:/bin")
+    engine.docker("import", *change, "-", "localhost/slim:1", content=root_folder(files))
+    build = ["build", "--network", "host", "-t", "localhost/built:1"]
+    base = ["--build-arg", "BASE=localhost/slim:1", "--build-arg", "TORCH=2.99"]
+    engine.docker(*build, *base, str(TRIAL_IMAGE))
+    config = (engine.api.image("localhost/built:1") or {})["Config"]
+    assert (config["User"], config["WorkingDir"]) == ("1000:1000", "/home/detcloud")
+    show = ["run", "--rm", "--network", "host", "localhost/built:1", "sh", "-c"]
+    steps = engine.docker(*show, "while read line; do echo $line; done < /steps").splitlines()
+    assert "pip install --no-cache-dir --no-compile --index-url" in " ".join(steps)
+    assert any(step.endswith(" torch==2.99") for step in steps)
+    assert steps[-1].startswith("python3 -m compileall")

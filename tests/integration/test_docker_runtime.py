@@ -1,0 +1,349 @@
+"""Trials in containers of a real engine: what a container sees, and what becomes of it in trouble.
+
+What all runtimes have in common is in tests/conformance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.container import LABEL
+from detcloud.agent.container_launch import container_name
+from detcloud.agent.docker_api import Engine
+from tests.conformance.container_runtime import begin, run, states
+from tests.conftest import require
+from tests.emulators.docker_engine import IMAGE, DockerEngine, root_folder
+from tests.integration.agent_process import LEAVE, OBEY
+from tests.integration.docker_node import USER, container_spec, docker_runtime
+from tests.integration.trial_node import TrialNode, exited, printed, reported
+
+pytestmark = pytest.mark.end_to_end
+
+READY = 'report("ready")\ntime.sleep(60)\n'
+# By hand, since the optimizers of torch take longer to import than all the rest.
+LINE = """
+import torch
+from detcloud import core
+
+x = torch.linspace(0, 1, 32)
+slope = torch.zeros(1, requires_grad=True)
+with core.init() as context:
+    steps = 0
+    for operation in context.searcher.operations():
+        while steps < operation.length:
+            loss = ((slope * x - 2 * x) ** 2).mean()
+            slope.grad = None
+            loss.backward()
+            with torch.no_grad():
+                slope -= slope.grad
+            steps += 1
+            context.train.report_training_metrics(steps, {"loss": loss.item()})
+        with context.checkpoint.store_path({"steps_completed": steps}) as (folder, uuid):
+            torch.save(slope, folder / "slope.pt")
+        context.train.report_validation_metrics(steps, {"loss": loss.item()})
+        operation.complete(loss.item())
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path, engine: DockerEngine) -> TrialNode:
+    return TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
+
+
+def environments(trial: Any) -> list[dict[str, Any]]:
+    found = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
+    return [line for line in found if line["kind"] == "environment"]
+
+
+def waited(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_container_is_nobodys_and_sees_little(node: TrialNode, engine: DockerEngine) -> None:
+    program = """
+import resource
+def may_write(path):
+    try:
+        open(path, "w").close()
+    except OSError:
+        return False
+    return True
+status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
+       raises=status["NoNewPrivs"].strip(), inputs=may_write(f"{home}/in/spec.json"),
+       new=may_write(f"{home}/in/new"), agent=sorted(os.listdir(f"{home}/agent")),
+       package=may_write("/run/detcloud/detcloud/new"), code=may_write("new"),
+       shm=os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize,
+       stack=resource.getrlimit(resource.RLIMIT_STACK)[0],
+       network=sorted(os.listdir("/sys/class/net")))
+"""
+    trial = begin(
+        node, program + READY, config=container_spec(resources={"shm_size": 5 << 20})["config"]
+    )
+    node.look(trial, lambda: reported(trial))
+    seen = reported(trial)[0]
+    found = engine.api.inspect(container_name(trial.directory.agent)) or {}
+    trial.kill(0)
+    node.look(trial)
+    assert (seen["uid"], seen["capabilities"], seen["raises"]) == (USER, 0, "1")
+    assert (seen["inputs"], seen["new"], seen["package"], seen["code"]) == (0, 0, 0, 1)
+    assert seen["agent"] == ["container", "trial.log"]
+    assert seen["shm"] == 5 << 20
+    assert seen["stack"] == 64 << 20
+    assert seen["network"] == sorted(os.listdir("/sys/class/net"))  # noqa: PTH208
+    labels = found["Config"]["Labels"]
+    assert labels[f"{LABEL}allocation"] == "4.1"
+    assert labels[f"{LABEL}agent"] == "node"
+    # What it wrote is nobody else's either.
+    assert trial.directory.out.stat().st_uid == USER
+
+
+def test_the_image_and_its_digest_are_recorded(node: TrialNode, engine: DockerEngine) -> None:
+    trial = run(node, LEAVE)
+    known = engine.api.image(IMAGE) or {}
+    (record,) = environments(trial)
+    assert (record["image"], record["image_digest"]) == (IMAGE, known["Id"])
+    assert printed(trial) == f"[detcloud] image {IMAGE}, {known['Id']}\n"
+
+
+def test_mounts_are_made_where_they_are_asked_for(node: TrialNode, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o777)
+    (data / "rows").write_text("1 2 3")
+    mounts = [
+        {"host_path": str(data), "container_path": "data/set", "read_only": True},
+        {"host_path": str(data), "container_path": "/mnt/data"},
+    ]
+    program = """
+print(open("data/set/rows").read())
+open("/mnt/data/found", "w").close()
+try:
+    open("data/set/more", "w")
+except OSError as error:
+    print(error.strerror)
+"""
+    trial = run(node, program + LEAVE, config=container_spec(bind_mounts=mounts)["config"])
+    assert printed(trial).splitlines()[-2:] == ["1 2 3", "Read-only file system"]
+    assert sorted(one.name for one in data.iterdir()) == ["found", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"host_path": "/no/such", "container_path": "d"}, "host_path /no/such does not exist"),
+        ({"host_path": "/tmp", "container_path": "../d"}, "not inside the working directory"),
+        ({"host_path": "/tmp", "container_path": "/usr"}, "container_path /usr is taken"),
+        ({"host_path": "/var", "container_path": "d"}, "host_path /var is not allowed on this"),
+    ],
+)
+def test_a_mount_that_cannot_be_is_the_trials_failure(
+    tmp_path: Path, engine: DockerEngine, mount: dict[str, Any], message: str
+) -> None:
+    allowed = (Path("/usr"), Path("/root"), Path("/tmp"), Path("/work"))
+    runtime = docker_runtime(engine, tmp_path, mounts_allowed=(*allowed, Path.cwd()))
+    node = TrialNode(tmp_path, runtime=runtime, spec=container_spec(bind_mounts=[mount]))
+    ended = exited(run(node, LEAVE))
+    assert ended["reason"] == "errored"
+    assert message in ended["message"]
+
+
+def test_a_real_training_in_a_container(node: TrialNode, tmp_path: Path) -> None:
+    torch = require("torch")
+    spec = {"entrypoint": ["python3", "train.py"], "metric": "loss", "smaller_is_better": True}
+    trial = node.run("5.1", {"train.py": LINE}, **spec)
+    assert exited(trial)["reason"] == "completed", printed(trial)
+    losses = [line["metrics"]["loss"] for line in reported(trial) if line["kind"] == "metrics"]
+    # Four batches and the validation.
+    assert len(losses) == 5
+    assert losses[3] < losses[0] / 10
+    lines = {line["kind"]: line for line in reported(trial)}
+    assert lines["completed"]["length"] == 4
+    assert lines["environment"]["torch"] == torch.__version__
+    # The trial wrote it, into a folder that was the agent's.
+    folder = tmp_path / "store/5.1" / lines["checkpoint"]["path"]
+    assert folder.stat().st_uid == USER
+    assert "[detcloud] metrics could not be written" not in printed(trial)
+    assert 0 < torch.load(folder / "slope.pt").item() < 2
+
+
+def test_a_trial_that_runs_out_of_memory_is_told_so(tmp_path: Path, engine: DockerEngine) -> None:
+    runtime = docker_runtime(engine, tmp_path, memory_bytes=64 << 20)
+    node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
+    trial = run(node, 'print("filling", flush=True)\nfilled = b"x" * (512 << 20)\n')
+    ended = exited(trial)
+    assert (ended["reason"], ended["signal"]) == ("errored", signal.SIGKILL)
+    assert "out of memory" in ended["message"]
+    assert "limit of 64 MiB" in ended["message"]
+    assert "filling" in ended["message"]
+
+
+def test_an_image_without_a_python_fails_with_a_reason(
+    node: TrialNode, engine: DockerEngine
+) -> None:
+    engine.docker("import", "-", "localhost/empty:1", content=root_folder())
+    trial = run(node, LEAVE, image={"cpu": "localhost/empty:1"}, config={})
+    ended = exited(trial)
+    assert ended["reason"] == "errored"
+    assert 'exec: "python3": executable file not found' in ended["message"]
+    assert ended["message"] in printed(trial)
+    assert states(trial) == ["PULLING", "STARTING"]
+
+
+def test_an_image_whose_python_fails_is_quoted(node: TrialNode, engine: DockerEngine) -> None:
+    program = b"#!/bin/sh\necho 'python3: too old' >&2\nexit 2\n"
+    change = ("--change", "ENV PATH=/opt:/bin")
+    archive = root_folder({"opt/python3": program})
+    engine.docker("import", *change, "-", "localhost/old:1", content=archive)
+    trial = run(node, LEAVE, image={"cpu": "localhost/old:1"})
+    ended = exited(trial)
+    assert (ended["reason"], ended["code"]) == ("errored", 2)
+    assert "before the trial began, and said: python3: too old" in ended["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_container_that_is_stopped_from_outside_is_lost(
+    node: TrialNode, engine: DockerEngine, number: signal.Signals
+) -> None:
+    program = """
+def leave(*_):
+    time.sleep(0.3)
+    report("saved")
+    sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+"""
+    trial = begin(node, program + READY)
+    node.look(trial, lambda: reported(trial))
+    engine.api.signal(container_name(trial.directory.agent), number)
+    node.look(trial)
+    assert exited(trial)["reason"] == "lost"
+    # As when an engine is stopped, there is time to save something.
+    saved = ["saved"] if number == signal.SIGTERM else []
+    assert [line["kind"] for line in reported(trial)] == ["ready", *saved]
+
+
+def test_a_container_that_is_removed_by_hand_is_lost(node: TrialNode, engine: DockerEngine) -> None:
+    trial = begin(node, READY)
+    node.look(trial, lambda: reported(trial))
+    engine.api.remove(container_name(trial.directory.agent))
+    node.look(trial)
+    assert exited(trial)["reason"] == "lost"
+
+
+def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
+    tmp_path: Path, engine: DockerEngine
+) -> None:
+    def make(name: str, work: Path) -> None:
+        labels = {f"{LABEL}work": str(work), f"{LABEL}directory": str(work / "gone")}
+        engine.api.create(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": labels})
+
+    make("left", tmp_path)
+    make("another", tmp_path / "another")
+    node = TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
+    waited(lambda: engine.api.inspect("left") is None)
+    trial = run(node, LEAVE)
+    waited(lambda: engine.api.inspect(container_name(trial.directory.agent)) is None)
+    assert engine.api.inspect("another") is not None
+    engine.api.remove("another")
+
+
+def test_a_name_that_an_older_launch_holds_is_taken_from_it(
+    node: TrialNode, tmp_path: Path, engine: DockerEngine
+) -> None:
+    name = container_name(tmp_path / "allocations/4.1/agent")
+    engine.api.create(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": {}})
+    assert exited(run(node, LEAVE))["reason"] == "completed"
+
+
+def test_a_crash_right_after_the_record_starts_the_container_once(
+    node: TrialNode, tmp_path: Path, engine: DockerEngine
+) -> None:
+    # What a crash leaves before the engine was asked: the record, and no container.
+    trial = begin(node, 'report("ready")\n' + OBEY)
+    node.look(trial, lambda: reported(trial))
+    records = trial.directory.agent / "container"
+    node.abandon()
+    engine.api.remove(container_name(trial.directory.agent))
+    for name in ("begun", "process.json"):
+        (records / name).unlink()
+    again = TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
+    (adopted,) = again.node.allocations()
+    again.look(adopted, lambda: len(reported(adopted)) == 2)
+    assert len(engine.api.containers(f"{LABEL}work={tmp_path}")) == 1
+
+
+@pytest.fixture
+def away(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
+    """The engine's socket at a place from which it can be taken away."""
+    place = tmp_path / "d.sock"
+    place.symlink_to(engine.socket)
+    yield place
+    place.unlink(missing_ok=True)
+    place.symlink_to(engine.socket)
+
+
+def test_an_engine_that_is_away_changes_nothing(
+    tmp_path: Path, engine: DockerEngine, away: Path
+) -> None:
+    said: list[str] = []
+    runtime = docker_runtime(Engine(str(away)), tmp_path, said)
+    node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
+    trial = begin(node, 'report("ready")\n' + OBEY)
+    node.look(trial, lambda: reported(trial))
+    away.unlink()
+    node.look(trial, lambda: said)
+    assert "could not be looked after, trying again: the container engine at" in said[0]
+    trial.direct({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
+    waited(lambda: (trial.directory.agent / "container/exit.json").exists())
+    node.look(trial, lambda: True)
+    assert trial.active
+    away.symlink_to(engine.socket)
+    node.look(trial)
+    assert exited(trial)["reason"] == "preempted"
+
+
+def test_a_start_waits_for_an_engine_that_is_away(
+    tmp_path: Path, engine: DockerEngine, away: Path
+) -> None:
+    away.unlink()
+    runtime = docker_runtime(Engine(str(away)), tmp_path)
+    node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
+    trial = begin(node, LEAVE)
+    threading.Timer(0.5, lambda: away.symlink_to(engine.socket)).start()
+    node.look(trial)
+    assert exited(trial)["reason"] == "completed"
+    assert "trying again" in printed(trial)
+
+
+def test_records_that_a_trial_forges_do_not_end_it(node: TrialNode) -> None:
+    forged = json.dumps({"stage": "trial", "code": 0, "signal": None, "killed": False})
+    program = f"""
+records = home + "/agent/container"
+os.unlink(records + "/launch.json")
+with open(records + "/exit.json", "w") as file:
+    file.write({forged!r})
+os.symlink("/etc/shadow", records + "/.kill.json.new")
+os.mkdir(records + "/kill.json")
+open(records + "/kill.json/full", "w").close()
+"""
+    trial = begin(node, program + READY)
+    node.look(trial, lambda: reported(trial))
+    time.sleep(0.2)
+    node.look(trial, lambda: True)
+    assert trial.active
+    trial.kill(30_000)
+    # The supervisor reads no grace there, and gives none.
+    node.look(trial)
+    assert exited(trial)["reason"] in ("killed", "errored")

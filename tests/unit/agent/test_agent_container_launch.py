@@ -1,0 +1,148 @@
+"""One launch of a container against an engine that behaves as told."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from detcloud.agent import container_launch
+from detcloud.agent.container import LABEL, RECORDS
+from detcloud.agent.container_launch import ASKED, KILL, ContainerLaunch
+from detcloud.agent.directory import write_atomically
+from detcloud.agent.docker_api import Engine, EngineAway, EngineRefused
+from detcloud.agent.runtime import Phase
+
+
+class FakeEngine:
+    """Has at most one container, whose supervisor begins at once in `records`; `faults` are raised
+    by the calls of that name, one each.
+    """
+
+    def __init__(self, records: Path) -> None:
+        self.records = records
+        self.state = "absent"
+        self.faults: dict[str, list[Exception]] = {}
+        self.calls: list[str] = []
+        self.signals: list[int] = []
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        self._called("inspect")
+        if self.state == "absent":
+            return None
+        state = {"Status": self.state, "ExitCode": 0}
+        return {"State": state, "Config": {"Labels": {f"{LABEL}launch": "one"}}}
+
+    def create(self, name: str, body: object) -> None:
+        self.state = "created"
+        self._called("create")
+
+    def start(self, name: str) -> None:
+        self.state = "running"
+        (self.records / "begun").touch()
+        self._called("start")
+
+    def signal(self, name: str, number: int) -> None:
+        self.signals.append(number)
+        if number == signal.SIGKILL:
+            self.state = "exited"
+
+    def output(self, name: str) -> str:
+        return ""
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.faults.get(name):
+            raise self.faults[name].pop(0)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path / RECORDS)
+
+
+@pytest.fixture
+def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> ContainerLaunch:
+    monkeypatch.setattr(container_launch, "TROUBLE_SECONDS", 0.01)
+    (tmp_path / RECORDS).mkdir()
+    asked = {"launch": "one", "log": str(tmp_path / "log"), "has_hook": False, "body": {}}
+    write_atomically(tmp_path / ASKED, asked)
+    return ContainerLaunch(cast(Engine, engine), tmp_path, lambda message: None)
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("create", EngineAway("the answer was lost")),
+        ("create", EngineRefused(409, "the name is in use")),
+        ("start", EngineAway("the answer was lost")),
+        ("inspect", EngineRefused(500, "for once")),
+    ],
+)
+def test_an_answer_that_is_lost_starts_nothing_twice(
+    engine: FakeEngine, launch: ContainerLaunch, call: str, fault: Exception
+) -> None:
+    engine.faults[call] = [fault]
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+    assert engine.calls.count("create") == 1
+    assert engine.state == "running"
+
+
+def test_what_could_not_be_started_for_minutes_is_given_up(
+    engine: FakeEngine, launch: ContainerLaunch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.1)
+    engine.faults["inspect"] = [EngineAway("no engine")] * 1000
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert (launch.poll().not_started, launch.poll().lost) == (True, False)
+
+
+def test_what_runs_is_never_given_up(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.0)
+    # Another agent had begun it.
+    (tmp_path / RECORDS / "begun").touch()
+    engine.state = "running"
+    engine.faults["inspect"] = [EngineAway("no engine")] * 5
+    launch.begin()
+    until(lambda: engine.calls.count("inspect") > 5)
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+
+
+def test_a_supervisor_that_does_not_hear_is_killed_by_the_engine(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "KILL_MARGIN_SECONDS", 0.1)
+    engine.state = "running"
+    (tmp_path / RECORDS / "begun").touch()
+    write_atomically(tmp_path / KILL, {"grace_ms": 50})
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert engine.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert launch.poll().killed
+
+
+def test_a_kill_before_the_start_starts_nothing(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
+) -> None:
+    write_atomically(tmp_path / KILL, {"grace_ms": 0})
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert launch.poll().killed
+    assert "create" not in engine.calls
