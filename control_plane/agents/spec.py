@@ -11,10 +11,16 @@ from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf
 from control_plane.config import ExperimentConfig
 from control_plane.config.eras import Era
-from control_plane.config.storage import CheckpointStorage, Directory, SharedFs
+from control_plane.config.images import images_to_run
+from control_plane.config.section import REVEAL
+from control_plane.config.storage import S3, CheckpointStorage, Directory, SharedFs
+from detcloud.s3 import BucketPlace
+
+Checkpoints = Path | S3
+"""Where a cluster keeps checkpoints whose configuration names no place: a folder or a bucket."""
 
 
-def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
+def spec_builder(cluster_id: str, checkpoints: Checkpoints) -> SpecOf:
     """Builds specs; `checkpoints` is where they go unless the configuration says otherwise."""
 
     def spec_of(
@@ -31,8 +37,10 @@ def spec_builder(cluster_id: str, checkpoints: Path) -> SpecOf:
             "trial_seed": trial.seed,
             "hparams": dict(trial.hparams),
             "config": config.for_trial(),
-            # Of their own, since user code may well print its configuration.
+            # Of their own and unmasked, since user code may well print its configuration.
             "environment_variables": config.environment.environment_variables.revealed(),
+            "registry_auth": _login(config),
+            "image": images_to_run(config.environment.image),
             "era": "steps" if config.era is Era.STEP else "length",
             "entrypoint": _entrypoint(config),
             "latest_checkpoint": _reference(checkpoint) if checkpoint else None,
@@ -55,17 +63,39 @@ def stored_config(definition: Definition) -> ExperimentConfig:
     return _parsed(definition.config)
 
 
-def storage_of(storage: CheckpointStorage, checkpoints: Path) -> dict[str, str] | None:
-    """The spec's `storage`; None for a kind that this cluster cannot use."""
+def storage_of(storage: CheckpointStorage, checkpoints: Checkpoints) -> dict[str, str] | None:
+    """The spec's `storage`, with its secrets; None for a kind that this cluster cannot use."""
     match storage:
         case SharedFs(host_path=host, storage_path=below):
             return {"type": "shared_fs", "path": posixpath.join(host, below or "")}
         case Directory(container_path=path):
             return {"type": "directory", "path": path}
+        case S3():
+            return _bucket(storage)
         case CheckpointStorage(type=None):
+            if isinstance(checkpoints, S3):
+                return _bucket(checkpoints)
             return {"type": "directory", "path": str(checkpoints)}
         case _:
             return None
+
+
+def place_of(storage: dict[str, str]) -> str:
+    """Where a spec's `storage` is, for people: without its secrets."""
+    return storage["path"] if "path" in storage else str(BucketPlace.of(storage))
+
+
+def _bucket(storage: S3) -> dict[str, str]:
+    access_key, secret_key = storage.access_key, storage.secret_key
+    fields = {
+        "type": "s3",
+        "bucket": storage.bucket,
+        "prefix": storage.prefix,
+        "endpoint_url": storage.endpoint_url,
+        "access_key": access_key.reveal() if access_key else None,
+        "secret_key": secret_key.reveal() if secret_key else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=32)
@@ -76,6 +106,11 @@ def _parsed(text: str) -> ExperimentConfig:
 def _entrypoint(config: ExperimentConfig) -> str | list[str]:
     entrypoint = config.entrypoint or ""
     return entrypoint if isinstance(entrypoint, str) else list(entrypoint)
+
+
+def _login(config: ExperimentConfig) -> dict[str, Any] | None:
+    login = config.environment.registry_auth
+    return login.model_dump(mode="json", context=REVEAL) if login else None
 
 
 def _reference(checkpoint: CheckpointRef) -> dict[str, Any]:

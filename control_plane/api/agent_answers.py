@@ -8,9 +8,11 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.agents.service import SyncAnswer, SyncRequest
+from control_plane.agents.storage_access import vends
 from control_plane.api.agent_calls import Sync, sync_requests
 from control_plane.api.archives import model_code_key
 from control_plane.api.services import Services
+from control_plane.fleet.notices import Announcement, announce
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
         Refused: as AgentService.sync.
     """
     *portions, last = sync_requests(asked)
+    if asked.notice is not None:
+        told = Announcement(agent_id, asked.notice.deadline_ms)
+        announce(services.table, told, services.now_ms())
     for portion in portions:
         services.agents.sync(agent_id, portion)
     return answered(services, agent_id, last)
@@ -85,6 +90,8 @@ def _completed(services: Services, entry: dict[str, Any], trial_id: int) -> dict
         done["directives"] = {**done["directives"], "best_validation": best}
     if "spec" in done:
         spec = dict(done["spec"])
+        if services.vendor is not None and vends(spec["storage"]):
+            spec["storage"] = {**spec["storage"], "credentials": "given"}
         done |= {"slots": spec.pop("slots"), "spec": spec}
     if "code" in done:
         size = services.objects.size(model_code_key(done["code"]["sha256"]))

@@ -77,6 +77,12 @@ class LogText(Message):
     marks: Annotated[list[Mark], Field(max_length=MARKS_MAX)] = []
 
 
+class NoticeTold(Message):
+    """The cloud told the machine that it ends then (epoch ms); None: that it may be soon."""
+
+    deadline_ms: Offset | None = None
+
+
 class Sync(Message):
     """The body of `POST /agents/{id}/sync`; see docs/agent-protocol.md."""
 
@@ -88,6 +94,7 @@ class Sync(Message):
     reports: Annotated[list[ReportLine], Field(max_length=LINES_MAX)] = []
     logs: Annotated[list[LogText], Field(max_length=ALLOCATIONS_MAX)] = []
     more: bool = False
+    notice: NoticeTold | None = None
 
 
 def sync_requests(asked: Sync) -> tuple[SyncRequest, ...]:

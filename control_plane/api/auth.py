@@ -31,13 +31,15 @@ class Principal:
     """Who calls: `user` is recorded with every mutation.
 
     `subject` is what the role is bound to: an agent's id, the pool of a join token, "" for people.
-    `expires_ms`: when the token ends, None for never.
+    `expires_ms`: when the token ends, None for never. `agent`: the only one that a join token lets
+    in, "" for any.
     """
 
     user: str
     role: Role
     subject: str = ""
     expires_ms: int | None = None
+    agent: str = ""
 
 
 class Tokens(Protocol):

@@ -1,7 +1,8 @@
-"""Files of checkpoints that lie in folders of this machine, read through their manifests.
+"""Files of checkpoints in folders of this machine or in buckets, found by their manifests.
 
 A trial wrote all of it, so nothing is believed: the manifest must have the digest that was
 reported, lie at the place that belongs to its allocation, and no part of a path may be a link.
+What lies in a bucket is fetched there, by URLs that the bucket's credentials sign.
 """
 
 import json
@@ -26,10 +27,12 @@ from control_plane.api.views import checkpoint as checkpoints
 from control_plane.api.views import experiment as experiments
 from control_plane.objects.store import Key
 from detcloud.archive import ArchiveInvalid, check_name
+from detcloud.s3 import Bucket, BucketPlace, KeyMissing, bucket_of
 
 CHECKPOINT_FILES = "checkpoint-files"
 MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 
+_SIGNED_SECONDS = LIFE_MS_MAX // 1000
 _BLOCK_BYTES = 256 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a planted pipe would wait for ever.
@@ -51,7 +54,7 @@ class CheckpointFolder:
     """Where a checkpoint's files are, and which they are, by path."""
 
     uuid: str
-    root: Path
+    root: Path | Bucket
     path: str
     files: tuple[StoredFile, ...]
 
@@ -77,6 +80,8 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
 
 def file_url(services: Services, folder: CheckpointFolder, place: int) -> str:
     """A signed URL of the file at that place of `folder.files`."""
+    if isinstance(folder.root, Bucket):
+        return folder.root.signed_get(f"{folder.path}/{folder.files[place].path}", _SIGNED_SECONDS)
     expires_ms = services.now_ms() + LIFE_MS_MAX
     key = Key(f"{CHECKPOINT_FILES}/{folder.uuid}/{place}")
     return services.signer.sign("GET", key, size=None, sha256=None, expires_ms=expires_ms).url
@@ -87,6 +92,7 @@ def checkpoint_file(services: Services, key: Key) -> StreamingResponse:
     _, uuid, place = key.parts
     folder = checkpoint_folder(services, uuid)
     file = folder.files[int(place)]
+    assert isinstance(folder.root, Path)
     stream = _opened(folder.root, f"{folder.path}/{file.path}")
     size = os.fstat(stream.fileno()).st_size
     headers = {"Content-Disposition": "attachment", "Content-Length": str(size)}
@@ -94,20 +100,19 @@ def checkpoint_file(services: Services, key: Key) -> StreamingResponse:
     return StreamingResponse(blocks, media_type="application/octet-stream", headers=headers)
 
 
-def _root(services: Services, experiment_id: int) -> Path:
+def _root(services: Services, experiment_id: int) -> Path | Bucket:
     _, definition = experiments.found(services, experiment_id)
     config = stored_config(definition).checkpoint_storage
     storage = storage_of(config, services.checkpoints)
     if storage is None:
         text = f"checkpoints in a {config.type} store cannot be fetched through the API yet"
         raise ApiError(Code.NOT_FOUND, text)
-    return Path(storage["path"])
+    return bucket_of(BucketPlace.of(storage)) if storage["type"] == "s3" else Path(storage["path"])
 
 
-def _manifest(root: Path, record: CheckpointRecord) -> tuple[StoredFile, ...]:
+def _manifest(root: Path | Bucket, record: CheckpointRecord) -> tuple[StoredFile, ...]:
     reference = record.checkpoint
-    with _opened(root, f"{reference.path}/manifest.json") as stream:
-        content = stream.read(MANIFEST_BYTES_MAX)
+    content = _content(root, f"{reference.path}/manifest.json", MANIFEST_BYTES_MAX)
     if sha256(content).hexdigest() != reference.manifest_sha256:
         raise _damaged(record, "its manifest was changed")
     try:
@@ -129,6 +134,21 @@ def _damaged(record: CheckpointRecord, why: str) -> ApiError:
     return ApiError(Code.CONFLICT, f"checkpoint {record.checkpoint.uuid} is damaged: {why}")
 
 
+def _content(root: Path | Bucket, path: str, bytes_max: int) -> bytes:
+    """The file's beginning; ApiError not_found."""
+    if isinstance(root, Path):
+        with _opened(root, path) as stream:
+            return stream.read(bytes_max)
+    try:
+        return b"".join(root.read(path, 0, bytes_max))
+    except KeyMissing:
+        raise _gone(path) from None
+
+
+def _gone(path: str) -> ApiError:
+    return ApiError(Code.NOT_FOUND, f"the checkpoint's file {path} is not there")
+
+
 def _opened(root: Path, path: str) -> BinaryIO:
     """The regular file below `root`, reached without following a link; ApiError not_found."""
     *folders, name = path.split("/")
@@ -136,7 +156,7 @@ def _opened(root: Path, path: str) -> BinaryIO:
         with _folder(root, folders) as folder:
             descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:
-        raise ApiError(Code.NOT_FOUND, f"the checkpoint's file {path} is not there") from None
+        raise _gone(path) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ApiError(Code.NOT_FOUND, f"the checkpoint's file {path} is no file")

@@ -17,6 +17,7 @@ from starlette.routing import Match, Route
 
 from control_plane.actors.step import Refused
 from control_plane.state.table import Unavailable
+from detcloud.s3 import BucketFailed
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +144,11 @@ async def _answer_unavailable(request: Request, error: Exception) -> JSONRespons
 
 
 async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
-    """What is the disk's fault may be tried again; anything else is ours."""
+    """What is the disk's or a bucket's fault may be tried again; anything else is ours."""
     assert isinstance(error, OSError)
+    if isinstance(error, BucketFailed):
+        log.warning("a bucket failed: %s", error)
+        return ApiError(Code.UNAVAILABLE, f"a bucket cannot be used now: {error}").response()
     if error.errno not in _DISK_FAULTS:
         raise error
     log.warning("the disk failed: %s", error)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from control_plane.agents.identity import Witness
 from control_plane.agents.service import AgentService
+from control_plane.agents.spec import Checkpoints
+from control_plane.agents.storage_access import Vendor
 from control_plane.api.auth import Tokens
 from control_plane.api.signing import Signer
 from control_plane.api.views.courses import Courses
@@ -33,11 +35,13 @@ class Services:
         agents: the agents' side of them.
         cluster_id: the cluster's name for itself.
         version: what runs here.
-        checkpoints: the folder of checkpoints where a configuration names none.
+        checkpoints: where checkpoints go whose configuration names no place.
         waiting: where calls are held, on a host where waiting is cheap.
         courses: the metrics looked at last.
         rankings: the best trials of the experiments looked at last.
         providers: where instances can come from; `provider.type` of a pool's configuration.
+        vendor: who gives out keys for the storage of trials; None where they bring their own.
+        witness: who says which instance signed a proof of its identity; None where none does.
     """
 
     tokens: Tokens
@@ -49,11 +53,13 @@ class Services:
     agents: AgentService
     cluster_id: str
     version: str
-    checkpoints: Path
+    checkpoints: Checkpoints
     waiting: WaitingRoom | None = None
     courses: Courses = field(default_factory=Courses)
     rankings: Rankings = field(default_factory=Rankings)
     providers: frozenset[str] = frozenset()
+    witness: Witness | None = None
+    vendor: Vendor | None = None
 
     @property
     def table(self) -> StateTable:

@@ -4,6 +4,7 @@ import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import Retention, Status
 from control_plane.agents.spec import storage_of
+from control_plane.agents.storage_access import vends
 from control_plane.api.archives import SHA256, model_code_key
 from control_plane.api.auth import Principal
 from control_plane.api.errors import ApiError, Code, Detail, invalid
@@ -34,6 +36,7 @@ from control_plane.config import (
     ExperimentConfig,
     check,
 )
+from control_plane.config.images import image_warnings
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.searchers.search import SearchPlan
@@ -115,7 +118,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         time_metric="" if asked.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
     )
-    return Accepted(config, message, tuple(warnings_of(to, config.resources)))
+    return Accepted(config, message, (*warnings_of(to, config.resources), *image_warnings(config)))
 
 
 def retention_of(config: ExperimentConfig) -> Retention:
@@ -231,8 +234,17 @@ def _plan(config: ExperimentConfig) -> SearchPlan:
 
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
-    """Whether there is a store that the trials can use."""
-    if storage_of(config.checkpoint_storage, services.checkpoints) is None:
-        kind = config.checkpoint_storage.type
-        text = f"{kind} is not available on this cluster yet; available: directory, shared_fs"
+    """Whether there is a store that the trials can use and the cluster can look after."""
+    kind = config.checkpoint_storage.type
+    if kind == "s3" and find_spec("boto3") is None:
+        text = "s3 needs a package that this cluster lacks"
+        raise invalid("checkpoint_storage.type", text, "pip install 'detcloud[aws]' there")
+    storage = storage_of(config.checkpoint_storage, services.checkpoints)
+    elsewhere = getattr(config.checkpoint_storage, "endpoint_url", None)
+    if elsewhere and services.vendor is not None and vends(storage):
+        # Somebody else's server would be shown what the cluster's own credentials sign.
+        text = "another store than Amazon's needs access_key and secret_key here"
+        raise invalid("checkpoint_storage.endpoint_url", text)
+    if storage is None:
+        text = f"{kind} is not available on this cluster yet; available: directory, s3, shared_fs"
         raise invalid("checkpoint_storage.type", text)

@@ -33,7 +33,7 @@ class TableTokens:
         expires_ms = fields.get("expires_ms")
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
-        return Principal(fields["user"], Role(fields["role"]), fields["subject"], expires_ms)
+        return Principal(**{**fields, "role": Role(fields["role"])})
 
 
 def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:

@@ -1,10 +1,8 @@
 """The checkpoint that an experiment's trials start from, as its configuration names it."""
 
-from pathlib import Path
-
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial_checkpoints import CheckpointRecord, CheckpointState
-from control_plane.agents.spec import storage_of, stored_config
+from control_plane.agents.spec import Checkpoints, place_of, storage_of, stored_config
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.services import Services
 from control_plane.api.views import checkpoint as checkpoints
@@ -73,9 +71,9 @@ def _check_store(
         raise invalid(field, text, "give both the same checkpoint_storage")
 
 
-def _store(config: ExperimentConfig, checkpoints: Path) -> str:
+def _store(config: ExperimentConfig, checkpoints: Checkpoints) -> str:
     found = storage_of(config.checkpoint_storage, checkpoints)
     if found is None:
         kind = config.checkpoint_storage.type
         raise ApiError(Code.INVALID, f"a {kind} store is not available on this cluster yet")
-    return found["path"]
+    return place_of(found)

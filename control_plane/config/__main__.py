@@ -11,6 +11,7 @@ from typing import Any
 
 from control_plane.config.check import check
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.images import image_warnings
 from control_plane.config.migration import migrate
 from control_plane.config.plan import TO_THE_END, NotForeseeable
 from control_plane.config.preview import preview
@@ -23,13 +24,20 @@ from control_plane.suggestions.installed import lacking
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if the configuration is valid, else 1 with its problems, one a line."""
     options = _parser().parse_args(arguments)
-    report: dict[str, Any] = {"ok": True, "era": None, "problems": [], "config": None}
+    report: dict[str, Any] = {
+        "ok": True,
+        "era": None,
+        "problems": [],
+        "warnings": [],
+        "config": None,
+    }
     text = ""
     try:
         source = read_config(options.file)
         config = check(source, overrides=options.config)
-        report |= {"era": config.era.value, "config": config.public()}
-        text = _summary(config)
+        warnings = list(image_warnings(config))
+        report |= {"era": config.era.value, "config": config.public(), "warnings": warnings}
+        text = "\n".join([_summary(config), *(f"warning: {warning}" for warning in warnings)])
         if not options.for_trial:
             _check_installed(config)
         if options.for_trial:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
 from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validated
+from control_plane.config.images import giving_way
 from control_plane.config.merge import merged, overridden
 from control_plane.config.names import three_words
 from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
@@ -71,7 +72,7 @@ class Layers:
         # No null hides a default.
         shown = replace(rules, null_hides=False)
         defaulted: Tree = merged(merged(tree, rules.defaults, shown), generated, shown)
-        return defaulted
+        return giving_way(defaulted, self.cluster)
 
     def refusal(self, findings: Iterable[Finding], tree: Tree | None = None) -> ConfigInvalid:
         """Every problem, located; a value that could not be read is not judged twice."""

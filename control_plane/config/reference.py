@@ -118,7 +118,10 @@ TYPES: Final[Mapping[str, str]] = {
     "ResourceManager": "map",
     "TaskContainerDefaults": "map",
     "AnyProvider": "map",
+    "NetworkInterface": "map",
     "Offerings": "list of maps",
+    "TagKey": "string",
+    "Tags": "list of maps",
     "Zones": "list of strings",
     "PoolName": "string",
     "Duration": "duration",
@@ -161,7 +164,7 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Provider", "on_demand_base"): "number 0 to 1",
     ("OfferingConfig", "price_per_hour"): "number >= 0",
     ("AwsProvider", "root_volume_size"): "integer >= 100",
-    ("AwsProvider", "custom_tags"): "list of maps",
+    ("Tag", "value"): "string",
     ("GcpProvider", "boot_disk_size"): "integer >= 100",
 }
 """Types whose annotation is too particular for a name of its own."""
@@ -222,6 +225,12 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),
+    (
+        "Network interfaces",
+        "`provider.network_interface` of aws.",
+        providers.NetworkInterface,
+    ),
+    ("Tags", "An entry of `provider.custom_tags` of aws.", providers.Tag),
 )
 
 

@@ -146,7 +146,9 @@ class Transport:
                 expected = answer.length
                 copied = _copy(answer, file)
             if expected is not None and copied != expected:
-                raise Unreachable(f"{path_or_url} was cut off after {copied} of {expected} bytes")
+                # Without its parameters, which may hold a signature.
+                place = path_or_url.partition("?")[0]
+                raise Unreachable(f"{place} was cut off after {copied} of {expected} bytes")
             return copied
 
         return self._attempt(once, retry=True)

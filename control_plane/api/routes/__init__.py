@@ -1,6 +1,7 @@
 """The routes, one module per noun; each has a `router` of guarded routes, listed here."""
 
 from control_plane.api.routes import (
+    agent_code,
     agents,
     checkpoints,
     cluster,
@@ -8,6 +9,7 @@ from control_plane.api.routes import (
     experiments,
     health,
     history,
+    instances,
     jobs,
     logs,
     metrics,
@@ -33,6 +35,8 @@ ROUTERS = (
     logs.router,
     checkpoints.router,
     agents.router,
+    instances.router,
+    agent_code.router,
     resource_pools.router,
     jobs.router,
     cost.router,

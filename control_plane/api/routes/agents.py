@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from control_plane.actors import addresses
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
+from control_plane.agents.identity import is_active
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.service import SyncRequest
+from control_plane.agents.storage_access import access_of
 from control_plane.api.agent_answers import answered, taken
-from control_plane.api.agent_calls import AGENT_NAME, Enrolment, Sync
+from control_plane.api.agent_calls import AGENT_NAME, Allocation, Enrolment, Sync
 from control_plane.api.auth import Principal, Role
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
@@ -49,6 +51,23 @@ class Enrolled(BaseModel):
     token: str
     epoch: int
     lease_ms: int
+
+
+class CredentialsAsked(BaseModel):
+    """Whose storage the keys are for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    allocation: Allocation
+
+
+class CredentialsGiven(BaseModel):
+    """Keys for it, and until when (epoch ms) they are good."""
+
+    key_id: str
+    secret: str
+    session_token: str
+    expires_ms: int
 
 
 @router.get("/agents")
@@ -95,16 +114,42 @@ def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
     return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
 
 
+@router.post("/agents/{agent_id}/storage-credentials")
+@needs(Role.AGENT)
+def storage_credentials(
+    agent_id: AgentId, asked: CredentialsAsked, caller: Caller, services: Given
+) -> CredentialsGiven:
+    _check_own(agent_id, caller)
+    if services.vendor is None:
+        raise ApiError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
+    service = services.agents
+    access = access_of(services.engine, service, agent_id, asked.allocation, services.checkpoints)
+    try:
+        given = services.vendor.vend(f"trial-{asked.allocation}", access)
+    except OSError as error:
+        raise ApiError(Code.UNAVAILABLE, str(error)) from None
+    return CredentialsGiven(
+        key_id=given.key_id,
+        secret=given.secret,
+        session_token=given.session_token,
+        expires_ms=given.expires_ms,
+    )
+
+
 @router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])
 @needs(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
 async def sync(agent_id: AgentId, asked: Sync, caller: Caller, services: Given) -> Response:
-    if caller.subject != agent_id:
-        raise ApiError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
+    _check_own(agent_id, caller)
     room = services.waiting
     if room is None:
         answer = await run_in_threadpool(taken, services, agent_id, asked)
         return _response(answer.with_next_sync(1000 if answer.is_news else _steady_ms()))
     return _response(await _held(services, room, agent_id, asked))
+
+
+def _check_own(agent_id: str, caller: Principal) -> None:
+    if caller.subject != agent_id:
+        raise ApiError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
 
 
 async def _held(services: Services, room: WaitingRoom, agent_id: str, asked: Sync) -> bytes:
@@ -146,12 +191,22 @@ def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None
     pool = asked.resource_pool
     if pool != caller.subject:
         raise ApiError(Code.FORBIDDEN, f"this join token is not for pool {pool}")
+    if caller.agent:
+        _check_instance(asked, caller, services)
     if pools.found(services, pool) is None:
         raise invalid("resource_pool", f"there is no pool {pool}")
     known = agents.found(services, asked.name)
     if known is not None and known.pool != pool and not known.lost:
         text = f"agent {asked.name} belongs to pool {known.pool}; choose another name"
         raise ApiError(Code.CONFLICT, text)
+
+
+def _check_instance(asked: Enrolment, caller: Principal, services: Services) -> None:
+    """An instance's token is its own, and ends with it."""
+    if asked.name != caller.agent:
+        raise ApiError(Code.FORBIDDEN, f"this join token is not for agent {asked.name}")
+    if not is_active(services.table, asked.resource_pool, asked.name):
+        raise ApiError(Code.FORBIDDEN, f"the cluster does not want instance {asked.name} any more")
 
 
 def _steady_ms() -> int:

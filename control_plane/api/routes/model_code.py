@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +12,7 @@ from control_plane.api.errors import ApiError, Code
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.services import Given
 from control_plane.api.signing import LIFE_MS_MAX
-from control_plane.api.stored import stored
+from control_plane.api.stored import given_out
 
 # 95 MiB of file bytes that do not compress at all, with the headers of a hundred thousand files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
@@ -30,7 +30,9 @@ class Offer(BaseModel):
 
 
 class Upload(BaseModel):
-    """The request that uploads the archive, to be sent as it is."""
+    """The request that uploads the archive, to be sent as it is; `path` is a whole URL where the
+    archive goes to another host.
+    """
 
     method: str
     path: str
@@ -73,8 +75,9 @@ def offer_model_code(offer: Offer, services: Given) -> Answer:
 
 @router.get("/model-code/{sha256}", response_class=StreamingResponse)
 @needs(*PEOPLE, Role.AGENT)
-def get_model_code(
-    sha256: Annotated[str, Path(pattern=SHA256)], services: Given
-) -> StreamingResponse:
-    """The archive. An agent learns a digest only from an allocation it was given."""
-    return stored(services.objects, model_code_key(sha256), "application/gzip")
+def get_model_code(sha256: Annotated[str, Path(pattern=SHA256)], services: Given) -> Response:
+    """The archive, or a redirect to it. An agent learns a digest only from an allocation it was
+    given.
+    """
+    key = model_code_key(sha256)
+    return given_out(services.objects, key, "application/gzip", services.now_ms())

@@ -177,9 +177,15 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
 
 
 def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
+    """What the last run said of where it runs: the trial's own words over its agent's."""
     address, last = addresses.trial(trial_id), f"{ENVIRONMENT}~"
-    rows = services.table.query(address, ENVIRONMENT, last, limit=1, descending=True).rows
+    # The agent is the last of a run's writers.
+    rows = services.table.query(address, ENVIRONMENT, last, limit=2, descending=True).rows
     if not rows:
         return None
-    line = parse_json(rows[0].body)
-    return {name: value for name, value in line.items() if name not in ("kind", "time_ms")}
+    epoch, _, writer = rows[0].key.sort.removeprefix(ENVIRONMENT).partition("#")
+    of_run = [row for row in rows if row.key.sort.startswith(f"{ENVIRONMENT}{epoch}#")]
+    told = of_run if writer == "agent" else of_run[:1]
+    lines = [parse_json(row.body) for row in told]
+    fields = {name: value for line in lines for name, value in line.items()}
+    return {name: value for name, value in fields.items() if name not in ("kind", "time_ms")}

@@ -55,6 +55,8 @@ NOUNS = {
     "config": "check experiment configurations",
     "cluster": "start and stop the local cluster",
     "master": "look at the cluster's server",
+    "debug": "look into a cluster that misbehaves",
+    "deploy": "put a team's cluster into a cloud",
 }
 NOUN_ALIASES = {
     "e": "experiment",
@@ -67,6 +69,7 @@ NOUN_ALIASES = {
     "tpl": "template",
     "tkn": "token",
     "u": "user",
+    "d": "deploy",
 }
 
 _EXPERIMENT = (
@@ -280,6 +283,15 @@ _CLUSTER = (
     ),
     Command("master", "info", "show the cluster's server", "cluster:info"),
     Command("master", "logs", "print the local cluster's log", "server_log:logs", is_local=True),
+    Command("debug", "dump", "print rows of the state table", "debug:dump", is_local=True),
+    Command("deploy", "aws", "make or change a team's cluster on AWS", "deploy:aws", is_local=True),
+    Command(
+        "deploy",
+        "export",
+        "write a team's cluster down for Terraform",
+        "deploy:export",
+        is_local=True,
+    ),
 )
 
 _FLAT = (

@@ -27,8 +27,6 @@ NOUNS_ELSEWHERE = {
     "command": _TASKS,
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
-    "d": _SERVER,
-    "deploy": _SERVER,
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
     "m": f"`master` is spelled out here; of models, {_MODELS}",
     "model": _MODELS,
@@ -47,6 +45,7 @@ NOUNS_ELSEWHERE = {
     "workspace": _GROUPS,
 }
 VERBS_ELSEWHERE = {
+    "deploy local": _SERVER,
     "experiment move": _GROUPS,
     "experiment set log-retention": _KEPT,
     "trial set log-retention": _KEPT,

@@ -23,7 +23,7 @@ from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TrainContext
 from detcloud.storage import CheckpointStore, build_store
-from detcloud.storage.directory import DirectoryStore
+from detcloud.storage.directory import TENSORBOARD, DirectoryStore
 from detcloud.trial_directory import (
     Directives,
     Preempt,
@@ -116,7 +116,7 @@ def _local(spec: TrialSpec, checkpoint_dir: str | Path | None) -> Context:
 
 
 def _events(spec: TrialSpec, root: Path) -> EventWriter:
-    folder = root / "tensorboard" / str(spec.experiment_id) / str(spec.trial_id)
+    folder = root / TENSORBOARD / str(spec.experiment_id) / str(spec.trial_id)
     return EventWriter(folder, f"{spec.allocation_id}.{spec.rank}")
 
 

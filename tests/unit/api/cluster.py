@@ -14,9 +14,11 @@ from pydantic import BaseModel, Field
 
 from control_plane.actors import addresses
 from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.agents.identity import Witness
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.service import AgentService
-from control_plane.agents.spec import spec_builder
+from control_plane.agents.spec import Checkpoints, spec_builder
+from control_plane.agents.storage_access import Vendor
 from control_plane.api.app import create_app
 from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
@@ -55,6 +57,12 @@ class Cluster:
     waiting: WaitingRoom
     clock: Clock
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of those whose configuration names no place."""
+        assert isinstance(self.services.checkpoints, Path)
+        return self.services.checkpoints
+
     def get(self, path: str) -> Answer:
         """Asked by the user."""
         return call(self.app, "GET", V1 + path, token=TOKENS[Role.USER])
@@ -77,7 +85,13 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
-def cluster(root: Path, providers: frozenset[str] = frozenset()) -> Cluster:
+def cluster(
+    root: Path,
+    providers: frozenset[str] = frozenset(),
+    witness: Witness | None = None,
+    vendor: Vendor | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Cluster:
     signer = Signer(b"s" * 32)
     objects = DirectoryStore(root / "objects", signer)
     principals = {
@@ -89,7 +103,7 @@ def cluster(root: Path, providers: frozenset[str] = frozenset()) -> Cluster:
     engine = Engine(table, clock)
     waiting = WaitingRoom()
     engine.on_commit = waiting.changed
-    checkpoints = root / "checkpoints"
+    checkpoints = checkpoints or root / "checkpoints"
     services = Services(
         tokens=TableTokens(table, StaticTokens(principals), clock),
         objects=objects,
@@ -105,6 +119,8 @@ def cluster(root: Path, providers: frozenset[str] = frozenset()) -> Cluster:
         checkpoints=checkpoints,
         waiting=waiting,
         providers=providers,
+        witness=witness,
+        vendor=vendor,
     )
     engine.command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(create_app(services), objects, signer, services, waiting, clock)

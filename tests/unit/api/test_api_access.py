@@ -21,7 +21,13 @@ from control_plane.api.guarded import (
 from tests.unit.api.cluster import TOKENS, Cluster, extended
 from tests.unit.api.exchange import call
 
-OPEN = {("GET", "/api/v1/health")}
+OPEN = {
+    ("GET", "/api/v1/health"),
+    # Code that everybody may have.
+    ("GET", "/api/v1/agent-code/{sha256}"),
+    # The proof in its body stands for a token.
+    ("PUT", "/api/v1/instances/{instance_id}/identity"),
+}
 SIGNED = {("GET", "/api/v1/objects/{key:path}"), ("PUT", "/api/v1/objects/{key:path}")}
 
 

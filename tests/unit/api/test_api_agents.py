@@ -7,6 +7,7 @@ import pytest
 from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
+from control_plane.fleet.notices import Announcement, announcements
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -250,3 +251,14 @@ def test_a_finished_trial_is_forgotten(served: Cluster) -> None:
     states = {e["allocation"]: e["state"] for e in agent.sync().json["desired"]}
     assert states == {"1.1": "forget", "2.1": "run"}
     assert served.get("/trials/1").json["state"] == "COMPLETED"
+
+
+def test_a_notice_is_kept_once(served: Cluster) -> None:
+    agent = Agent(served)
+    for _ in range(2):
+        assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 200
+    assert agent.sync(notice={}).status == 200
+    assert list(announcements(served.services.table)) == [
+        Announcement("node", 1_800_000_120_000),
+        Announcement("node"),
+    ]

@@ -104,7 +104,7 @@ def test_the_end_of_an_experiment_collects(served: Cluster, agent: Agent) -> Non
 
 
 def test_a_checkpoint_is_deleted_by_hand(served: Cluster, agent: Agent) -> None:
-    folder = served.services.checkpoints / f"1/1/1/{UUIDS[0]}"
+    folder = served.checkpoints / f"1/1/1/{UUIDS[0]}"
     answer = delete(served, "/checkpoints/00000011", key="k")
     assert (answer.status, answer.json["uuid"]) == (200, UUIDS[0])
     assert answer.json["state"] == "DELETING"
@@ -159,7 +159,7 @@ def test_there_is_no_deleting_what_is_not_there(served: Cluster, agent: Agent, p
 def test_files_for_tensorboard_are_removed_of_an_ended_experiment(
     served: Cluster, agent: Agent
 ) -> None:
-    folder: Path = served.services.checkpoints / "tensorboard"
+    folder: Path = served.checkpoints / "tensorboard"
     for experiment_id in (1, 2):
         (folder / str(experiment_id) / "1").mkdir(parents=True)
         (folder / str(experiment_id) / "1" / "events").touch()
@@ -181,4 +181,4 @@ def test_of_a_deleted_experiment_nothing_is_found(served: Cluster, agent: Agent)
         assert served.get(path).status == 404, path
     assert "was deleted" in served.get("/experiments/1").json["error"]["message"]
     assert served.get("/experiments").json["items"] == []
-    assert list(served.services.checkpoints.rglob("*")) == []
+    assert list(served.checkpoints.rglob("*")) == []

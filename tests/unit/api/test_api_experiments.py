@@ -92,7 +92,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
     ("change", "path", "word"),
     [
         ("resources.resource_pool=gpus", "resources.resource_pool", "gpus does not exist"),
-        ("checkpoint_storage={type: s3, bucket: b}", "checkpoint_storage.type", "not available"),
+        ("checkpoint_storage={type: gcs, bucket: b}", "checkpoint_storage.type", "not available"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
         ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "is over"),
     ],
@@ -218,11 +218,23 @@ def test_the_cluster_and_who_asks_are_shown(served: Cluster) -> None:
     assert shown == {"id": "node", "resource_pool": "default", "state": "ALIVE", "version": "1"}
 
 
+def test_an_image_of_determineds_is_taken_and_warned_of(served: Cluster) -> None:
+    image = "determinedai/environments:py-3.8-pytorch-1.12-cpu-0.21.0"
+    created = served.create(CONFIG, overrides=[f"environment.image={{cpu: '{image}'}}"])
+    (warning,) = created.json["warnings"]
+    assert f"{image} is one of Determined's images: containers run detcloud/trial:" in warning
+    [entry, *_] = Agent(served).sync().json["desired"]
+    assert entry["spec"]["image"]["cpu"].startswith("detcloud/trial:")
+    assert entry["spec"]["config"]["environment"]["image"]["cpu"] == image
+
+
 def test_secrets_of_a_configuration_are_masked(served: Cluster) -> None:
     auth = "environment.registry_auth={username: me, password: canary-5f}"
     served.create(CONFIG, overrides=[auth])
     assert b"canary-5f" not in served.get("/experiments/1").body
     [entry, *_] = Agent(served).sync().json["desired"]
+    # The agent logs in with it; the trial never sees it.
+    assert entry["spec"].pop("registry_auth")["password"] == "canary-5f"
     assert "canary-5f" not in str(entry)
 
 

@@ -24,7 +24,7 @@ def agent(served: Cluster) -> Agent:
 def checkpoint(served: Cluster, agent: Agent, trial: int, uuid: str, steps: int) -> Path:
     """Stores a checkpoint of one file as a trial does, and reports it."""
     path = f"1/{trial}/1/{uuid}"
-    folder = served.services.checkpoints / path
+    folder = served.checkpoints / path
     folder.mkdir(parents=True)
     content = b"weights of %d" % steps
     (folder / "weights.bin").write_bytes(content)
@@ -59,6 +59,16 @@ def test_a_trial_is_described_with_its_allocation(served: Cluster, agent: Agent)
     assert trial["environment"] == {"python": "3.12", "threads": 2}
     assert 0 <= trial["hparams"]["x"] <= 1
     assert served.get("/trials/9").status == 404
+
+
+def test_a_trial_tells_its_image_beside_what_it_says_itself(served: Cluster, agent: Agent) -> None:
+    image = {"image": "org/image:1", "image_digest": "sha256:ab"}
+    agent.report("1.1", {"kind": "environment", "time_ms": 4, **image}, writer="agent")
+    assert served.get("/trials/1").json["environment"] == image
+    for rank in ("0", "1"):
+        line = {"kind": "environment", "time_ms": 5, "hostname": f"host-{rank}"}
+        agent.report("1.1", line, writer=rank)
+    assert served.get("/trials/1").json["environment"] == {**image, "hostname": "host-1"}
 
 
 def test_a_paused_trial_says_so_while_it_still_runs(served: Cluster, agent: Agent) -> None:

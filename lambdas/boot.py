@@ -1,0 +1,65 @@
+"""The boot script of a cloud's instances, as a launch gives it to them."""
+
+import base64
+import json
+import re
+import shlex
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from control_plane.api.agent_code import agent_code
+from control_plane.fleet.records import IntentRow
+from provisioner.clouds.provider import Misconfigured
+
+SILENT_MINUTES = 30
+METADATA = "http://169.254.169.254"
+RUNTIME = "docker"
+
+_SCRIPT = Path(__file__).resolve().parent.parent / "images" / "boot" / "ec2.sh"
+# What may stand between single quotes, and in a unit of systemd.
+_PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
+
+
+def user_data(
+    url: str, cluster: str, metadata: str = METADATA, runtime: str = RUNTIME
+) -> Callable[[IntentRow], bytes]:
+    """Makes the script of a launch; `url` is the cluster's API, `metadata` EC2's address for it.
+
+    It holds no secret but what a pool's `startup_script` itself contains.
+    """
+
+    def script(request: IntentRow) -> bytes:
+        section = json.loads(request.section or "{}")
+        values = {
+            "URL": url,
+            "CLUSTER": cluster,
+            "POOL": request.pool,
+            "CODE_SHA256": agent_code().sha256,
+            "SILENT_MINUTES": str(SILENT_MINUTES),
+            "METADATA": metadata,
+            "RUNTIME": runtime,
+        }
+        for name, value in values.items():
+            if not _PLAIN.fullmatch(value):
+                raise Misconfigured(f"{name.lower()} {value!r:.80} cannot stand in a boot script")
+        values["STARTUP_SCRIPT"] = _run_by_itself(section.get("startup_script") or "")
+        text = _template()
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", value)
+        return text.encode()
+
+    return script
+
+
+def _run_by_itself(script: str) -> str:
+    """A command that runs the script, whatever is in it, and goes on if it fails."""
+    if not script:
+        return ""
+    encoded = base64.b64encode(script.encode()).decode()
+    return f"echo {shlex.quote(encoded)} | base64 --decode | bash || true"
+
+
+@cache
+def _template() -> str:
+    return _SCRIPT.read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""Logs, metrics and traces of the deployed functions, as CloudWatch and X-Ray take them."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools.metrics import MetricUnit
+
+from control_plane.api.access_log import redacted
+
+NAMESPACE = "detcloud"
+
+Handler = Callable[[Any, Any], Any]
+
+
+def _line(fields: dict[str, Any]) -> str:
+    return redacted(json.dumps(fields, default=str))
+
+
+class Telemetry:
+    """What the function `service` tells of itself.
+
+    A metric is paid for by the hour in which it is told: nothing that is zero is told.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._logger = Logger(service=service, json_serializer=_line, log_uncaught_exceptions=True)
+        self._metrics = Metrics(namespace=NAMESPACE, service=service)
+        self._tracer = Tracer(service=service, auto_patch=False)
+        root = logging.getLogger()
+        root.handlers[:] = self._logger.handlers
+        root.setLevel(logging.INFO)
+        for name in ("botocore", "mangum"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        # Ours goes there too, once.
+        logging.getLogger(service).propagate = False
+
+    def told(self, handler: Handler) -> Handler:
+        """The handler with a request's id in its logs, its metrics written, and its trace."""
+        traced = self._tracer.capture_lambda_handler(handler, capture_response=False)
+        logged = self._logger.inject_lambda_context(traced, clear_state=True)
+
+        def told(event: Any, context: Any) -> Any:
+            try:
+                return logged(event, context)
+            finally:
+                if self._metrics.metric_set:
+                    self._metrics.flush_metrics()
+
+        return told
+
+    def said(self, message: str, /, **fields: object) -> None:
+        """One line; what an invocation that says nothing else says."""
+        self._logger.info(message, extra=fields)
+
+    def count(self, **numbers: int) -> None:
+        """Adds to metrics, by their names."""
+        for name, number in numbers.items():
+            if number:
+                self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=number)

@@ -1,0 +1,61 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.agents.spec import Checkpoints, place_of, storage_of
+from control_plane.config import check
+from control_plane.config.storage import S3, CheckpointStorage
+
+FOLDER = Path("/var/checkpoints")
+KEYS = {"access_key": "AKIA", "secret_key": "canary"}
+BUCKET: dict[str, Any] = {
+    "type": "s3",
+    "bucket": "ours",
+    "prefix": "team/",
+    "endpoint_url": "http://minio:9000",
+    **KEYS,
+}
+
+
+def configured(**storage: Any) -> CheckpointStorage:
+    config = {
+        "entrypoint": "train.py",
+        "searcher": {"name": "single", "metric": "loss", "max_length": 10},
+        "checkpoint_storage": storage,
+    }
+    return check(str(config)).checkpoint_storage
+
+
+def default() -> S3:
+    storage = configured(type="s3", bucket="the-cluster")
+    assert isinstance(storage, S3)
+    return storage
+
+
+@pytest.mark.parametrize(
+    ("storage", "checkpoints", "expected"),
+    [
+        ({}, FOLDER, {"type": "directory", "path": "/var/checkpoints"}),
+        ({"save_trial_best": 2}, default(), {"type": "s3", "bucket": "the-cluster"}),
+        ({"type": "s3", "bucket": "ours"}, FOLDER, {"type": "s3", "bucket": "ours"}),
+        (BUCKET, default(), BUCKET),
+        (
+            {"type": "shared_fs", "host_path": "/mnt", "storage_path": "a"},
+            default(),
+            {"type": "shared_fs", "path": "/mnt/a"},
+        ),
+        ({"type": "gcs", "bucket": "ours"}, FOLDER, None),
+    ],
+)
+def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
+    storage: dict[str, Any], checkpoints: Checkpoints, expected: dict[str, str] | None
+) -> None:
+    assert storage_of(configured(**storage), checkpoints) == expected
+
+
+def test_a_place_is_named_without_its_secrets() -> None:
+    found = storage_of(configured(**BUCKET), FOLDER)
+    assert found is not None
+    assert place_of(found) == "s3://ours/team at http://minio:9000"
+    assert place_of({"type": "directory", "path": "/a"}) == "/a"

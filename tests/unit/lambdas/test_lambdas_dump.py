@@ -1,0 +1,80 @@
+"""Rows as they are stored, from a file and from DynamoDB."""
+
+import json
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from control_plane.state.dynamodb import DynamoTable, definition
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
+from lambdas import dump
+from tests.emulators.ministack import REGION, Ministack
+
+ROWS = (
+    Put(Key("trial#7", "M"), 3, b'{"a": 1}', Expect.ABSENT),
+    Put(Key("trial#7", "M#1"), 1, b"\xff\xfe", Expect.ABSENT, due_ms=5_000),
+    Put(Key("trial#7", "P#x"), 2, "é".encode(), Expect.ABSENT),
+    Put(Key("trial#8", "M"), 1, b"{}", Expect.ABSENT),
+)
+DUMPED = [
+    {"sort": "M", "revision": 3, "body": {"a": 1}},
+    {"sort": "M#1", "revision": 1, "due_ms": 5_000, "body": "2 bytes"},
+    {"sort": "P#x", "revision": 2, "body": "é"},
+]
+
+
+def test_the_rows_of_a_partition_in_a_file(tmp_path: Path) -> None:
+    with closing(SqliteTable(tmp_path / "state.db")) as table:
+        table.commit(ROWS)
+        assert dump.dumped_from_file(tmp_path / "state.db", "trial#7") == DUMPED
+    assert dump.dumped_from_file(tmp_path / "state.db", "trial#9") == []
+
+
+def test_the_rows_of_a_partition_in_dynamodb(
+    aws: Ministack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"table-{uuid.uuid4().hex}"
+    aws.client("dynamodb").create_table(**definition(name))
+    DynamoTable(aws.client("dynamodb"), name).commit(ROWS)
+    _use(aws, monkeypatch)
+    assert dump.dumped_from_dynamodb(name, "trial#7") == DUMPED
+
+
+def test_what_cannot_be_read_is_said_in_a_line(
+    aws: Ministack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _use(aws, monkeypatch)
+    for words in (["--file", str(tmp_path / "none.db")], ["--table", "no-such-table"]):
+        monkeypatch.setattr("sys.argv", ["dump", "trial#7", *words])
+        assert dump.main() == 1
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert words[1] in said.err
+
+
+def test_it_prints_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "state.db"
+    with closing(SqliteTable(file)) as table:
+        table.commit(ROWS)
+    monkeypatch.setattr("sys.argv", ["dump", "trial#7", "--file", str(file)])
+    assert dump.main() == 0
+    assert json.loads(capsys.readouterr().out) == DUMPED
+
+
+def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of somebody with that account's credentials."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": aws.url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(name, value)
