@@ -101,8 +101,6 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
         "config-policies",
         "cp",
         "dev",
-        "deploy",
-        "d",
         "model",
         "m",
         "notebook",

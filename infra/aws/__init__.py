@@ -1,0 +1,1 @@
+"""The stack of a team on AWS, as a program of Pulumi."""

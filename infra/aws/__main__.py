@@ -1,0 +1,11 @@
+"""What `pulumi up` runs in this folder."""
+
+import sys
+from pathlib import Path
+
+# Pulumi runs this file by its path; what it imports lies two folders above.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from infra.aws.program import run
+
+run()

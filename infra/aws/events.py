@@ -1,0 +1,131 @@
+"""What wakes the functions: the table's stream, each minute, and what EC2 warns of."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi_aws as aws
+
+from infra.aws.functions import make_permission
+from infra.aws.roles import Roles
+from infra.aws.scope import Scope
+
+EVENTS = "events.amazonaws.com"
+GATHER_SECONDS = 2
+HOUR = 3600
+WARNINGS = ("EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation")
+# Messages are inserted, and everything else that is written is of no interest.
+MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
+# Jobs that ask for slots, and instances that are taken away: both want instances now.
+INTENTS = {
+    "eventName": ["INSERT"],
+    "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices"]}}},
+}
+
+
+def wake(
+    scope: Scope, functions: Mapping[str, Any], roles: Roles, table: Any, dead_letters: Any
+) -> None:
+    """Connects the functions with what they wait for."""
+    _on_mail(scope, functions["advance"], roles, table, dead_letters)
+    _on_intents(scope, functions["tick"], roles, table)
+    _each_minute(scope, functions["tick"])
+    _on_warnings(scope, functions["spot_notice"], roles, dead_letters)
+    # The tick asks again; to repeat a pass that failed after 15 minutes would be two at once.
+    _repeats(scope, "checkpoint_gc", functions["checkpoint_gc"], 0, HOUR)
+
+
+def _on_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:
+    aws.lambda_.EventSourceMapping(
+        "mail",
+        event_source_arn=table.stream_arn,
+        function_name=advance.arn,
+        starting_position="TRIM_HORIZON",
+        filter_criteria={"filters": [{"pattern": json.dumps(MAIL)}]},
+        batch_size=100,
+        maximum_batching_window_in_seconds=GATHER_SECONDS,
+        bisect_batch_on_function_error=True,
+        maximum_retry_attempts=5,
+        maximum_record_age_in_seconds=HOUR,
+        function_response_types=["ReportBatchItemFailures"],
+        destination_config={"on_failure": {"destination_arn": dead_letters.arn}},
+        tags=scope.tags(),
+        # AWS looks whether the role may read the stream.
+        opts=scope.options([roles.granted["advance"]]),
+    )
+
+
+def _on_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
+    aws.lambda_.EventSourceMapping(
+        "intents",
+        event_source_arn=table.stream_arn,
+        function_name=tick.arn,
+        starting_position="LATEST",
+        filter_criteria={"filters": [{"pattern": json.dumps(INTENTS)}]},
+        batch_size=100,
+        maximum_batching_window_in_seconds=GATHER_SECONDS,
+        # The next minute does whatever was not done.
+        maximum_retry_attempts=2,
+        maximum_record_age_in_seconds=HOUR,
+        function_response_types=["ReportBatchItemFailures"],
+        tags=scope.tags(),
+        opts=scope.options([roles.granted["tick"]]),
+    )
+
+
+def _each_minute(scope: Scope, tick: Any) -> None:
+    rule = aws.cloudwatch.EventRule(
+        "minute",
+        name=scope.names.part("minute"),
+        schedule_expression="rate(1 minute)",
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    _target(scope, "minute", rule, tick, seconds_max=60)
+    _repeats(scope, "tick", tick, 0, 60)
+
+
+def _on_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any) -> None:
+    rule = aws.cloudwatch.EventRule(
+        "warnings",
+        name=scope.names.part("warnings"),
+        event_pattern=json.dumps({"source": ["aws.ec2"], "detail-type": WARNINGS}),
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    # Two minutes after the warning the instance is gone, and its lease tells.
+    _target(scope, "warnings", rule, spot_notice, seconds_max=120)
+    _repeats(scope, "spot_notice", spot_notice, 2, 120, dead_letters, roles)
+
+
+def _target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
+    aws.cloudwatch.EventTarget(
+        name,
+        rule=rule.name,
+        target_id=name,
+        arn=function.arn,
+        retry_policy={"maximum_retry_attempts": 1, "maximum_event_age_in_seconds": seconds_max},
+        opts=scope.options(),
+    )
+    make_permission(scope, name, function, EVENTS, rule.arn)
+
+
+def _repeats(
+    scope: Scope,
+    name: str,
+    function: Any,
+    repeats_max: int,
+    seconds_max: int,
+    dead_letters: Any = None,
+    roles: Roles | None = None,
+) -> None:
+    """How often a call that nobody waits for is repeated where it failed."""
+    to = {"on_failure": {"destination": dead_letters.arn}} if dead_letters is not None else None
+    aws.lambda_.FunctionEventInvokeConfig(
+        name,
+        function_name=function.name,
+        maximum_retry_attempts=repeats_max,
+        maximum_event_age_in_seconds=seconds_max,
+        destination_config=to,
+        opts=scope.options([roles.granted[name]] if roles else []),
+    )

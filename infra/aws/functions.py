@@ -1,0 +1,86 @@
+"""The functions, and where each of them writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws.names import FUNCTIONS
+from infra.aws.roles import Roles
+from infra.aws.scope import Scope
+
+RUNTIME = "python3.13"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A function gets processor in proportion to its memory."""
+
+    seconds_max: int
+    memory_mb: int
+
+
+SIZES = {
+    # A gateway waits 30 s for an answer, and a person for the first one.
+    "api": Size(30, 1024),
+    "advance": Size(60, 512),
+    "tick": Size(60, 512),
+    "spot_notice": Size(30, 256),
+    "checkpoint_gc": Size(900, 512),
+}
+
+
+def make_functions(
+    scope: Scope, roles: Roles, environment: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Every function by its name, with the `environment` of all and what is its `own`."""
+    archive = pulumi.FileArchive(scope.settings.archive)
+    return {
+        name: _function(scope, name, roles, archive, {**environment, **own.get(name, {})})
+        for name in FUNCTIONS
+    }
+
+
+def make_permission(scope: Scope, name: str, function: Any, service: str, source: Any) -> Any:
+    """Lets the `source` at `service` call the function."""
+    return aws.lambda_.Permission(
+        name,
+        function=function.name,
+        action="lambda:InvokeFunction",
+        principal=service,
+        source_arn=source,
+        opts=scope.options(),
+    )
+
+
+def _function(
+    scope: Scope, name: str, roles: Roles, archive: pulumi.Archive, environment: Mapping[str, Any]
+) -> Any:
+    names, settings, size = scope.names, scope.settings, SIZES[name]
+    group = aws.cloudwatch.LogGroup(
+        name,
+        name=names.log_group(name),
+        retention_in_days=settings.log_days,
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    # Lambda would make the group itself, and keep what is in it for ever.
+    after = [group, roles.granted[name]]
+    return aws.lambda_.Function(
+        name,
+        name=names.part(name),
+        role=roles.functions[name].arn,
+        runtime=RUNTIME,
+        architectures=[settings.architecture],
+        handler=f"lambdas.{name}.handler",
+        code=archive,
+        timeout=size.seconds_max,
+        memory_size=size.memory_mb,
+        reserved_concurrent_executions=settings.tick_concurrency if name == "tick" else None,
+        environment={"variables": {**environment, "POWERTOOLS_SERVICE_NAME": name}},
+        tracing_config={"mode": "Active" if settings.tracing else "PassThrough"},
+        tags=scope.tags(),
+        opts=scope.options(after),
+    )

@@ -1,0 +1,79 @@
+"""The HTTP API: every request goes to one function, which knows who may do what."""
+
+import json
+from typing import Any
+
+import pulumi_aws as aws
+
+from infra.aws.functions import make_permission
+from infra.aws.scope import Scope
+
+# The path has no query: what signs a request is in it, as its token is in a header.
+LOGGED = {
+    "time": "$context.requestTime",
+    "request": "$context.requestId",
+    "from": "$context.identity.sourceIp",
+    "method": "$context.httpMethod",
+    "path": "$context.path",
+    "status": "$context.status",
+    "bytes": "$context.responseLength",
+    "ms": "$context.responseLatency",
+    "error": "$context.integrationErrorMessage",
+}
+
+
+def make_api(scope: Scope) -> Any:
+    """The API, whose address is known before there is a function behind it."""
+    return aws.apigatewayv2.Api(
+        "api",
+        name=scope.names.cluster,
+        protocol_type="HTTP",
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+
+
+def serve(scope: Scope, api: Any, function: Any) -> None:
+    """Puts the function behind the API."""
+    integration = aws.apigatewayv2.Integration(
+        "api",
+        api_id=api.id,
+        integration_type="AWS_PROXY",
+        integration_uri=function.invoke_arn,
+        payload_format_version="2.0",
+        opts=scope.options(),
+    )
+    route = aws.apigatewayv2.Route(
+        "api",
+        api_id=api.id,
+        route_key="$default",
+        target=integration.id.apply(lambda id: f"integrations/{id}"),
+        opts=scope.options(),
+    )
+    source = api.execution_arn.apply(lambda arn: f"{arn}/*/$default")
+    make_permission(scope, "api", function, "apigateway.amazonaws.com", source)
+    _stage(scope, api, route)
+
+
+def _stage(scope: Scope, api: Any, route: Any) -> None:
+    group = aws.cloudwatch.LogGroup(
+        "access",
+        # Groups of this prefix share one permission, whose length is limited.
+        name=f"/aws/vendedlogs/{scope.names.part('access')}",
+        retention_in_days=scope.settings.log_days,
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    aws.apigatewayv2.Stage(
+        "api",
+        api_id=api.id,
+        name="$default",
+        auto_deploy=True,
+        default_route_settings={
+            "throttling_rate_limit": scope.settings.requests_per_second,
+            "throttling_burst_limit": scope.settings.requests_at_once,
+        },
+        access_log_settings={"destination_arn": group.arn, "format": json.dumps(LOGGED)},
+        tags=scope.tags(),
+        opts=scope.options([route]),
+    )

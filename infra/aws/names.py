@@ -1,0 +1,72 @@
+"""What the parts of a team's stack are called: all of it begins with the cluster's name, so that
+two teams share nothing, also where names are an account's or the world's.
+"""
+
+from dataclasses import dataclass
+
+FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names and ARNs of a team. They are known before there is anything that has them."""
+
+    team: str
+    account: str
+    region: str
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id, and the value of the tag by which it knows what is its own."""
+        return f"detcloud-{self.team}"
+
+    @property
+    def objects(self) -> str:
+        """The bucket of model code, logs and journals. A bucket's name is the world's."""
+        return f"{self.cluster}-objects-{self.account}"
+
+    @property
+    def checkpoints(self) -> str:
+        """The bucket of checkpoints."""
+        return f"{self.cluster}-checkpoints-{self.account}"
+
+    def part(self, name: str) -> str:
+        """A function, a role, a queue: whatever has one of its kind."""
+        return f"{self.cluster}-{name.replace('_', '-')}"
+
+    def log_group(self, function: str) -> str:
+        """Where Lambda writes what the function prints."""
+        return f"/aws/lambda/{self.part(function)}"
+
+    @property
+    def table_arn(self) -> str:
+        return self._regional("dynamodb", f"table/{self.cluster}")
+
+    @property
+    def dead_letters_arn(self) -> str:
+        return self._regional("sqs", self.part("dead_letters"))
+
+    @property
+    def alarms_arn(self) -> str:
+        return self._regional("sns", self.part("alarms"))
+
+    def function_arn(self, function: str) -> str:
+        return self._regional("lambda", f"function:{self.part(function)}")
+
+    def log_group_arn(self, function: str) -> str:
+        return self._regional("logs", f"log-group:{self.log_group(function)}")
+
+    def role_arn(self, name: str) -> str:
+        return f"arn:aws:iam::{self.account}:role/{self.part(name)}"
+
+    def ec2_arn(self, resource: str) -> str:
+        """`resource` like `subnet/subnet-1`."""
+        return self._regional("ec2", resource)
+
+    def _regional(self, service: str, resource: str) -> str:
+        return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
+
+
+def bucket_arn(bucket: str) -> str:
+    """Of a bucket, or of objects in it: `bucket/prefix*`."""
+    return f"arn:aws:s3:::{bucket}"

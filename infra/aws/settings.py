@@ -1,0 +1,228 @@
+"""The settings of a team's stack, each of them checked before anything is asked of AWS.
+
+They come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
+
+from infra.aws.names import Names
+
+ARCHITECTURES: Final = ("arm64", "x86_64")
+# What CloudWatch takes as days.
+LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
+ZONES_MAX: Final = 6
+_TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
+_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+class SettingsInvalid(Exception):
+    """Settings have problems: each is a line with the place, the value and what was expected."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where instances are put: `subnets` by their zones."""
+
+    subnets: Mapping[str, str]
+    security_group: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a team's stack is made by."""
+
+    team: str
+    account: str
+    """Another account's credentials are refused."""
+    region: str
+    cluster_config: str
+    """The file of the cluster configuration, with the resource pools."""
+    admin_sha256: str
+    """The SHA-256 of the first administrator's token."""
+    zones: tuple[str, ...] = ()
+    """Where the stack makes subnets; the region's a and b unless it is said."""
+    network: Network | None = None
+    """Subnets that are there, instead of a network of the stack's own."""
+    archive: str = ""
+    """The functions' archive; what `python -m infra.bundle` made, if empty."""
+    architecture: str = "arm64"
+    protect: bool = True
+    """Whether the table and buckets with something in them refuse to be removed."""
+    log_days: int = 14
+    tracing: bool = False
+    """Whether the functions are traced by X-Ray."""
+    requests_per_second: int = 50
+    """More are refused by the gateway, which waiting clients see as a reason to wait longer."""
+    requests_at_once: int = 100
+    tick_concurrency: int = 2
+    """Ticks at once; -1 where the account has no concurrency to reserve."""
+    alarm_email: str = ""
+    monthly_budget: int = 0
+    """Dollars that the team's tagged resources may cost before somebody is told; 0: no budget."""
+
+    @property
+    def names(self) -> Names:
+        return Names(self.team, self.account, self.region)
+
+
+def read(team: str, given: Mapping[str, str]) -> Settings:
+    """The settings of `team`, from what Pulumi keeps by their names in camel case.
+
+    Raises:
+        SettingsInvalid: with all that is wrong.
+    """
+    problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_WANTED)]
+    values: dict[str, Any] = {"team": team}
+    for name, text in given.items():
+        field = _FIELDS.get(name)
+        if field is None:
+            problems.append(f"detcloud:{name}: there is no such setting; there are {_KNOWN}")
+            continue
+        try:
+            values[_snake(name)] = field(text)
+        except ValueError as error:
+            problems.append(_problem(f"detcloud:{name}", text, str(error)))
+    missing = [name for name in _REQUIRED if name not in given]
+    problems += [f"detcloud:{name} is missing: `pulumi config set` sets it" for name in missing]
+    if not problems:
+        problems += _disagreements(values)
+    if problems:
+        raise SettingsInvalid(problems)
+    region = values["region"]
+    return Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
+
+
+def _disagreements(values: Mapping[str, Any]) -> list[str]:
+    """Settings that are right by themselves and wrong beside the others."""
+    region, network = values["region"], values.get("network")
+    found = []
+    if network is not None and "zones" in values:
+        found.append("detcloud:zones is for the stack's own network: leave out it or network")
+    for zone in (*values.get("zones", ()), *(network.subnets if network else ())):
+        if not re.fullmatch(re.escape(region) + "[a-z]", zone):
+            place = "network.subnets" if network else "zones"
+            found.append(_problem(f"detcloud:{place}", zone, f"a zone of {region}, as {region}a"))
+    if values.get("monthly_budget") and not values.get("alarm_email"):
+        found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
+    return found
+
+
+def _problem(place: str, value: object, expected: str) -> str:
+    shown = json.dumps(value)
+    return f"{place} is {shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}"
+
+
+def _text(pattern: str, expected: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(expected)
+        return text
+
+    return check
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def check(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return check
+
+
+def _concurrency(text: str) -> int:
+    return -1 if text == "-1" else _number(1, 100)(text)
+
+
+def _yes(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
+def _log_days(text: str) -> int:
+    if text not in map(str, LOG_DAYS):
+        raise ValueError(f"one of {', '.join(map(str, LOG_DAYS))}")
+    return int(text)
+
+
+def _zones(text: str) -> tuple[str, ...]:
+    zones = _json(text)
+    is_list = isinstance(zones, list) and all(isinstance(zone, str) for zone in zones)
+    if not is_list or not 0 < len(set(zones)) == len(zones) <= ZONES_MAX:
+        raise ValueError(f"a list of 1 to {ZONES_MAX} different zones")
+    return tuple(zones)
+
+
+def _network(text: str) -> Network:
+    expected = '{"subnets": {ZONE: "subnet-..."}, "securityGroup": "sg-..."}'
+    found = _json(text)
+    if not isinstance(found, dict) or set(found) != {"subnets", "securityGroup"}:
+        raise ValueError(expected)
+    subnets, group = found["subnets"], found["securityGroup"]
+    if not isinstance(subnets, dict) or not subnets:
+        raise ValueError(expected)
+    ids = [("subnet", it) for it in subnets.values()] + [("sg", group)]
+    if not all(isinstance(it, str) and re.fullmatch(f"{kind}-[0-9a-f]+", it) for kind, it in ids):
+        raise ValueError(expected)
+    return Network(subnets, group)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _email(text: str) -> str:
+    if not _EMAIL.fullmatch(text):
+        raise ValueError("an e-mail address")
+    return text
+
+
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+_TEAM_WANTED: Final = (
+    "1 to 20 small letters, digits and single hyphens, a letter first and no hyphen last"
+)
+_PATH: Final = _text(r"[^\x00-\x1f]+", "the path of a file")
+_FIELDS: Final[dict[str, Callable[[str], object]]] = {
+    "account": _text(r"[0-9]{12}", "the 12 digits of an AWS account, in quotes"),
+    "region": _text(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1"),
+    "clusterConfig": _PATH,
+    "adminSha256": _text("[0-9a-f]{64}", "64 hexadecimal digits, the SHA-256 of a token"),
+    "zones": _zones,
+    "network": _network,
+    "archive": _PATH,
+    "architecture": _text("|".join(ARCHITECTURES), " or ".join(ARCHITECTURES)),
+    "protect": _yes,
+    "logDays": _log_days,
+    "tracing": _yes,
+    "requestsPerSecond": _number(1, 10_000),
+    "requestsAtOnce": _number(1, 5_000),
+    "tickConcurrency": _concurrency,
+    "alarmEmail": _email,
+    "monthlyBudget": _number(1, 10_000_000),
+}
+_KNOWN: Final = ", ".join(_FIELDS)
+_REQUIRED: Final = tuple(
+    _camel(field.name)
+    for field in fields(Settings)
+    if field.default is MISSING and field.name != "team"
+)

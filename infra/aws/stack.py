@@ -1,0 +1,72 @@
+"""A team's whole cluster on AWS."""
+
+import hashlib
+from typing import Any
+
+import pulumi
+
+from infra.aws.alarms import make_dead_letters, watch
+from infra.aws.events import wake
+from infra.aws.functions import make_functions
+from infra.aws.gateway import make_api, serve
+from infra.aws.network import make_network
+from infra.aws.roles import Roles, make_roles
+from infra.aws.scope import Scope
+from infra.aws.settings import Settings
+from infra.aws.storage import make_buckets, make_table, put_configuration
+
+
+class TeamStack(pulumi.ComponentResource):
+    """The cluster that `settings` describe, with the pools of the text `cluster_config`.
+
+    `outputs` are what people need to know of it.
+    """
+
+    def __init__(
+        self, settings: Settings, cluster_config: str, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("detcloud:aws:TeamStack", settings.team, {}, opts)
+        scope = Scope(settings, self)
+        table, buckets, api = make_table(scope), make_buckets(scope), make_api(scope)
+        put_configuration(scope, buckets["objects"], cluster_config)
+        roles = make_roles(scope)
+        common = {
+            "DETCLOUD_TABLE": table.name,
+            "DETCLOUD_OBJECTS": buckets["objects"].id,
+            "DETCLOUD_CHECKPOINTS": buckets["checkpoints"].id,
+            "DETCLOUD_CLUSTER": scope.names.cluster,
+            "DETCLOUD_API_URL": api.api_endpoint,
+            "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
+            "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
+            "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
+        }
+        functions = make_functions(scope, roles, common, _own(scope, roles))
+        serve(scope, api, functions["api"])
+        dead_letters = make_dead_letters(scope)
+        wake(scope, functions, roles, table, dead_letters)
+        topic = watch(scope, dead_letters, functions, table)
+        self.outputs = {
+            "url": api.api_endpoint,
+            "cluster": scope.names.cluster,
+            "region": settings.region,
+            "table": table.name,
+            "objects": buckets["objects"].id,
+            "checkpoints": buckets["checkpoints"].id,
+            "deadLetters": dead_letters.url,
+            "alarms": topic.arn,
+        }
+        self.register_outputs(self.outputs)
+
+
+def _own(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
+    """What single functions have beside the environment of all."""
+    return {
+        "api": {
+            "DETCLOUD_STORAGE_ROLE": roles.storage.arn,
+            "DETCLOUD_INSTANCE_ROLE": roles.instance.arn,
+        },
+        "tick": {
+            "DETCLOUD_GC_FUNCTION": scope.names.part("checkpoint_gc"),
+            "DETCLOUD_NETWORK": make_network(scope, roles.instance_profile),
+        },
+    }

@@ -1,0 +1,110 @@
+"""What remembers: the state table and the buckets."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi_aws as aws
+
+from infra.aws import policies
+from infra.aws.scope import Scope
+
+CONFIG_KEY = "config/cluster.yaml"
+INDEX = "due"
+
+
+def make_table(scope: Scope) -> Any:
+    """The state table, as `control_plane.state.dynamodb.definition` has it."""
+    types = {"p": "S", "s": "S", "h": "N", "d": "N"}
+    return aws.dynamodb.Table(
+        "table",
+        name=scope.names.cluster,
+        billing_mode="PAY_PER_REQUEST",
+        hash_key="p",
+        range_key="s",
+        attributes=[{"name": name, "type": kind} for name, kind in types.items()],
+        global_secondary_indexes=[
+            {"name": INDEX, "hash_key": "h", "range_key": "d", "projection_type": "KEYS_ONLY"}
+        ],
+        stream_enabled=True,
+        stream_view_type="KEYS_ONLY",
+        server_side_encryption={"enabled": True},
+        point_in_time_recovery={"enabled": True},
+        deletion_protection_enabled=scope.settings.protect,
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+
+
+def make_buckets(scope: Scope) -> Mapping[str, Any]:
+    """The buckets of objects and of checkpoints, which only the cluster's roles can open."""
+    names = scope.names
+    return {
+        "objects": _bucket(scope, "objects", names.objects),
+        "checkpoints": _bucket(scope, "checkpoints", names.checkpoints),
+    }
+
+
+def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
+    """The cluster configuration, where the functions find it."""
+    aws.s3.BucketObjectv2(
+        "cluster-configuration",
+        bucket=bucket.id,
+        key=CONFIG_KEY,
+        content=text,
+        content_type="application/yaml",
+        opts=scope.options(),
+    )
+
+
+def _bucket(scope: Scope, name: str, called: str) -> Any:
+    bucket = aws.s3.BucketV2(
+        name,
+        bucket=called,
+        force_destroy=not scope.settings.protect,
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    closed = aws.s3.BucketPublicAccessBlock(
+        name,
+        bucket=bucket.id,
+        block_public_acls=True,
+        block_public_policy=True,
+        ignore_public_acls=True,
+        restrict_public_buckets=True,
+        opts=scope.options(),
+    )
+    aws.s3.BucketOwnershipControls(
+        name,
+        bucket=bucket.id,
+        rule={"object_ownership": "BucketOwnerEnforced"},
+        opts=scope.options(),
+    )
+    aws.s3.BucketServerSideEncryptionConfigurationV2(
+        name,
+        bucket=bucket.id,
+        rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
+        opts=scope.options(),
+    )
+    aws.s3.BucketLifecycleConfigurationV2(
+        name,
+        bucket=bucket.id,
+        # Uploads in parts whose writer died take up room that no listing of objects shows.
+        rules=[
+            {
+                "id": "unfinished-uploads",
+                "status": "Enabled",
+                "filter": {"prefix": ""},
+                "abort_incomplete_multipart_upload": {"days_after_initiation": 1},
+            }
+        ],
+        opts=scope.options(),
+    )
+    aws.s3.BucketPolicy(
+        name,
+        bucket=bucket.id,
+        policy=json.dumps(policies.tls_only(called)),
+        # S3 refuses two changes of who may do what at once.
+        opts=scope.options([closed]),
+    )
+    return bucket

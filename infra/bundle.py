@@ -1,0 +1,157 @@
+"""`python -m infra.bundle`: the archives that the deployed functions run from.
+
+One archive holds the code of all functions and their packages, for one architecture and version of
+Python; boto3 is the runtime's own. The same sources give the same bytes, so that a deployment
+without changes changes nothing.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import detcloud
+
+# The root of a checkout, or the folder of the server's packages in an installation.
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = (
+    *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
+    Path(detcloud.__file__).parent,
+)
+# Of the sources, what no function imports.
+LEFT_OUT = (
+    "control_plane/simulation",
+    "lambdas/simulation",
+    "detcloud/_server",
+)
+EXTRA = "functions"
+# Of what the packages bring along, what the runtime has, or nobody runs.
+_DROPPED = ("boto3*", "botocore*", "s3transfer*", "jmespath*", "bin")
+_PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the functions run: `python` like 3.13, `machine` as pip's platforms name it."""
+
+    name: str
+    python: str
+    machine: str
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("x86_64", "3.13", "manylinux2014_x86_64"),
+        Target("arm64", "3.13", "manylinux2014_aarch64"),
+        # For an emulator, which runs its own interpreter.
+        Target("emulator", "3.11", "manylinux2014_x86_64"),
+    )
+}
+
+
+def build(target: Target, folder: Path) -> Path:
+    """Makes the target's archive in `folder`, and returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / f"functions-{target.name}.zip"
+    with tempfile.TemporaryDirectory() as scratch:
+        content = Path(scratch)
+        _install_packages(target, content)
+        _copy_sources(content)
+        _compile(target, content)
+        _write(content, archive)
+    return archive
+
+
+def _install_packages(target: Target, content: Path) -> None:
+    place = ["--target", str(content), "--platform", target.machine]
+    version = ["--python-version", target.python, "--implementation", "cp"]
+    subprocess.run([sys.executable, *_PIP, *place, *version, *wanted()], check=True)
+    for found in (found for pattern in _DROPPED for found in content.glob(pattern)):
+        shutil.rmtree(found)
+
+
+def wanted() -> list[str]:
+    """The packages of the functions, as the checkout or the installation has them."""
+    project = REPOSITORY / "pyproject.toml"
+    if project.exists():
+        extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+        return list(extras[EXTRA])
+    mark = re.compile(rf"(.*?); *extra *== *['\"]{EXTRA}['\"]")
+    found = [mark.fullmatch(line) for line in metadata.requires("detcloud") or ()]
+    return [match[1] for match in found if match]
+
+
+def _copy_sources(content: Path) -> None:
+    for source in SOURCES:
+
+        def ignored(folder: str, names: list[str], source: Path = source) -> set[str]:
+            place = Path(folder).relative_to(source.parent)
+            left_out = {name for name in names if str(place / name) in LEFT_OUT}
+            return left_out | {name for name in names if name == "__pycache__"}
+
+        shutil.copytree(source, content / source.name, ignore=ignored)
+
+
+def _compile(target: Target, content: Path) -> None:
+    """Compiled code starts in half the time, but only its own version of Python can compile it."""
+    interpreter = _interpreter(target.python)
+    if interpreter is None:
+        print(
+            f"{target.name}: no python{target.python} runs here, so the code is not compiled;"
+            " functions start more slowly",
+            file=sys.stderr,
+        )
+        return
+    mode = ["--invalidation-mode", "unchecked-hash", "-s", str(content), "-q", str(content)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    subprocess.run([interpreter, "-m", "compileall", *mode], check=True, env=environment)
+
+
+def _interpreter(version: str) -> str | None:
+    """One that runs: a name on the PATH proves nothing."""
+    check = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
+    for found in (sys.executable, shutil.which(f"python{version}")):
+        if found and subprocess.run([found, "-c", check], capture_output=True).returncode == 0:
+            return found
+    return None
+
+
+def _write(content: Path, archive: Path) -> None:
+    partial = archive.with_suffix(".partial")
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as written:
+        for found in sorted(content.rglob("*")):
+            if found.is_file():
+                info = zipfile.ZipInfo(str(found.relative_to(content)), _EPOCH)
+                info.external_attr = 0o644 << 16
+                info.compress_type = zipfile.ZIP_DEFLATED
+                written.writestr(info, found.read_bytes())
+    partial.replace(archive)
+
+
+def main() -> int:
+    """Builds the targets asked for, all but the emulator's if none is."""
+    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
+    options = parser.parse_args()
+    unknown = [name for name in options.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+    for name in options.targets or ("x86_64", "arm64"):
+        archive = build(TARGETS[name], options.output)
+        print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""`python -m infra.deploy`: what `detcloud deploy` runs, with an answer in JSON.
+
+    aws      through Pulumi's engine, which is a program that must be installed
+    export   as Terraform's JSON, with the functions' archive beside it
+
+The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at its folder.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi import automation
+
+from infra import bundle
+from infra.aws.program import PROJECT, checked, run
+from infra.aws.settings import SettingsInvalid
+from infra.terraform import FILE, export
+
+PATHS = ("clusterConfig", "archive")
+ADMIN = f"{PROJECT}:adminSha256"
+NO_ENGINE = (
+    "Pulumi's engine is not installed; https://www.pulumi.com/docs/install says how. "
+    "`detcloud deploy export` writes the same stack for Terraform instead"
+)
+
+
+class DeployFailed(Exception):
+    """The message is for users."""
+
+
+def main() -> int:
+    """Prints what became of it, or `error`; 1 where it failed."""
+    options = _options()
+    try:
+        answer = _deploy(options) if options.how == "aws" else _export(options)
+    except SettingsInvalid as error:
+        return _failed("\n".join([f"{options.settings} was refused", *error.problems]))
+    except (DeployFailed, pulumi.RunError) as error:
+        return _failed(str(error))
+    except automation.CommandError as error:
+        return _failed(f"Pulumi failed; it said:\n{str(error).strip()[-2000:]}")
+    except OSError as error:
+        return _failed(f"{error.filename or options.settings}: {error.strerror or error}")
+    print(json.dumps(answer))
+    return 0
+
+
+def _failed(why: str) -> int:
+    print(json.dumps({"error": why}))
+    return 1
+
+
+def _deploy(options: argparse.Namespace) -> dict[str, Any]:
+    if shutil.which("pulumi") is None:
+        raise DeployFailed(NO_ENGINE)
+    config = _config(options, Path.home() / ".detcloud" / "functions")
+    stack = automation.create_or_select_stack(options.team, PROJECT, run)
+    stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
+    if options.preview:
+        changes = stack.preview(on_output=_tell, color="never").change_summary
+        return {"changes": {str(getattr(op, "value", op)): n for op, n in changes.items()}}
+    _keep_digest(options)
+    outputs = stack.up(on_output=_tell, color="never").outputs
+    return _answer(config, {name: it.value for name, it in outputs.items()})
+
+
+def _export(options: argparse.Namespace) -> dict[str, Any]:
+    config = _config(options, options.output)
+    export(run, options.team, config, options.output)
+    _keep_digest(options)
+    return _answer(config, {}) | {"files": [FILE, Path(config[f"{PROJECT}:archive"]).name]}
+
+
+def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> dict[str, Any]:
+    return {"admin_sha256": config[ADMIN], "outputs": dict(outputs)}
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _config(options: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """The stack's configuration with whole paths, an administrator, and an archive, which is built
+    in `folder` where none is named.
+
+    Raises:
+        SettingsInvalid: something is wrong with it.
+    """
+    config = _read(options.settings)
+    for key in (f"{PROJECT}:{name}" for name in PATHS):
+        if key in config:
+            config[key] = str(options.settings.absolute().parent / config[key])
+    config.setdefault(ADMIN, options.admin_sha256)
+    key = f"{PROJECT}:archive"
+    if key not in config:
+        # Everything else is looked at before half a minute goes into it.
+        settings, _ = checked(options.team, {**config, key: __file__})
+        _tell(f"building the functions for {settings.architecture}")
+        config[key] = str(bundle.build(bundle.TARGETS[settings.architecture], folder))
+    checked(options.team, config)
+    return config
+
+
+def _read(file: Path) -> dict[str, str]:
+    """What the file says, as Pulumi would hand it on: texts, and JSON for all that is none."""
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where else ""
+        raise SettingsInvalid([f"{file}{line}: this is no YAML"]) from None
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise SettingsInvalid([f"{file} must have a map `config`, with names as {PROJECT}:region"])
+    return {
+        str(name): value if isinstance(value, str) else json.dumps(value)
+        for name, value in config.items()
+    }
+
+
+def _keep_digest(options: argparse.Namespace) -> None:
+    """Writes the administrator's digest into the settings, where everybody who deploys has it: with
+    another one, the first administrator would be none any more.
+    """
+    text = options.settings.read_text(encoding="utf-8")
+    if ADMIN in _read(options.settings):
+        return
+    line = f'  {ADMIN}: "{options.admin_sha256}"\n'
+    kept, n = re.subn(r"(?m)^config:[ \t]*(#.*)?\n", lambda found: found[0] + line, text, count=1)
+    if not n:
+        raise DeployFailed(f"{options.settings} has no line `config:`; add to that map: {line}")
+    partial = options.settings.with_name(f".{options.settings.name}.partial")
+    partial.write_text(kept, encoding="utf-8")
+    partial.replace(options.settings)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy")
+    parser.add_argument("how", choices=("aws", "export"))
+    parser.add_argument("--team", required=True)
+    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument("--admin-sha256", required=True)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--preview", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

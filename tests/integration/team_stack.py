@@ -1,0 +1,34 @@
+"""What a team's stack is made from in tests: settings, pools, and functions that only answer."""
+
+import zipfile
+from pathlib import Path
+
+from infra.aws.names import FUNCTIONS
+from tests.emulators.ministack import ACCOUNT, REGION
+
+# A line in the log spares the emulator a wait; what is said of an event is seen in its log.
+HANDLER = """
+import json, os
+def handler(event, context):
+    print(json.dumps(event))
+    return {"statusCode": 200, "body": os.environ["DETCLOUD_CLUSTER"] + event.get("rawPath", "")}
+"""
+
+
+def team_config(folder: Path) -> dict[str, str]:
+    """A stack's configuration whose files are in `folder`."""
+    archive = folder / "functions.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("lambdas/__init__.py", "")
+        for name in FUNCTIONS:
+            written.writestr(f"lambdas/{name}.py", HANDLER)
+    (folder / "pools.yaml").write_text("resource_pools:\n  - pool_name: default\n")
+    return {
+        "detcloud:account": ACCOUNT,
+        "detcloud:region": REGION,
+        "detcloud:clusterConfig": str(folder / "pools.yaml"),
+        "detcloud:archive": str(archive),
+        "detcloud:adminSha256": "a" * 64,
+        "detcloud:alarmEmail": "vision@example.com",
+        "detcloud:protect": "false",
+    }

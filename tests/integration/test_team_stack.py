@@ -1,0 +1,161 @@
+"""A team's stack on the emulator: what was made is what was asked for, and answers."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ParamValidationError
+from pulumi_aws import iam, kms, sqs
+
+from control_plane.state.dynamodb import DynamoTable, definition
+from control_plane.state.table import Expect, Key, Put
+from infra.aws.events import INTENTS, MAIL
+from infra.aws.program import run
+from tests.emulators.materialise import Materialised, materialise
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.integration.team_stack import team_config
+
+ARRIVES_SECONDS_MAX = 20.0
+
+
+@pytest.fixture(scope="module")
+def outputs(aws: Ministack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return materialise(
+        run, "vision", team_config(tmp_path_factory.mktemp("team")), Materialised(aws)
+    )
+
+
+def test_the_table_is_the_one_that_the_state_needs(aws: Ministack, outputs: dict[str, Any]) -> None:
+    dynamodb = aws.client("dynamodb")
+    found = dynamodb.describe_table(TableName=outputs["table"])["Table"]
+    wanted = definition(outputs["table"])
+    assert found["KeySchema"] == wanted["KeySchema"]
+    assert found["StreamSpecification"] == wanted["StreamSpecification"]
+    assert found["AttributeDefinitions"] == wanted["AttributeDefinitions"]
+    [index], [asked] = found["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
+    assert {name: index[name] for name in asked} == asked
+    assert found["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
+
+
+def test_the_functions_stream_is_filtered(aws: Ministack, outputs: dict[str, Any]) -> None:
+    found = aws.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+    mappings = {it["FunctionArn"].rpartition("-")[2]: it for it in found}
+    for name, pattern in (("advance", MAIL), ("tick", INTENTS)):
+        [only] = mappings[name]["FilterCriteria"]["Filters"]
+        assert json.loads(only["Pattern"]) == pattern
+    mail = mappings["advance"]
+    assert mail["DestinationConfig"]["OnFailure"]["Destination"].endswith("-vision-dead-letters")
+    assert (mail["BisectBatchOnFunctionError"], mail["MaximumRetryAttempts"]) == (True, 5)
+
+
+def test_a_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> None:
+    with urllib.request.urlopen(f"{outputs['url']}/health", timeout=20) as answer:
+        assert answer.read().endswith(b"/health")
+
+
+def test_only_mail_and_intents_that_are_new_wake_anybody(
+    aws: Ministack, outputs: dict[str, Any]
+) -> None:
+    table = DynamoTable(aws.client("dynamodb"), outputs["table"])
+    mail, other = Key("trial#1", "M#1#a"), Key("trial#1", "head")
+    job, notice = Key("jobs#gpus", "1"), Key("notices", "i-1#end")
+    for key in (other, mail, job, notice):
+        table.commit((Put(key, 1, b"x", Expect.ABSENT),))
+    table.commit((Put(mail, 2, b"y", 1),))
+    assert _arrived(aws, "advance", lambda keys: mail in keys) == [mail]
+    both = _arrived(aws, "tick", lambda keys: {job, notice} <= set(keys))
+    assert sorted(both) == sorted((job, notice))
+
+
+def test_the_configuration_is_where_functions_look_for_it(
+    aws: Ministack, outputs: dict[str, Any]
+) -> None:
+    request = {"Bucket": outputs["objects"], "Key": "config/cluster.yaml"}
+    content = aws.client("s3").get_object(**request)["Body"].read()
+    assert content == b"resource_pools:\n  - pool_name: default\n"
+
+
+def test_buckets_are_closed_to_everybody_else(aws: Ministack, outputs: dict[str, Any]) -> None:
+    s3 = aws.client("s3")
+    for bucket in (outputs["objects"], outputs["checkpoints"]):
+        closed = s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
+        assert set(closed.values()) == {True}
+        policy = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])
+        assert policy["Statement"][0]["Effect"] == "Deny"
+
+
+@pytest.mark.parametrize(
+    ("role", "action", "resource", "decision"),
+    [
+        ("advance", "dynamodb:PutItem", "table/detcloud-vision", "allowed"),
+        ("advance", "dynamodb:PutItem", "table/detcloud-speech", "implicitDeny"),
+        ("advance", "dynamodb:DeleteTable", "table/detcloud-vision", "implicitDeny"),
+        ("instance", "dynamodb:GetItem", "table/detcloud-vision", "implicitDeny"),
+    ],
+)
+def test_roles_may_what_their_policies_say(
+    role: str, action: str, resource: str, decision: str, aws: Ministack, outputs: dict[str, Any]
+) -> None:
+    assert outputs["cluster"] == "detcloud-vision"
+    answer = aws.client("iam").simulate_principal_policy(
+        PolicySourceArn=f"arn:aws:iam::{ACCOUNT}:role/detcloud-vision-{role}",
+        ActionNames=[action],
+        ResourceArns=[f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:{resource}"],
+    )
+    assert [it["EvalDecision"] for it in answer["EvaluationResults"]] == [decision]
+
+
+def test_two_teams_live_beside_each_other(
+    aws: Ministack, outputs: dict[str, Any], tmp_path: Path
+) -> None:
+    second = materialise(run, "speech", team_config(tmp_path), Materialised(aws))
+    assert not {outputs[name] for name in ("url", "table", "objects")} & set(second.values())
+    with urllib.request.urlopen(f"{second['url']}/", timeout=20) as answer:
+        assert answer.read().startswith(b"detcloud-speech")
+
+
+REFUSED: list[tuple[type[Exception], str, Callable[[], object]]] = [
+    (
+        ParamValidationError,
+        "ForceDetachPolicies",
+        lambda: iam.Role("a", name="a", assume_role_policy="", tags={}, force_detach_policies=True),
+    ),
+    (KeyError, "delaySeconds", lambda: sqs.Queue("a", name="a", tags={}, delay_seconds=5)),
+    (KeyError, "no recipe for aws:kms/key:Key", lambda: kms.Key("a")),
+]
+
+
+@pytest.mark.parametrize(("error", "said", "registers"), REFUSED)
+def test_what_could_not_be_made_as_it_was_said_is_refused(
+    error: type[Exception], said: str, registers: Callable[[], object], aws: Ministack
+) -> None:
+    def program() -> None:
+        registers()
+
+    with pytest.raises(error, match=said):
+        materialise(program, "team", {}, Materialised(aws))
+
+
+def _arrived(aws: Ministack, name: str, is_all: Callable[[list[Key]], bool]) -> list[Key]:
+    """The rows that the function was called for, from what it prints, once all are there."""
+    logs, group = aws.client("logs"), f"/aws/lambda/detcloud-vision-{name}"
+    give_up_at = time.monotonic() + ARRIVES_SECONDS_MAX
+    while True:
+        events = logs.filter_log_events(logGroupName=group)["events"]
+        keys = [key for event in events for key in _keys(event["message"])]
+        if is_all(keys) or time.monotonic() > give_up_at:
+            return keys
+        time.sleep(0.1)
+
+
+def _keys(line: str) -> list[Key]:
+    try:
+        records = json.loads(line).get("Records", ())
+    except (ValueError, AttributeError):
+        return []
+    keys = (record["dynamodb"]["Keys"] for record in records)
+    return [Key(it["p"]["S"], it["s"]["S"]) for it in keys]

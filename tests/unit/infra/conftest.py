@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import require
+
+if TYPE_CHECKING:
+    from tests.unit.infra.graphs import Graph
+
+
+@pytest.fixture(scope="session")
+def vision(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A team with all there is: a network of its own, somebody to tell, a budget."""
+    require("pulumi_aws")
+    from tests.unit.infra.graphs import VISION, graph
+
+    return graph("vision", VISION, tmp_path_factory.mktemp("vision"))
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A team of the same account and region, in a network that was there."""
+    require("pulumi_aws")
+    from tests.unit.infra.graphs import SPEECH, graph
+
+    return graph("speech", SPEECH, tmp_path_factory.mktemp("speech"))

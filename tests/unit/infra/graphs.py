@@ -1,0 +1,85 @@
+"""Stacks as the program registers them, with outputs that name where they come from."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.aws.program import run
+from infra.recording import Resource, run_program
+
+VISION = {
+    "detcloud:account": "111111111111",
+    "detcloud:region": "us-east-1",
+    "detcloud:adminSha256": "a" * 64,
+    "detcloud:alarmEmail": "vision@example.com",
+    "detcloud:monthlyBudget": "100",
+}
+SPEECH = {
+    "detcloud:account": "111111111111",
+    "detcloud:region": "us-east-1",
+    "detcloud:adminSha256": "b" * 64,
+    "detcloud:network": '{"subnets": {"us-east-1c": "subnet-1c"}, "securityGroup": "sg-5"}',
+    "detcloud:architecture": "x86_64",
+    "detcloud:tracing": "true",
+    "detcloud:protect": "false",
+    "detcloud:tickConcurrency": "-1",
+}
+POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
+OUTPUTS = ("arn", "apiEndpoint", "executionArn", "invokeArn", "streamArn", "url")
+
+
+class Graph:
+    """A maker that keeps what it is given, and the program's exported values."""
+
+    def __init__(self) -> None:
+        self.resources: list[Resource] = []
+        self.exported: dict[str, Any] = {}
+
+    def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
+        self.resources.append(resource)
+        place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
+        outputs = {name: f"{place}.{name}" for name in OUTPUTS}
+        return f"{place}.id", outputs
+
+    def of(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        """The inputs of all resources whose type ends with `:KIND`, by their names."""
+        found = [it for it in self.resources if it.type.endswith(f":{kind}")]
+        return {it.name: it.inputs for it in found}
+
+    def after(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
+        """(kind, name) of what the resource comes after without using it."""
+        found = next(
+            it for it in self.resources if it.type.endswith(f":{kind}") and it.name == name
+        )
+        return tuple((token.rpartition(":")[2], other) for token, other in found.after)
+
+
+def files(folder: Path) -> dict[str, str]:
+    """The settings that name files, which are there."""
+    folder.mkdir(exist_ok=True)
+    (folder / "pools.yaml").write_text(POOLS)
+    (folder / "functions.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    return {
+        "detcloud:clusterConfig": str(folder / "pools.yaml"),
+        "detcloud:archive": str(folder / "functions.zip"),
+    }
+
+
+def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
+    """What the program makes for the team."""
+    found = Graph()
+    found.exported = run_program(run, team, {**config, **files(folder)}, found)
+    return found
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a value, however deep, names of maps included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, it in value.items():
+            yield key
+            yield from texts(it)
+    elif isinstance(value, list):
+        for it in value:
+            yield from texts(it)

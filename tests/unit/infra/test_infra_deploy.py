@@ -1,0 +1,221 @@
+"""What `detcloud deploy` runs: settings from a file of Pulumi's, and the engine where it is."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pulumi import automation
+
+from infra import bundle, deploy
+from infra.bundle import Target
+from infra.terraform import FILE
+
+DIGEST = "c" * 64
+SETTINGS = """\
+# Ours.
+config:  # of the team
+  detcloud:account: "111111111111"
+  detcloud:region: us-east-1
+  detcloud:clusterConfig: pools.yaml
+  detcloud:archive: functions.zip
+  detcloud:logDays: 30
+  aws:profile: work
+"""
+
+Run = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    (tmp_path / "pools.yaml").write_text("resource_pools: [{pool_name: default}]\n")
+    (tmp_path / "functions.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    file = tmp_path / "Pulumi.vision.yaml"
+    file.write_text(SETTINGS)
+    return file
+
+
+@pytest.fixture
+def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The module's exit code and what it answers."""
+
+    def run(how: str, *flags: str) -> tuple[int, dict[str, Any]]:
+        words = [how, "--team=vision", f"--settings={settings}", f"--admin-sha256={DIGEST}", *flags]
+        monkeypatch.setattr(sys, "argv", ["infra.deploy", *words])
+        code = deploy.main()
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
+    """A machine on which the engine is installed."""
+    program = tmp_path / "pulumi"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    stands_in = Engine()
+    monkeypatch.setattr(automation, "create_or_select_stack", stands_in.selected)
+    return stands_in
+
+
+class Engine:
+    """Pulumi's engine as far as it is asked: which stack, with which settings, to do what."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.config: dict[str, str] = {}
+        self.error: Exception | None = None
+
+    def selected(self, stack_name: str, project_name: str, program: object) -> "Engine":
+        self.asked.append(f"{project_name}/{stack_name}")
+        return self
+
+    def set_all_config(self, config: Mapping[str, automation.ConfigValue]) -> None:
+        self.config = {name: it.value for name, it in config.items()}
+
+    def preview(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
+        self.asked.append("preview")
+        return SimpleNamespace(change_summary={automation.OpType.CREATE: 79})
+
+    def up(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
+        self.asked.append("up")
+        if self.error is not None:
+            raise self.error
+        on_output("creating")
+        return SimpleNamespace(outputs={"url": automation.OutputValue("https://x", False)})
+
+
+def test_without_the_engine_it_is_told_what_else_there_is(
+    run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    code, found = run("aws")
+    assert code == 1
+    assert found["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
+    assert "`detcloud deploy export`" in found["error"]
+    assert settings.read_text() == SETTINGS
+
+
+def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, settings: Path) -> None:
+    code, found = run("aws")
+    assert (code, found) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
+    assert engine.asked == ["detcloud/vision", "up"]
+    assert engine.config == {
+        "detcloud:account": "111111111111",
+        "detcloud:region": "us-east-1",
+        "detcloud:clusterConfig": str(settings.parent / "pools.yaml"),
+        "detcloud:archive": str(settings.parent / "functions.zip"),
+        "detcloud:logDays": "30",
+        "detcloud:adminSha256": DIGEST,
+        "aws:profile": "work",
+    }
+
+
+def test_the_first_administrator_stays_who_deploys_later_or_elsewhere(
+    run: Run, engine: Engine, settings: Path
+) -> None:
+    run("aws")
+    line = f'  detcloud:adminSha256: "{DIGEST}"\n'
+    first, _, rest = SETTINGS.partition("  detcloud:account")
+    assert settings.read_text() == f"{first}{line}  detcloud:account{rest}"
+    settings.write_text(settings.read_text().replace(DIGEST, "d" * 64))
+    assert run("aws")[1]["admin_sha256"] == "d" * 64
+    assert engine.config["detcloud:adminSha256"] == "d" * 64
+
+
+def test_the_administrator_is_kept_before_the_cluster_knows_it(
+    run: Run, engine: Engine, settings: Path
+) -> None:
+    engine.error = automation.CommandError(
+        automation.CommandResult(stdout="", stderr="error: no credentials", code=255)
+    )
+    code, found = run("aws")
+    assert code == 1
+    assert "error: no credentials" in found["error"]
+    assert DIGEST in settings.read_text()
+
+
+def test_a_preview_changes_nothing(run: Run, engine: Engine, settings: Path) -> None:
+    assert run("aws", "--preview") == (0, {"changes": {"create": 79}})
+    assert engine.asked == ["detcloud/vision", "preview"]
+    assert settings.read_text() == SETTINGS
+
+
+def test_an_export_lies_beside_its_archive(run: Run, settings: Path, tmp_path: Path) -> None:
+    code, found = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, found["files"]) == (0, [FILE, "functions.zip"])
+    document = json.loads((tmp_path / "out" / FILE).read_text())
+    api = document["resource"]["aws_lambda_function"]["api"]
+    assert api["environment"][0]["variables"]["DETCLOUD_ADMIN_SHA256"] == DIGEST
+    assert DIGEST in settings.read_text()
+
+
+def test_an_archive_is_built_where_none_is_named(
+    run: Run, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.write_text(SETTINGS.replace("  detcloud:archive: functions.zip\n", ""))
+
+    def built(target: Target, folder: Path) -> Path:
+        folder.mkdir()
+        archive = folder / f"functions-{target.name}.zip"
+        archive.write_bytes(b"built")
+        return archive
+
+    monkeypatch.setattr(bundle, "build", built)
+    _, found = run("export", f"--output={tmp_path / 'out'}")
+    assert found["files"] == [FILE, "functions-arm64.zip"]
+    assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
+
+
+@pytest.mark.parametrize("team", ["vision", "speech"])
+def test_the_examples_can_be_deployed(team: str, run: Run, settings: Path, tmp_path: Path) -> None:
+    for file in (f"Pulumi.{team}.yaml", "pools.yaml"):
+        shutil.copy(bundle.REPOSITORY / "infra" / "aws" / file, tmp_path)
+    example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
+    settings.write_text(f"{example}  detcloud:archive: functions.zip\n")
+    code, found = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
+    assert code == 0, found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SETTINGS.replace("30", "8"), 'detcloud:logDays is "8": expected one of 1, 3,'),
+        (SETTINGS.replace("pools.yaml", "none.yaml"), "none.yaml cannot be read: No such file"),
+        ("config: [1\n", "line 2: this is no YAML"),
+        ("config: nothing\n", "must have a map `config`"),
+        ("", "must have a map `config`"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_before_anything_is_done(
+    text: str, said: str, run: Run, engine: Engine, settings: Path
+) -> None:
+    settings.write_text(text)
+    code, found = run("aws")
+    assert code == 1
+    assert found["error"].startswith(f"{settings} was refused\n")
+    assert said in found["error"]
+    assert engine.asked == []
+
+
+def test_a_file_that_is_not_there_is_named(run: Run, settings: Path, tmp_path: Path) -> None:
+    settings.unlink()
+    code, found = run("export", f"--output={tmp_path / 'out'}")
+    assert (code, found["error"]) == (1, f"{settings}: No such file or directory")
+
+
+def test_a_map_on_one_line_is_left_to_its_owner(run: Run, settings: Path, tmp_path: Path) -> None:
+    settings.write_text(
+        'config: {"detcloud:account": "111111111111", "detcloud:region": us-east-1, '
+        '"detcloud:clusterConfig": pools.yaml, "detcloud:archive": functions.zip}\n'
+    )
+    code, found = run("export", f"--output={tmp_path / 'out'}")
+    assert code == 1
+    assert found["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')

@@ -1,0 +1,287 @@
+"""Who may do what: statement by statement, and what the statements come to."""
+
+from typing import Any
+
+import pytest
+
+from control_plane.agents.storage_access import Access
+from control_plane.fleet.records import IntentRow, Market, Offering
+from infra.aws import policies
+from infra.aws.names import FUNCTIONS, Names
+from infra.aws.settings import Network
+from provisioner.clouds.aws import Ec2Api
+from provisioner.clouds.aws_template import Ec2Settings, Subnet, fleet_request
+from tests.unit.infra.iam import allows
+
+NAMES = Names("vision", "111111111111", "us-east-1")
+OTHER = Names("speech", "111111111111", "us-east-1")
+NETWORK = Network({"us-east-1a": "subnet-a"}, "sg-1")
+EC2 = "arn:aws:ec2:us-east-1:111111111111"
+TAG = "detcloud-cluster"
+ASKED = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
+OWNED = {f"ec2:ResourceTag/{TAG}": "detcloud-vision"}
+OTHERS = {f"ec2:ResourceTag/{TAG}": "detcloud-speech"}
+
+ROWS = {
+    "Rows": "dynamodb:BatchGetItem dynamodb:GetItem dynamodb:Query dynamodb:ConditionCheckItem "
+    "dynamodb:DeleteItem dynamodb:PutItem",
+    "Due": "dynamodb:Query",
+}
+STREAM = {
+    "Stream": "dynamodb:DescribeStream dynamodb:GetRecords dynamodb:GetShardIterator "
+    "dynamodb:ListStreams",
+    "DeadLetters": "sqs:SendMessage",
+}
+LAUNCH = "ec2:CreateFleet ec2:RunInstances"
+
+DOCUMENTS = {
+    "api": policies.api(NAMES),
+    "advance": policies.advance(NAMES),
+    "tick": policies.tick(NAMES, None),
+    "tick in a given network": policies.tick(NAMES, NETWORK),
+    "spot_notice": policies.spot_notice(NAMES),
+    "checkpoint_gc": policies.checkpoint_gc(NAMES),
+    "storage": policies.storage(NAMES),
+    "logs": {"Statement": policies.logs(NAMES, "api", is_traced=True)},
+}
+TICK = {
+    **ROWS,
+    **STREAM,
+    "Objects": "s3:GetObject",
+    "ObjectsList": "s3:ListBucket",
+    "Collect": "lambda:InvokeFunction",
+    "Look": "ec2:DescribeImages ec2:DescribeInstances ec2:DescribeLaunchTemplates "
+    "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets",
+    "LaunchTagged": LAUNCH,
+    "LaunchFromOwnTemplates": LAUNCH,
+    "LaunchWith": LAUNCH,
+    "MakeTemplates": "ec2:CreateLaunchTemplate",
+    "TagWhatIsMade": "ec2:CreateTags",
+    "TagOwn": "ec2:CreateTags",
+    "End": "ec2:DeleteLaunchTemplate ec2:TerminateInstances",
+    "GiveInstancesTheirRole": "iam:PassRole",
+    "FindImages": "ssm:GetParameters",
+    "StartWithSpot": "iam:CreateServiceLinkedRole",
+}
+STATEMENTS = {
+    "api": {
+        **ROWS,
+        "Objects": "s3:GetObject s3:PutObject s3:AbortMultipartUpload",
+        "ObjectsList": "s3:ListBucket",
+        "Checkpoints": "s3:GetObject",
+        "CheckpointsList": "s3:ListBucket",
+        "VendStorage": "sts:AssumeRole",
+    },
+    "advance": {**ROWS, **STREAM},
+    "tick": {**TICK, "LaunchInOwnNetwork": LAUNCH},
+    "tick in a given network": {**TICK, "LaunchInGivenNetwork": LAUNCH},
+    "spot_notice": {
+        "WriteNotices": "dynamodb:PutItem",
+        "ReadBooks": "dynamodb:GetItem dynamodb:Query",
+        "DeadLetters": "sqs:SendMessage",
+    },
+    "checkpoint_gc": {
+        **ROWS,
+        "Objects": "s3:GetObject s3:DeleteObject",
+        "ObjectsList": "s3:ListBucket",
+        "Checkpoints": "s3:GetObject s3:DeleteObject",
+        "CheckpointsList": "s3:ListBucket",
+    },
+    "storage": {
+        "Checkpoints": "s3:GetObject s3:PutObject s3:AbortMultipartUpload",
+        "CheckpointsList": "s3:ListBucket",
+    },
+    "logs": {
+        "Log": "logs:CreateLogStream logs:PutLogEvents",
+        "Trace": "xray:PutTelemetryRecords xray:PutTraceSegments",
+    },
+}
+# Nothing that these actions are about has a name that could be said.
+ABOUT_NOTHING = {"Look", "Trace"}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_each_statement_allows_what_it_says_and_no_more(name: str) -> None:
+    statements = DOCUMENTS[name]["Statement"]
+    found = {it["Sid"]: " ".join(it["Action"]) for it in statements}
+    assert found == STATEMENTS[name]
+    assert len(found) == len(statements)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_action_is_a_wildcard_and_no_resource_is_but_where_there_is_none(name: str) -> None:
+    for statement in DOCUMENTS[name]["Statement"]:
+        assert not any("*" in action for action in statement["Action"]), statement
+        assert ("*" in statement["Resource"]) == (statement["Sid"] in ABOUT_NOTHING), statement
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_resource_is_the_teams_or_bound_to_its_tag(name: str) -> None:
+    public = {"LaunchWith", "FindImages", "StartWithSpot", *ABOUT_NOTHING}
+    for statement in DOCUMENTS[name]["Statement"]:
+        bound = "detcloud-vision" in str(statement.get("Condition"))
+        given = all(arn.endswith(("/subnet-a", "/sg-1")) for arn in statement["Resource"])
+        named = all("detcloud-vision" in arn for arn in statement["Resource"])
+        assert bound or named or given or statement["Sid"] in public, statement
+
+
+def test_instances_are_launched_with_the_clusters_tag_or_not_at_all() -> None:
+    tick = policies.tick(NAMES, None)
+    for action in LAUNCH.split():
+        for made in ("instance/*", "volume/*", "fleet/*"):
+            assert allows(tick, action, f"{EC2}:{made}", ASKED)
+            assert not allows(tick, action, f"{EC2}:{made}")
+            other = {f"aws:RequestTag/{TAG}": "detcloud-speech"}
+            assert not allows(tick, action, f"{EC2}:{made}", other)
+
+
+def test_instances_of_other_clusters_are_neither_ended_nor_renamed() -> None:
+    tick = policies.tick(NAMES, None)
+    instance = f"{EC2}:instance/i-1"
+    for action in ("ec2:TerminateInstances", "ec2:CreateTags"):
+        assert allows(tick, action, instance, OWNED)
+        assert not allows(tick, action, instance, OTHERS)
+        assert not allows(tick, action, instance)
+    assert not allows(tick, "ec2:CreateTags", instance, ASKED)
+    created = {**ASKED, "ec2:CreateAction": "RunInstances"}
+    assert allows(tick, "ec2:CreateTags", instance, created)
+
+
+def test_templates_of_other_clusters_are_neither_used_nor_deleted() -> None:
+    tick = policies.tick(NAMES, None)
+    template = f"{EC2}:launch-template/lt-1"
+    for action in ("ec2:RunInstances", "ec2:CreateFleet", "ec2:DeleteLaunchTemplate"):
+        assert allows(tick, action, template, OWNED)
+        assert not allows(tick, action, template, OTHERS)
+    assert allows(tick, "ec2:CreateLaunchTemplate", template, ASKED)
+    assert not allows(tick, "ec2:CreateLaunchTemplate", template)
+
+
+@pytest.mark.parametrize(
+    ("network", "place", "context", "is_allowed"),
+    [
+        (None, "subnet/subnet-a", OWNED, True),
+        (None, "subnet/subnet-a", OTHERS, False),
+        (None, "security-group/sg-1", {}, False),
+        (NETWORK, "subnet/subnet-a", {}, True),
+        (NETWORK, "security-group/sg-1", {}, True),
+        (NETWORK, "subnet/subnet-b", OWNED, False),
+        (NETWORK, "security-group/sg-2", OWNED, False),
+    ],
+)
+def test_instances_are_put_where_the_team_may(
+    network: Network | None, place: str, context: dict[str, str], is_allowed: bool
+) -> None:
+    tick = policies.tick(NAMES, network)
+    assert allows(tick, "ec2:RunInstances", f"{EC2}:{place}", context) is is_allowed
+
+
+def test_the_tick_may_call_of_ec2_what_its_provider_calls_and_no_more() -> None:
+    called = {_camel(name) for name in vars(Ec2Api) if not name.startswith("_")}
+    statements = policies.tick(NAMES, None)["Statement"]
+    actions = {name for it in statements for name in it["Action"] if name.startswith("ec2:")}
+    # A fleet runs instances, and who makes something with tags tags it.
+    assert actions == {f"ec2:{name}" for name in called | {"RunInstances", "CreateTags"}}
+
+
+def _camel(name: str) -> str:
+    return "".join(map(str.capitalize, name.split("_")))
+
+
+def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
+    offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
+    row = IntentRow("1", NAMES.cluster, "gpus", offering, 1, "token", 0)
+    asked = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
+    tagged = {
+        it["ResourceType"]
+        for it in asked["TagSpecifications"]
+        if {"Key": TAG, "Value": "detcloud-vision"} in it["Tags"]
+    }
+    [bound] = [it for it in policies.tick(NAMES, None)["Statement"] if it["Sid"] == "LaunchTagged"]
+    assert {f"{EC2}:{kind}/*" for kind in tagged} == set(bound["Resource"])
+
+
+def test_a_trials_keys_may_do_all_that_they_are_narrowed_to() -> None:
+    most = policies.storage(NAMES)
+    for statement in Access(NAMES.checkpoints, "1/2/3", ("1/2", "4/5")).policy()["Statement"]:
+        actions, arns = statement["Action"], statement["Resource"]
+        for action in [actions] if isinstance(actions, str) else actions:
+            for arn in [arns] if isinstance(arns, str) else arns:
+                assert allows(most, action, arn)
+
+
+def test_only_the_role_of_instances_is_passed_and_only_to_ec2() -> None:
+    tick = policies.tick(NAMES, None)
+    to_ec2 = {"iam:PassedToService": "ec2.amazonaws.com"}
+    assert allows(tick, "iam:PassRole", NAMES.role_arn("instance"), to_ec2)
+    assert not allows(tick, "iam:PassRole", NAMES.role_arn("instance"))
+    for role in (*FUNCTIONS, "storage"):
+        assert not allows(tick, "iam:PassRole", NAMES.role_arn(role), to_ec2)
+
+
+def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
+    notice = policies.spot_notice(NAMES)
+
+    def may(action: str, *keys: str) -> bool:
+        return allows(notice, f"dynamodb:{action}", NAMES.table_arn, {"dynamodb:LeadingKeys": keys})
+
+    assert may("PutItem", "notices")
+    assert may("Query", "instances#gpus")
+    assert not may("PutItem", "notices", "experiment#1")
+    assert not may("PutItem", "instances#gpus")
+    assert not may("GetItem", "experiment#1")
+    assert not may("DeleteItem", "notices")
+
+
+def test_trials_storage_reaches_checkpoints_and_deletes_none() -> None:
+    storage = policies.storage(NAMES)
+    checkpoint = f"arn:aws:s3:::{NAMES.checkpoints}/1/2/3/file"
+    assert allows(storage, "s3:PutObject", checkpoint)
+    assert not allows(storage, "s3:DeleteObject", checkpoint)
+    assert not allows(storage, "s3:GetObject", f"arn:aws:s3:::{NAMES.objects}/models/1")
+    assert not allows(storage, "s3:GetObject", f"arn:aws:s3:::{OTHER.checkpoints}/1/2/3/file")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_function_reaches_what_is_another_teams(name: str) -> None:
+    document = DOCUMENTS[name]
+    reached = [
+        ("dynamodb:PutItem", OTHER.table_arn),
+        ("dynamodb:GetRecords", f"{OTHER.table_arn}/stream/1"),
+        ("s3:GetObject", f"arn:aws:s3:::{OTHER.objects}/config/cluster.yaml"),
+        ("s3:ListBucket", f"arn:aws:s3:::{OTHER.checkpoints}"),
+        ("sts:AssumeRole", OTHER.role_arn("storage")),
+        ("lambda:InvokeFunction", OTHER.function_arn("checkpoint_gc")),
+        ("sqs:SendMessage", OTHER.dead_letters_arn),
+        ("logs:PutLogEvents", f"{OTHER.log_group_arn('api')}:log-stream:1"),
+    ]
+    assert [what for what in reached if allows(document, *what)] == []
+
+
+def principals(document: dict[str, Any]) -> list[Any]:
+    return [statement["Principal"] for statement in document["Statement"]]
+
+
+def test_roles_are_given_to_whom_they_are_for() -> None:
+    assert principals(policies.storage_trust(NAMES)) == [{"AWS": NAMES.role_arn("api")}]
+    trust = policies.trusted_by_service("lambda.amazonaws.com")
+    assert principals(trust) == [{"Service": "lambda.amazonaws.com"}]
+
+
+def test_a_bucket_refuses_whoever_can_be_listened_to() -> None:
+    [statement] = policies.tls_only("b")["Statement"]
+    assert statement == {
+        "Sid": "TlsOnly",
+        "Effect": "Deny",
+        "Principal": {"AWS": "*"},
+        "Action": ["s3:*"],
+        "Resource": ["arn:aws:s3:::b", "arn:aws:s3:::b/*"],
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+
+
+def test_the_topic_hears_alarms_of_its_own_account_only() -> None:
+    document = policies.alarms(NAMES)
+    own, other = {"aws:SourceAccount": "111111111111"}, {"aws:SourceAccount": "222222222222"}
+    assert allows(document, "sns:Publish", NAMES.alarms_arn, own)
+    assert not allows(document, "sns:Publish", NAMES.alarms_arn, other)

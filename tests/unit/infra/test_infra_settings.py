@@ -1,0 +1,122 @@
+"""Settings are checked, each of them, in words that name the place, the value and the remedy."""
+
+import json
+
+import pytest
+
+from infra.aws.settings import Network, SettingsInvalid, read
+
+LEAST = {
+    "account": "111111111111",
+    "region": "us-east-1",
+    "clusterConfig": "pools.yaml",
+    "adminSha256": "a" * 64,
+}
+
+
+def problems(team: str = "vision", **given: str) -> list[str]:
+    with pytest.raises(SettingsInvalid) as refused:
+        read(team, {**LEAST, **given})
+    return refused.value.problems
+
+
+def test_the_least_that_is_said_is_enough() -> None:
+    settings = read("vision", LEAST)
+    assert settings.names.cluster == "detcloud-vision"
+    assert settings.zones == ("us-east-1a", "us-east-1b")
+    assert (settings.architecture, settings.protect, settings.tick_concurrency) == (
+        "arm64",
+        True,
+        2,
+    )
+
+
+def test_everything_can_be_said() -> None:
+    given = {
+        "network": json.dumps({"subnets": {"us-east-1c": "subnet-1"}, "securityGroup": "sg-2"}),
+        "archive": "a.zip",
+        "architecture": "x86_64",
+        "protect": "false",
+        "logDays": "30",
+        "tracing": "true",
+        "requestsPerSecond": "5",
+        "requestsAtOnce": "6",
+        "tickConcurrency": "-1",
+        "alarmEmail": "a@example.com",
+        "monthlyBudget": "7",
+    }
+    settings = read("a-1", {**LEAST, **given})
+    assert settings.network == Network({"us-east-1c": "subnet-1"}, "sg-2")
+    assert (settings.requests_per_second, settings.monthly_budget) == (5, 7)
+    assert settings.tracing
+    assert not settings.protect
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        read("vision", {})
+    names = [problem.split()[0] for problem in refused.value.problems]
+    assert names == [f"detcloud:{name}" for name in LEAST]
+
+
+def test_a_setting_that_there_is_none_of_is_refused() -> None:
+    assert problems(logdays="3")[0].startswith(
+        "detcloud:logdays: there is no such setting; there are account, region, "
+    )
+
+
+@pytest.mark.parametrize(
+    "team", ["", "Vision", "1st", "a--b", "a-", "-a", "a" * 21, "a_b", "a/b", "a\n"]
+)
+def test_a_team_that_no_bucket_could_be_named_after_is_refused(team: str) -> None:
+    found = problems(team)[0]
+    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 small")
+
+
+WRONG = [
+    ("account", "12345678901", "the 12 digits of an AWS account, in quotes"),
+    ("region", "cn-north-1x", "a region such as us-east-1"),
+    ("adminSha256", "A" * 64, "64 hexadecimal digits"),
+    ("clusterConfig", "a\nb", "the path of a file"),
+    ("architecture", "arm", "arm64 or x86_64"),
+    ("protect", "True", "true or false"),
+    ("logDays", "8", "one of 1, 3, 5, 7, 14,"),
+    ("requestsPerSecond", "0", "a whole number from 1 to 10000"),
+    ("requestsAtOnce", "1e3", "a whole number from 1 to 5000"),
+    ("tickConcurrency", "0", "a whole number from 1 to 100"),
+    ("alarmEmail", "vision", "an e-mail address"),
+    ("monthlyBudget", "-1", "a whole number from 1 to"),
+    ("zones", "us-east-1a", "a list of 1 to 6 different zones"),
+    ("zones", '["us-east-1a", "us-east-1a"]', "a list of 1 to 6 different zones"),
+    ("zones", '["us-east-2a"]', "a zone of us-east-1, as us-east-1a"),
+    ("network", '{"subnets": {}, "securityGroup": "sg-1"}', '{"subnets": {ZONE:'),
+    ("network", '{"subnets": {"us-east-1a": "vpc-1"}, "securityGroup": "sg-1"}', '{"subnets"'),
+    ("network", '{"subnets": {"us-west-2a": "subnet-1"}, "securityGroup": "sg-1"}', "a zone of"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), WRONG)
+def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, expected: str) -> None:
+    [problem] = problems(**{name: value})
+    assert problem.startswith(f"detcloud:{name}")
+    assert f": expected {expected}" in problem
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    found = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in found] == [
+        "the team's name",
+        "detcloud:region",
+        "detcloud:protect",
+    ]
+
+
+def test_zones_beside_a_network_that_is_there_are_refused() -> None:
+    network = '{"subnets": {"us-east-1a": "subnet-1"}, "securityGroup": "sg-1"}'
+    assert "leave out" in problems(network=network, zones='["us-east-1a"]')[0]
+
+
+def test_a_budget_needs_somebody_who_is_told() -> None:
+    assert problems(monthlyBudget="5") == [
+        "detcloud:alarmEmail is missing: a budget needs somebody who is told"
+    ]

@@ -1,0 +1,422 @@
+"""What a team's stack is made of, from what its program registers."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from aws_lambda_powertools import Logger
+
+from infra.aws.events import INTENTS, MAIL, WARNINGS
+from infra.aws.names import FUNCTIONS
+from infra.aws.program import run
+from infra.recording import run_program
+from tests.unit.infra.graphs import POOLS, VISION, Graph, files, texts
+
+TAG = "detcloud-cluster"
+# What has tags, of all that a stack is made of.
+UNTAGGED = {
+    "BucketLifecycleConfigurationV2",
+    "BucketObjectv2",
+    "BucketOwnershipControls",
+    "BucketPolicy",
+    "BucketPublicAccessBlock",
+    "BucketServerSideEncryptionConfigurationV2",
+    "EventTarget",
+    "FunctionEventInvokeConfig",
+    "Integration",
+    "LogMetricFilter",
+    "Permission",
+    "RolePolicy",
+    "Route",
+    "RouteTableAssociation",
+    "TopicPolicy",
+    "TopicSubscription",
+    "aws",
+}
+# Whose month costs nothing while nothing runs, but for alarms, which are counted.
+FREE_WHILE_IDLE = UNTAGGED | {
+    "Api",
+    "BucketV2",
+    "Budget",
+    "EventRule",
+    "EventSourceMapping",
+    "Function",
+    "InstanceProfile",
+    "InternetGateway",
+    "LogGroup",
+    "MetricAlarm",
+    "Queue",
+    "Role",
+    "RouteTable",
+    "SecurityGroup",
+    "SecurityGroupEgressRule",
+    "SecurityGroupIngressRule",
+    "Stage",
+    "Subnet",
+    "Table",
+    "Topic",
+    "Vpc",
+    "VpcEndpoint",
+}
+
+
+def kinds(found: Graph) -> set[str]:
+    return {it.type.rpartition(":")[2] for it in found.resources}
+
+
+def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
+    pytest.importorskip("boto3")
+    from control_plane.state.dynamodb import definition
+
+    table, wanted = vision.of("Table")["table"], definition("detcloud-vision")
+    assert table["name"] == wanted["TableName"]
+    assert table["billingMode"] == wanted["BillingMode"]
+    assert {it["name"]: it["type"] for it in table["attributes"]} == {
+        it["AttributeName"]: it["AttributeType"] for it in wanted["AttributeDefinitions"]
+    }
+    [index], [wanted_index] = table["globalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
+    assert index["name"] == wanted_index["IndexName"]
+    assert index["projectionType"] == wanted_index["Projection"]["ProjectionType"]
+    for found, asked in ((table, wanted), (index, wanted_index)):
+        schema = [it["AttributeName"] for it in asked["KeySchema"]]
+        assert [found["hashKey"], found["rangeKey"]] == schema
+    assert table["streamViewType"] == wanted["StreamSpecification"]["StreamViewType"]
+    assert table["serverSideEncryption"] == {"enabled": wanted["SSESpecification"]["Enabled"]}
+    assert table["streamEnabled"]
+    assert table["pointInTimeRecovery"] == {"enabled": True}
+
+
+def test_what_is_protected_refuses_to_go(vision: Graph, speech: Graph) -> None:
+    for found, is_protected in ((vision, True), (speech, False)):
+        assert found.of("Table")["table"]["deletionProtectionEnabled"] is is_protected
+        for bucket in found.of("BucketV2").values():
+            assert bucket["forceDestroy"] is not is_protected
+
+
+def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph) -> None:
+    buckets = vision.of("BucketV2")
+    assert {it["bucket"] for it in buckets.values()} == {
+        "detcloud-vision-objects-111111111111",
+        "detcloud-vision-checkpoints-111111111111",
+    }
+    for name, bucket in buckets.items():
+        closed = dict(vision.of("BucketPublicAccessBlock")[name])
+        assert closed.pop("bucket") == f"BucketV2.{name}.id"
+        assert set(closed.values()) == {True}
+        assert len(closed) == 4
+        owned = vision.of("BucketOwnershipControls")[name]["rule"]
+        assert owned == {"objectOwnership": "BucketOwnerEnforced"}
+        [rule] = vision.of("BucketServerSideEncryptionConfigurationV2")[name]["rules"]
+        assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
+        policy = json.loads(vision.of("BucketPolicy")[name]["policy"])
+        assert f"arn:aws:s3:::{bucket['bucket']}" in policy["Statement"][0]["Resource"]
+        [kept] = vision.of("BucketLifecycleConfigurationV2")[name]["rules"]
+        assert kept["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
+
+
+def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
+    vision: Graph,
+) -> None:
+    kept = vision.of("BucketObjectv2")["cluster-configuration"]
+    assert (kept["bucket"], kept["key"]) == ("BucketV2.objects.id", "config/cluster.yaml")
+    assert kept["content"] == POOLS
+    digest = hashlib.sha256(POOLS.encode()).hexdigest()
+    assert {env["DETCLOUD_CONFIG_SHA256"] for env in environments(vision).values()} == {digest}
+
+
+def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
+    return {name: it["environment"]["variables"] for name, it in found.of("Function").items()}
+
+
+def test_functions_know_what_they_need(vision: Graph) -> None:
+    common = {
+        "DETCLOUD_TABLE": "detcloud-vision",
+        "DETCLOUD_OBJECTS": "BucketV2.objects.id",
+        "DETCLOUD_CHECKPOINTS": "BucketV2.checkpoints.id",
+        "DETCLOUD_CLUSTER": "detcloud-vision",
+        "DETCLOUD_API_URL": "Api.api.apiEndpoint",
+        "DETCLOUD_ADMIN_SHA256": "a" * 64,
+        "DETCLOUD_CONFIG_SHA256": hashlib.sha256(POOLS.encode()).hexdigest(),
+        "POWERTOOLS_TRACE_DISABLED": "true",
+    }
+    own = {name: {"POWERTOOLS_SERVICE_NAME": name} for name in FUNCTIONS}
+    own["api"] |= {
+        "DETCLOUD_STORAGE_ROLE": "Role.storage.arn",
+        "DETCLOUD_INSTANCE_ROLE": "Role.instance.arn",
+    }
+    found = environments(vision)
+    network = json.loads(found["tick"]["DETCLOUD_NETWORK"])
+    assert network == {
+        "subnets": {"us-east-1a": "Subnet.us-east-1a.id", "us-east-1b": "Subnet.us-east-1b.id"},
+        "security_group": "SecurityGroup.instances.id",
+        "instance_profile": "InstanceProfile.instance.arn",
+    }
+    own["tick"] |= {
+        "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc",
+        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+    }
+    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+
+
+def test_an_environment_is_no_larger_than_lambda_takes(speech: Graph) -> None:
+    for variables in environments(speech).values():
+        assert sum(map(len, texts(variables))) < 4096
+
+
+def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Graph) -> None:
+    for name, function in vision.of("Function").items():
+        assert isinstance(function["code"], pulumi.FileArchive)
+        assert function["handler"] == f"lambdas.{name}.handler"
+        assert (function["runtime"], function["architectures"]) == ("python3.13", ["arm64"])
+        assert function["tracingConfig"] == {"mode": "PassThrough"}
+    for function in speech.of("Function").values():
+        assert function["architectures"] == ["x86_64"]
+        assert function["tracingConfig"] == {"mode": "Active"}
+    sizes = {name: it["timeout"] for name, it in vision.of("Function").items()}
+    assert sizes == {
+        "api": 30,
+        "advance": 60,
+        "tick": 60,
+        "spot_notice": 30,
+        "checkpoint_gc": 900,
+    }
+    assert vision.of("Function")["api"]["memorySize"] >= 512
+
+
+def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
+    vision: Graph, speech: Graph
+) -> None:
+    for found, reserved in ((vision, 2), (speech, -1)):
+        at_once = {
+            name: it.get("reservedConcurrentExecutions")
+            for name, it in found.of("Function").items()
+        }
+        assert at_once == {name: reserved if name == "tick" else None for name in FUNCTIONS}
+
+
+def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
+    roles = {name: it["role"] for name, it in vision.of("Function").items()}
+    assert roles == {name: f"Role.{name}.arn" for name in FUNCTIONS}
+    assert set(vision.of("RolePolicy")) == {*FUNCTIONS, "storage"}
+    for name, policy in vision.of("RolePolicy").items():
+        assert policy["role"] == f"detcloud-vision-{name.replace('_', '-')}"
+
+
+def test_an_instance_may_do_nothing_but_say_who_it_is(vision: Graph) -> None:
+    profile = vision.of("InstanceProfile")["instance"]
+    assert profile["role"] == vision.of("Role")["instance"]["name"]
+    assert "instance" not in vision.of("RolePolicy")
+    assert vision.of("Role")["instance"].get("managedPolicyArns") is None
+
+
+def test_functions_are_there_when_their_roles_and_logs_are(vision: Graph) -> None:
+    for name in FUNCTIONS:
+        assert set(vision.after("Function", name)) == {("LogGroup", name), ("RolePolicy", name)}
+        group = vision.of("LogGroup")[name]
+        assert group["name"] == f"/aws/lambda/{vision.of('Function')[name]['name']}"
+        assert group["retentionInDays"] == 14
+    assert vision.after("EventSourceMapping", "mail") == (("RolePolicy", "advance"),)
+    assert vision.after("EventSourceMapping", "intents") == (("RolePolicy", "tick"),)
+
+
+def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Graph) -> None:
+    mail = dict(vision.of("EventSourceMapping")["mail"])
+    assert mail["functionName"] == "Function.advance.arn"
+    assert mail["eventSourceArn"] == "Table.table.streamArn"
+    assert json.loads(mail["filterCriteria"]["filters"][0]["pattern"]) == MAIL
+    assert mail["destinationConfig"] == {"onFailure": {"destinationArn": "Queue.dead-letters.arn"}}
+    assert mail["functionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mail["bisectBatchOnFunctionError"] is True
+    limits = ("batchSize", "maximumBatchingWindowInSeconds", "maximumRetryAttempts")
+    assert [mail[name] for name in (*limits, "maximumRecordAgeInSeconds")] == [100, 2, 5, 3600]
+
+
+def test_new_intents_wake_the_tick(vision: Graph) -> None:
+    intents = vision.of("EventSourceMapping")["intents"]
+    assert intents["functionName"] == "Function.tick.arn"
+    assert json.loads(intents["filterCriteria"]["filters"][0]["pattern"]) == INTENTS
+    assert (intents["maximumBatchingWindowInSeconds"], intents["maximumRetryAttempts"]) == (2, 2)
+
+
+def test_the_stream_has_no_more_readers_than_a_shard_serves(vision: Graph) -> None:
+    assert len(vision.of("EventSourceMapping")) == 2
+
+
+def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
+    rules, targets = vision.of("EventRule"), vision.of("EventTarget")
+    assert rules["minute"]["scheduleExpression"] == "rate(1 minute)"
+    pattern = json.loads(rules["warnings"]["eventPattern"])
+    assert pattern == {"source": ["aws.ec2"], "detail-type": list(WARNINGS)}
+    assert {name: it["arn"] for name, it in targets.items()} == {
+        "minute": "Function.tick.arn",
+        "warnings": "Function.spot_notice.arn",
+    }
+    again = {
+        name: it["maximumRetryAttempts"]
+        for name, it in vision.of("FunctionEventInvokeConfig").items()
+    }
+    assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0}
+
+
+def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
+    may = {
+        (it["function"], it["principal"], it["sourceArn"])
+        for it in vision.of("Permission").values()
+    }
+    assert may == {
+        ("detcloud-vision-api", "apigateway.amazonaws.com", "Api.api.executionArn/*/$default"),
+        ("detcloud-vision-tick", "events.amazonaws.com", "EventRule.minute.arn"),
+        ("detcloud-vision-spot-notice", "events.amazonaws.com", "EventRule.warnings.arn"),
+    }
+
+
+def test_every_request_goes_to_the_api_and_is_limited(vision: Graph) -> None:
+    integration, route = vision.of("Integration")["api"], vision.of("Route")["api"]
+    assert integration["integrationUri"] == "Function.api.invokeArn"
+    assert integration["payloadFormatVersion"] == "2.0"
+    assert (route["routeKey"], route["target"]) == ("$default", "integrations/Integration.api.id")
+    limits = vision.of("Stage")["api"]["defaultRouteSettings"]
+    assert limits == {"throttlingRateLimit": 50, "throttlingBurstLimit": 100}
+
+
+def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
+    logged = json.loads(vision.of("Stage")["api"]["accessLogSettings"]["format"])
+    assert logged["path"] == "$context.path"
+    for value in logged.values():
+        assert value.startswith("$context.")
+        assert not any(word in value.lower() for word in ("query", "header", "auth", "raw"))
+
+
+def test_nobody_outside_opens_a_connection_to_an_instance(vision: Graph) -> None:
+    [ingress] = vision.of("SecurityGroupIngressRule").values()
+    assert ingress["referencedSecurityGroupId"] == ingress["securityGroupId"]
+    assert not {"cidrIpv4", "cidrIpv6", "prefixListId"} & set(ingress)
+
+
+def test_each_zone_has_a_subnet_of_its_own(vision: Graph) -> None:
+    blocks = {name: it["cidrBlock"] for name, it in vision.of("Subnet").items()}
+    # A /16 has sixteen /20s, each of 4096 addresses.
+    assert blocks == {"us-east-1a": "10.77.0.0/20", "us-east-1b": "10.77.16.0/20"}
+    assert set(vision.of("RouteTableAssociation")) == set(blocks)
+
+
+def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
+    assert not kinds(speech) & {"Vpc", "Subnet", "SecurityGroup", "RouteTable", "VpcEndpoint"}
+    network = json.loads(environments(speech)["tick"]["DETCLOUD_NETWORK"])
+    assert network["subnets"] == {"us-east-1c": "subnet-1c"}
+    assert network["security_group"] == "sg-5"
+
+
+def test_an_idle_month_costs_less_than_a_dollar(vision: Graph) -> None:
+    assert kinds(vision) - {"TeamStack"} <= FREE_WHILE_IDLE
+    metrics = 0
+    for alarm in vision.of("MetricAlarm").values():
+        queries = alarm.get("metricQueries")
+        metrics += len([it for it in queries if "metric" in it]) if queries else 1
+    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.30 $.
+    assert metrics == 5
+
+
+def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
+    alarms = vision.of("MetricAlarm")
+    assert set(alarms) == {"dead-letters", "errors", "lag", "throttles"}
+    for alarm in alarms.values():
+        assert alarm["alarmActions"] == ["Topic.alarms.arn"]
+        assert alarm["treatMissingData"] == "notBreaching"
+    assert {it["logGroupName"] for it in vision.of("LogMetricFilter").values()} == {
+        vision.of("LogGroup")[name]["name"] for name in FUNCTIONS
+    }
+    told = vision.of("TopicSubscription")["alarms"]
+    assert (told["protocol"], told["endpoint"]) == ("email", "vision@example.com")
+
+
+def test_an_error_is_seen_as_functions_write_it(
+    vision: Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Logger(service="tick", json_serializer=json.dumps).error("the tick failed")
+    line = capsys.readouterr().out
+    pattern = vision.of("LogMetricFilter")["tick"]["pattern"]
+    terms = [term.replace('\\"', '"') for term in re.findall(r'\?"((?:\\.|[^"\\])*)"', pattern)]
+    assert terms == ['"level": "ERROR"', "[ERROR]", "Task timed out", "Runtime exited"]
+    assert terms[0] in line
+
+
+def test_nobody_is_told_who_was_not_named(speech: Graph) -> None:
+    assert not kinds(speech) & {"TopicSubscription", "Budget"}
+
+
+def test_a_budget_is_that_of_what_has_the_clusters_tag(vision: Graph) -> None:
+    budget = vision.of("Budget")["month"]
+    assert budget["costFilters"] == [
+        {"name": "TagKeyValue", "values": ["user:detcloud-cluster$detcloud-vision"]}
+    ]
+    assert budget["limitAmount"] == "100"
+
+
+def test_everything_that_can_be_tagged_has_the_clusters_tag(vision: Graph) -> None:
+    for resource in vision.resources:
+        kind = resource.type.rpartition(":")[2]
+        tag = resource.inputs.get("tags", {}).get(TAG)
+        assert tag == (None if kind in UNTAGGED else "detcloud-vision"), resource
+
+
+def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph) -> None:
+    for found, other in ((vision, "speech"), (speech, "vision")):
+        assert not [
+            it.name for it in found.resources if any(other in text for text in texts(it.inputs))
+        ]
+    called = {it.inputs["name"] for it in vision.resources if "name" in it.inputs}
+    called |= {it["bucket"] for it in vision.of("BucketV2").values()}
+    # The name of an API's stage is the API's own.
+    assert all("vision" in name for name in called - {"$default"})
+
+
+def test_another_accounts_credentials_are_refused(vision: Graph) -> None:
+    assert json.loads(vision.of("aws")["aws"]["allowedAccountIds"]) == ["111111111111"]
+
+
+def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
+    assert vision.exported == {
+        "url": "Api.api.apiEndpoint",
+        "cluster": "detcloud-vision",
+        "region": "us-east-1",
+        "table": "detcloud-vision",
+        "objects": "BucketV2.objects.id",
+        "checkpoints": "BucketV2.checkpoints.id",
+        "deadLetters": "Queue.dead-letters.url",
+        "alarms": "Topic.alarms.arn",
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"detcloud:region": "here"}, 'detcloud:region is "here": expected a region'),
+        ({"detcloud:clusterConfig": "none.yaml"}, "detcloud:clusterConfig: none.yaml cannot be"),
+        ({"detcloud:archive": "none.zip"}, "there is no file none.zip; `python -m infra.bundle"),
+    ],
+)
+def test_a_program_that_is_told_wrong_says_so(
+    wrong: Mapping[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(pulumi.RunError) as refused:
+        graph_of({**files(tmp_path), **wrong})
+    assert said in str(refused.value)
+
+
+def test_a_wrong_cluster_configuration_is_told_with_its_line(tmp_path: Path) -> None:
+    given = files(tmp_path)
+    (tmp_path / "pools.yaml").write_text("resource_pools:\n  - pool_name: default\n    slots: 3\n")
+    with pytest.raises(pulumi.RunError, match=r"pools.yaml:3: resource_pools\[0\].slots"):
+        graph_of(given)
+
+
+def graph_of(more: Mapping[str, str]) -> Graph:
+    found = Graph()
+    run_program(run, "vision", {**VISION, **more}, found)
+    return found
