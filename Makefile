@@ -1,15 +1,18 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate bench lint clean distclean
+.PHONY: help setup demo test simulate bench lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
-EXTRAS := server,torch,examples,optuna,dev
-TIMED := tests/end_to_end tests/hostile tests/integration
+EMULATORS := $(VENV)-ministack/.stamp
+EXTRAS := server,torch,examples,optuna,aws,infra,dev
+# Two streams of tests that start processes: each waits most of its time.
+USED := tests/end_to_end
+ATTACKED := tests/hostile tests/integration
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK := tests/end_to_end/test_soak.py
@@ -21,6 +24,7 @@ help:
 	@echo "make test       run the tests; what is skipped is listed with its reason"
 	@echo "make simulate   run $(SEEDS) simulated clusters under faults; goes on where it was stopped"
 	@echo "make lint       ruff, mypy and the import contracts"
+	@echo "make lambda     build the archives of the deployed functions into dist/"
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
@@ -29,12 +33,18 @@ setup: $(SETUP)
 $(BIN)/python:
 	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)
 
-$(SETUP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+$(SETUP): pyproject.toml constraints.txt | $(BIN)/python $(EMULATORS)
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# AWS on this machine, apart from ours: it pins the versions of its own packages.
+$(EMULATORS): emulators.txt
+	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)-ministack
+	$(VENV)-ministack/bin/python -m pip install --quiet --no-compile -r emulators.txt
 	@touch $@
 
 $(BENCH): $(SETUP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS),bench]'
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
 	@touch $@
 
 demo: $(SETUP)
@@ -46,14 +56,19 @@ demo: $(SETUP)
 # and say what they have to say first.
 test: $(SETUP)
 	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
-	$(BIN)/python -m pytest -ra $(TIMED) --ignore=$(SOAK) > .timed.log 2>&1 & timed=$$!; \
-	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(TIMED:%=--ignore=%); \
-	failed=$$?; wait $$timed || failed=1; cat .timed.log; wait $$soak || failed=1; cat .soak.log; \
-	rm -f .timed.log .soak.log; exit $$failed
+	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) > .used.log 2>&1 & used=$$!; \
+	$(BIN)/python -m pytest -ra $(ATTACKED) > .attacked.log 2>&1 & attacked=$$!; \
+	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(ATTACKED:%=--ignore=%); \
+	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$attacked || failed=1; \
+	cat .attacked.log; wait $$soak || failed=1; cat .soak.log; \
+	rm -f .used.log .attacked.log .soak.log; exit $$failed
 
 simulate: $(SETUP)
 	@mkdir -p $(dir $(OUTCOMES))
 	$(BIN)/python -m lambdas.simulation --seeds $(SEEDS) --output $(OUTCOMES)
+
+lambda: $(SETUP)
+	$(BIN)/python -m infra.bundle
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -70,4 +85,4 @@ clean:
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-ministack

@@ -6,11 +6,13 @@ is told to end, so that one writer can report for hundreds.
 
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from detcloud.agent.__main__ import say
 from detcloud.agent.agent import Agent
+from detcloud.agent.assignment import Assignment
 from detcloud.agent.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.notices import FileNotices
@@ -30,8 +32,17 @@ class IdleRuntime:
     def __init__(self) -> None:
         self._killed: dict[Path, bool] = {}
 
-    def prepare(self, launch: Launch) -> None:
+    @property
+    def owner(self) -> None:
+        """Nobody else writes."""
+
+    def adopt(self, directories: Sequence[Path]) -> None:
+        """Nothing is left of others."""
+
+    def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
         """There is nothing to make ready."""
+        directory = assignment.directory
+        return Launch([], {}, str(directory.code), str(directory.log))
 
     def start(self, directory: Path, launch: Launch) -> None:
         """It runs from now on."""

@@ -17,10 +17,18 @@ from tests.unit.api.agent_side import CONFIG, Agent, enrol
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 
-OPEN = {("get", f"{V1}/health")}
+OPEN = {
+    ("get", f"{V1}/health"),
+    # Code that everybody may have, and a proof that stands for a token.
+    ("get", f"{V1}/agent-code/{{sha256}}"),
+    ("put", f"{V1}/instances/{{instance_id}}/identity"),
+}
 SIGNED = re.compile(rf"{V1}/objects/")
 JOINS = {("post", f"{V1}/agents")}
-AGENTS = {("post", f"{V1}/agents/{{agent_id}}/sync")}
+AGENTS = {
+    ("post", f"{V1}/agents/{{agent_id}}/sync"),
+    ("post", f"{V1}/agents/{{agent_id}}/storage-credentials"),
+}
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
 ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$")
 CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration)")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulators.docker_engine import DockerEngine, docker_engine
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import AgentProcess
 from tests.integration.trial_node import opened
@@ -21,6 +22,12 @@ def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
     started = AgentProcess(tmp_path / "work", cluster.url)
     yield started
     started.end()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[DockerEngine]:
+    with docker_engine() as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)

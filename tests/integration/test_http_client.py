@@ -186,6 +186,21 @@ def test_a_download_starts_again_after_a_break(server: Server, client: Transport
     assert file.getvalue() == b"0123456789"
 
 
+def test_a_download_that_breaks_for_good_is_told_without_its_signature(
+    server: Server, client: Transport
+) -> None:
+    def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.close_connection = True
+
+    server.script = [breaks]
+    with pytest.raises(Unreachable, match=r"/file was cut off after 0 of 10 bytes") as caught:
+        client.download("/file?signature=canary", io.BytesIO())
+    assert "canary" not in str(caught.value)
+
+
 def test_a_redirect_to_another_host_gets_no_token(
     server: Server, other: Server, client: Transport
 ) -> None:

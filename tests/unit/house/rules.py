@@ -30,6 +30,7 @@ PURE_FOLDERS = tuple(
 PURE_FILES = (
     "control_plane/evolve.py",
     "control_plane/collection/ranking.py",
+    "control_plane/fleet/instance_types.py",
     "control_plane/fleet/records.py",
     "provisioner/decide.py",
     "provisioner/markets.py",
