@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
-EXTRAS := server,torch,examples,optuna,aws,infra,dev
+EXTRAS := server,torch,examples,optuna,aws,functions,infra,dev
 # Two streams of tests that start processes: each waits most of its time.
 USED := tests/end_to_end
 ATTACKED := tests/hostile tests/integration

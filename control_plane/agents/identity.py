@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from control_plane.actors.step import Refused
-from control_plane.fleet.records import InstanceRow, InstanceState, instances_of
+from control_plane.fleet.records import InstanceState, instances_of
 from control_plane.fleet.rows import decode_instance
-from control_plane.state.table import Check, Conflict, Expect, Key, Put, StateTable
+from control_plane.state.table import Check, Conflict, Expect, Key, Put, Row, StateTable
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,9 @@ def identified(
 def is_active(table: StateTable, pool: str, instance: str) -> bool:
     """Whether the cluster has launched the instance for the pool and wants it still."""
     row = table.get(Key(instances_of(pool), instance))
-    found: InstanceRow | None = None if row is None else decode_instance(row)
-    return found is not None and found.state not in (
-        InstanceState.TERMINATING,
-        InstanceState.ENDED,
-    )
+    return row is not None and is_wanted(row)
+
+
+def is_wanted(row: Row) -> bool:
+    """Whether an instance's row says that nobody has begun to end it."""
+    return decode_instance(row).state not in (InstanceState.TERMINATING, InstanceState.ENDED)

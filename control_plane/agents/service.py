@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from control_plane.actors import addresses
@@ -13,6 +14,7 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf, Trials, desired_of
+from control_plane.agents.identity import is_wanted
 from control_plane.agents.leases import LEASE_MS, renew
 from control_plane.agents.reports import Measures, Report
 from control_plane.agents.segments import merge
@@ -27,10 +29,13 @@ from control_plane.agents.sessions import (
     take_reports,
 )
 from control_plane.dispatch.engine import Engine
+from control_plane.fleet.records import instances_of
 from control_plane.state.table import (
     OPERATIONS_MAX,
+    Check,
     CommitRefused,
     Conflict,
+    Expect,
     Key,
     Put,
     TableError,
@@ -39,6 +44,7 @@ from control_plane.state.table import (
 
 log = logging.getLogger(__name__)
 
+ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
 # What goes into one commit, so that a trial's mail stays far below what a row holds.
@@ -89,11 +95,27 @@ class AgentService:
         label: str = "",
         address: str = LOOPBACK,
     ) -> int:
-        """Begins a new session of the agent and returns its epoch."""
+        """Begins a new session of the agent and returns its epoch.
+
+        Raises Refused: "forbidden" for an instance of the pool that the cluster has begun to end.
+        """
         message = AgentEnrolled(agent, pool, slots, version, label, address)
-        epoch = self._engine.command(addresses.agent(agent), message)
-        assert isinstance(epoch, int)
-        return epoch
+        key = Key(instances_of(pool), agent)
+        for _ in range(ENROL_TRIES_MAX):
+            row = self._engine.table.get(key)
+            if row is not None and not is_wanted(row):
+                raise Refused("forbidden", f"the cluster does not want instance {agent} any more")
+            # Who ends an instance looks for a session first, so one of the two must see the other.
+            seen = (Check(key, Expect.ABSENT if row is None else row.revision),)
+            try:
+                epoch = self._engine.command(
+                    addresses.agent(agent), message, beside=partial(_beside, seen)
+                )
+            except Conflict:
+                continue
+            assert isinstance(epoch, int)
+            return epoch
+        raise Refused("unavailable", f"instance {agent} changes too often; try again")
 
     def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
         """Takes what the agent reports, advances whom it concerns, and says what should run.
@@ -238,6 +260,10 @@ class AgentService:
         if not isinstance(state, ExperimentState):
             return None
         return Measures(state.metric, state.time_metric)
+
+
+def _beside(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:
+    return writes
 
 
 def _trial_id(allocation: str) -> int:

@@ -175,7 +175,15 @@ SILENT = replace(NONE, lost_triggers=0.4)
 HEAVY = replace(SILENT, out_of_memory=0.6)
 CLOUDY = replace(NONE, no_capacity=0.3, lost_calls=0.4, replayed_tokens=0.8, crashes=0.02)
 SOLD_OUT = replace(CLOUDY, no_capacity=0.6)
-CROWDED_SKY = replace(CLOUDY, races=0.6, reordering=0.3, dead_boots=0.3)
+CROWDED_SKY = replace(
+    CLOUDY,
+    races=0.9,
+    reordering=0.6,
+    dead_boots=0.6,
+    notices_hourly=20.0,
+    losses_hourly=10.0,
+)
+MANY = Size(experiments=4, pools=1, machines_max=6, hours=1.0)
 TOGETHER = Size(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
@@ -184,7 +192,13 @@ MUTANTS = (
     Mutant("no condition on attempts", without_family(Family.ATTEMPTS), STORMY, "folds"),
     Mutant("no condition on sessions", without_family(Family.SESSION), replace(LATE, races=0.3)),
     Mutant("no guards", without_family(Family.GUARD), STORMY, size=TOGETHER),
-    Mutant("no condition on fleets", without_conditions_on("fleets"), CROWDED_SKY, "it may have"),
+    Mutant(
+        "no condition on fleets",
+        without_conditions_on("fleets"),
+        CROWDED_SKY,
+        "it may have",
+        size=MANY,
+    ),
     Mutant("no fence of leases", patched(service, "renew", nothing), LOST),
     Mutant("no fence of slots", patched(desired, "_is_crowded", nothing), LOST, "on slots of"),
     Mutant("no look at what is due", patched(due, "drive", nothing), SILENT, "never at rest"),

@@ -1,7 +1,7 @@
 """The agent's two calls against the real engine."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.agents.sessions import LogChunk
 from control_plane.dispatch.engine import Engine
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from control_plane.fleet.rows import encode, instance_key
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put, Row
+from control_plane.state.table import Expect, Key, Put, Row, Write
 from tests.unit.actors.samples import LENGTH, random_plan, submitted
 from tests.unit.actors.samples import settings as trial_settings
 
@@ -27,13 +29,16 @@ RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 
 
 class Table(TableDecorator):
-    """A SQLite table that runs `before_get` once, before the row of `key` is read."""
+    """A SQLite table that runs `before_get` once, before the row of its key is read, and
+    `before_commit` once.
+    """
 
     def __init__(self, path: Path) -> None:
         file = SqliteTable(path, synchronous="NORMAL")
         super().__init__(file)
         self.close = file.close
         self.before_get: tuple[Key, Callable[[], object]] | None = None
+        self.before_commit: Callable[[], object] | None = None
 
     def get(self, key: Key) -> Row | None:
         if self.before_get and self.before_get[0] == key:
@@ -41,6 +46,12 @@ class Table(TableDecorator):
             self.before_get = None
             act()
         return super().get(key)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        if self.before_commit:
+            act, self.before_commit = self.before_commit, None
+            act()
+        super().commit(writes)
 
 
 @dataclass
@@ -285,3 +296,26 @@ def test_the_tables_own_errors_come_through(site: Site) -> None:
     site.table.close()
     with pytest.raises(sqlite3.ProgrammingError):
         site.service.sync("a", SyncRequest(epoch))
+
+
+def test_an_instance_that_is_being_ended_gets_no_session(site: Site) -> None:
+    written(site, InstanceState.TERMINATING, 1)
+    with pytest.raises(Refused, match="does not want instance a any more"):
+        site.enrol()
+    assert site.engine.state("agent#a") is None
+
+
+def test_an_instance_whose_end_begins_while_it_enrols_gets_no_session(site: Site) -> None:
+    """The other side of this race looks for a session: neither may miss the other."""
+    written(site, InstanceState.STARTING, 1)
+    site.table.before_commit = lambda: written(site, InstanceState.TERMINATING, 2)
+    with pytest.raises(Refused, match="does not want"):
+        site.enrol()
+    assert site.engine.state("agent#a") is None
+
+
+def written(site: Site, state: InstanceState, revision: int) -> None:
+    """The row of instance `a`, as the provisioner has it."""
+    offering = Offering("local", "small", "a", Market.ON_DEMAND, 1)
+    row = InstanceRow("a", "default", offering, state, launched_ms=1, intent="i")
+    site.table.commit((Put(instance_key(row), revision, encode(row), Expect.ANYTHING),))
