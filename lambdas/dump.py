@@ -7,13 +7,13 @@ own rights, and prints what is there: secrets of configurations among it.
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from control_plane.fleet.rows import read_all
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Row, StateTable, TableError
+from control_plane.state.table import TableError
 
 FIRST, LAST = "\x01", "\U0010ffff"
 
@@ -41,7 +41,7 @@ def dumped_from_file(path: Path, partition: str) -> list[dict[str, Any]]:
     with closing(SqliteTable(path)) as table:
         return [
             _plain(row.key.sort, row.revision, row.due_ms, row.body)
-            for row in _rows(table, partition)
+            for row in read_all(table, partition, FIRST, LAST)
         ]
 
 
@@ -56,14 +56,6 @@ def dumped_from_dynamodb(name: str, partition: str) -> list[dict[str, Any]]:
         fields = json_util.loads({key: value for key, value in item.items() if key != "b"})
         found.append(_plain(fields["s"], fields["r"], fields.get("d"), item["b"]["B"]))
     return found
-
-
-def _rows(table: StateTable, partition: str) -> Iterator[Row]:
-    first: str | None = FIRST
-    while first is not None:
-        page = table.query(partition, first, LAST)
-        yield from page.rows
-        first = page.next_sort
 
 
 def _plain(sort: str, revision: int, due_ms: int | None, body: bytes) -> dict[str, Any]:

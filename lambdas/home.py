@@ -13,9 +13,10 @@ import fcntl
 import json
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from detcloud.tokens import mint_token
 
 # As the server makes them, or a user who has reasons to: nothing that can be guessed.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{32,256}")
@@ -75,7 +76,7 @@ class HomeFolder:
         """
         path = self.folder / name
         if not path.exists() or not path.read_bytes().strip():
-            self._write(name, f"dct_{secrets.token_urlsafe(32)}\n")
+            self._write(name, f"{mint_token()}\n")
         path.chmod(0o600)
         secret = path.read_bytes().decode("ascii", "replace").strip()
         if not _SECRET.fullmatch(secret):

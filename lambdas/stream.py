@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from control_plane.dispatch.engine import BUDGET_MS, Engine
-from control_plane.dispatch.mailbox import MAIL, MAIL_END
 from control_plane.state.table import Key, TableError
 
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ def serve(engine: Engine, records: Sequence[Record], left_ms: Callable[[], int])
             continue
         served.actors += 1
         try:
-            if engine.table.query(address, MAIL, MAIL_END, limit=1).rows:
+            if engine.has_mail(address):
                 served.waiting += 1
                 engine.follow((address,), budget_ms=budget_ms)
         except TableError as error:

@@ -2,16 +2,12 @@
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from control_plane.api.errors import ApiError, Code
-
-TOKEN_PREFIX = "dct_"
-"""Marks our tokens, so that logs and secret scanners know them."""
 
 _TOKEN_CHARACTERS_MAX = 256
 
@@ -84,11 +80,6 @@ def bearer_of(authorization: str | None) -> str:
     if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
         raise ApiError(Code.UNAUTHENTICATED, "send a token: `Authorization: Bearer TOKEN`")
     return token
-
-
-def mint_token() -> str:
-    """A new token with 256 bits of chance."""
-    return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def digest_of(token: str) -> str:

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.actors.identifiers import COUNTERS
-from control_plane.api.auth import Principal, Role, digest_of, mint_token
+from control_plane.api.auth import Principal, Role, digest_of
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside
 from control_plane.api.row_changes import change_row
@@ -20,6 +20,7 @@ from control_plane.state.table import (
     StateTable,
     Write,
 )
+from detcloud.tokens import mint_token
 
 ENTRIES = "token-entries"
 

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 
-from control_plane.api.auth import Principal, Role, Tokens, digest_of, mint_token
+from control_plane.api.auth import Principal, Role, Tokens, digest_of
 from control_plane.api.errors import ApiError, Code
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
+from detcloud.tokens import mint_token
 
 TOKENS = "tokens"
 HOLDERS = "token-holders"

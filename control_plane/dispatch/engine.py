@@ -117,6 +117,10 @@ class Engine:
             if not timers and self._is_settled(address):
                 return tuple(receivers)
 
+    def has_mail(self, address: str) -> bool:
+        """Whether messages wait for the actor: one small read."""
+        return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
+
     def state(self, address: str) -> Any:
         """The actor's state as of now, or None. Mail it has not folded yet is not in it."""
         row = self.table.get(Key(address, HEAD))
@@ -212,7 +216,7 @@ class Engine:
         """Whether neither mail nor a spilled outbox waits here; cheaper than to load the actor."""
         after = self._cache.latest(address)
         spills = after is None or after.header.spill is not None
-        return not spills and not self.table.query(address, MAIL, MAIL_END, limit=1).rows
+        return not spills and not self.has_mail(address)
 
     def _round(self, address: str, timers: bool, skipped: set[str]) -> tuple[str, ...] | None:
         """One commit; None when there is nothing more to do here or somebody else does it."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.api.auth import Principal, Role, digest_of, mint_token
+from control_plane.api.auth import Principal, Role, digest_of
 from control_plane.api.token_table import issue_agent_token, put_token
+from detcloud.tokens import mint_token
 from tests.unit.api.agent_side import CONFIG, Agent, enrol
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call

@@ -12,13 +12,13 @@ import hashlib
 import hmac
 import json
 import os
-import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detcloud.http import ApiError, Transport, Unreachable, backoff_seconds
+from detcloud.tokens import mint_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
 CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
-TOKEN_PREFIX = "dct_"
 ROLES = "latest/meta-data/iam/security-credentials/"
 
 
@@ -53,7 +52,7 @@ def proved_token(
     """
     token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
     if not token:
-        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        token = mint_token()
         _keep(path, token)
     digest = hashlib.sha256(token.encode()).hexdigest()
     failures = 0

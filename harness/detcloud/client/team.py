@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from detcloud import DetcloudError
+from detcloud.tokens import TOKEN_PREFIX, mint_token
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,15 @@ def team_token(team: str) -> TeamToken:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _write_once(path, f"dct_{secrets.token_urlsafe(32)}\n")
+            _write_once(path, f"{mint_token()}\n")
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise DetcloudError(f"{path} cannot be used: {error.strerror}") from None
     except ValueError:
         token = ""
-    if not token.startswith("dct_"):
-        raise DetcloudError(f"{path} must hold a token, dct_...; without the file one is made")
+    if not token.startswith(TOKEN_PREFIX):
+        wanted = f"a token, {TOKEN_PREFIX}..."
+        raise DetcloudError(f"{path} must hold {wanted}; without the file one is made")
     return TeamToken(token, path)
 
 

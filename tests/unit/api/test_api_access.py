@@ -10,7 +10,6 @@ from control_plane.api.auth import (
     StaticTokens,
     authenticate,
     digest_of,
-    mint_token,
 )
 from control_plane.api.guarded import (
     Access,
@@ -18,6 +17,7 @@ from control_plane.api.guarded import (
     guarded_router,
     needs,
 )
+from detcloud.tokens import mint_token
 from tests.unit.api.cluster import TOKENS, Cluster, extended
 from tests.unit.api.exchange import call
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from control_plane.api.access_log import JsonLines
-from control_plane.api.auth import TOKEN_PREFIX, Role
+from control_plane.api.auth import Role
 from control_plane.api.token_entries import sealed
+from detcloud.tokens import TOKEN_PREFIX
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
