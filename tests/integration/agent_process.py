@@ -77,6 +77,7 @@ def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
 def alive(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
+        # The second comes of one that ends between opening and reading.
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
