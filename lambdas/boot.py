@@ -13,18 +13,14 @@ from control_plane.fleet.records import IntentRow
 from provisioner.clouds.provider import Misconfigured
 
 SILENT_MINUTES = 30
-METADATA = "http://169.254.169.254"
-RUNTIME = "docker"
 
 _SCRIPT = Path(__file__).resolve().parent.parent / "images" / "boot" / "ec2.sh"
 # What may stand between single quotes, and in a unit of systemd.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
-def user_data(
-    url: str, cluster: str, metadata: str = METADATA, runtime: str = RUNTIME
-) -> Callable[[IntentRow], bytes]:
-    """Makes the script of a launch; `url` is the cluster's API, `metadata` EC2's address for it.
+def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
+    """Makes the script of a launch; `url` is the cluster's API.
 
     It holds no secret but what a pool's `startup_script` itself contains.
     """
@@ -37,8 +33,6 @@ def user_data(
             "POOL": request.pool,
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
-            "METADATA": metadata,
-            "RUNTIME": runtime,
         }
         for name, value in values.items():
             if not _PLAIN.fullmatch(value):

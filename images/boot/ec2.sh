@@ -8,6 +8,7 @@ url='@URL@'
 cluster='@CLUSTER@'
 pool='@POOL@'
 code_sha256='@CODE_SHA256@'
+metadata=http://169.254.169.254/latest
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
 units="$root/etc/systemd/system"
@@ -52,8 +53,8 @@ id detcloud > /dev/null 2>&1 || useradd --system --home-dir "$work" --shell /usr
 systemctl daemon-reload
 systemctl enable --now detcloud-watchdog.service
 
-token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "@METADATA@/latest/api/token")"
-name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "@METADATA@/latest/meta-data/instance-id")"
+token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
+name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
 
 if ! command -v docker > /dev/null; then
   apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io
@@ -83,7 +84,7 @@ After=network-online.target docker.service detcloud-firewall.service
 [Service]
 User=detcloud
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime @RUNTIME@ --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.
