@@ -30,7 +30,8 @@ Restart=always
 WantedBy=multi-user.target
 UNIT
 
-# User code may be anybody but the agent's user, root among them.
+# User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
+# Docker has no rules: in the table `filter` it puts its own before all that are there.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
 [Unit]
 Description=Keeps everybody but the agent from the machine's credentials
@@ -41,9 +42,9 @@ After=network-pre.target
 Type=oneshot
 RemainAfterExit=true
 ExecStart=/bin/sh -c 'iptables -I OUTPUT -d 169.254.169.254 -m owner ! --uid-owner detcloud -j REJECT'
-ExecStart=/bin/sh -c 'iptables -I FORWARD -d 169.254.169.254 -j REJECT'
+ExecStart=/bin/sh -c 'iptables -t mangle -I FORWARD -d 169.254.169.254 -j DROP'
 ExecStart=-/bin/sh -c 'ip6tables -I OUTPUT -d fd00:ec2::254 -m owner ! --uid-owner detcloud -j REJECT'
-ExecStart=-/bin/sh -c 'ip6tables -I FORWARD -d fd00:ec2::254 -j REJECT'
+ExecStart=-/bin/sh -c 'ip6tables -t mangle -I FORWARD -d fd00:ec2::254 -j DROP'
 
 [Install]
 WantedBy=multi-user.target
