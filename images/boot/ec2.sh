@@ -84,8 +84,11 @@ After=network-online.target docker.service detcloud-firewall.service
 
 [Service]
 User=detcloud
+# It gives a trial's files to the trial's user, who is another one than its own: to that one the
+# metadata is open. Who may use Docker is as good as root anyway.
+AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.
