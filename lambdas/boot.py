@@ -34,9 +34,11 @@ def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
         }
-        for name, value in values.items():
+        mounts = section.get("allowed_mounts") or []
+        for name, value in [*values.items(), *(("allowed_mounts", one) for one in mounts)]:
             if not _PLAIN.fullmatch(value):
                 raise Misconfigured(f"{name.lower()} {value!r:.80} cannot stand in a boot script")
+        values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["STARTUP_SCRIPT"] = _run_by_itself(section.get("startup_script") or "")
         text = _template()
         for name, value in values.items():

@@ -49,6 +49,22 @@ def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
         script(replace(REQUEST, pool=pool))
 
 
+@pytest.mark.parametrize(
+    ("section", "mounts"),
+    [({}, ""), ({"allowed_mounts": ["/mnt/data", "/dev/fuse"]}, "/mnt/data /dev/fuse")],
+)
+def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -> None:
+    text = script(replace(REQUEST, section=json.dumps(section)))
+    assert f"mounts='{mounts}'\n" in text
+    assert " --allow-mount $mounts --" in text
+
+
+def test_a_folder_that_a_shell_would_read_is_refused() -> None:
+    section = json.dumps({"allowed_mounts": ["/mnt", "/a'; reboot; '"]})
+    with pytest.raises(Misconfigured, match=r"allowed_mounts .* cannot stand in a boot script"):
+        script(replace(REQUEST, section=section))
+
+
 def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:
     own = "echo 'hello'; exit 3\n@POOL@ $HOME"
     text = script(replace(REQUEST, section=json.dumps({"startup_script": own})))
