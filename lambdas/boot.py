@@ -14,7 +14,7 @@ from provisioner.clouds.provider import Misconfigured
 
 SILENT_MINUTES = 30
 
-_SCRIPT = Path(__file__).resolve().parent.parent / "images" / "boot" / "ec2.sh"
+_BOOT = Path(__file__).resolve().parent.parent / "images" / "boot"
 # What may stand between single quotes, and in a unit of systemd.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
@@ -58,4 +58,6 @@ def _run_by_itself(script: str) -> str:
 
 @cache
 def _template() -> str:
-    return _SCRIPT.read_text(encoding="utf-8")
+    """With what its machine image may lack."""
+    install = (_BOOT / "install.sh").read_text(encoding="utf-8").rstrip("\n")
+    return (_BOOT / "ec2.sh").read_text(encoding="utf-8").replace("@INSTALL@", install)

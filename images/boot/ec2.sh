@@ -58,14 +58,7 @@ systemctl enable --now detcloud-watchdog.service
 token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
 name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
 
-if ! command -v docker > /dev/null; then
-  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io
-fi
-python=python3
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends python3.11
-  python=python3.11
-fi
+@INSTALL@
 usermod -aG docker detcloud
 
 mkdir -p "$code" "$work"

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,11 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
     assert "pool='gpus'" in text
     assert f"code_sha256='{agent_code().sha256}'" in text
     assert not re.findall(r"@[A-Z0-9_]+@", text)
+
+
+def test_it_installs_what_a_machine_image_has_ready() -> None:
+    install = Path(__file__).parents[3] / "images/boot/install.sh"
+    assert install.read_text() in script()
 
 
 def test_bash_can_read_it_and_ec2_takes_it() -> None:
