@@ -13,18 +13,14 @@ from control_plane.fleet.records import IntentRow
 from provisioner.clouds.provider import Misconfigured
 
 SILENT_MINUTES = 30
-METADATA = "http://169.254.169.254"
-RUNTIME = "docker"
 
-_SCRIPT = Path(__file__).resolve().parent.parent / "images" / "boot" / "ec2.sh"
+_BOOT = Path(__file__).resolve().parent.parent / "images" / "boot"
 # What may stand between single quotes, and in a unit of systemd.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
-def user_data(
-    url: str, cluster: str, metadata: str = METADATA, runtime: str = RUNTIME
-) -> Callable[[IntentRow], bytes]:
-    """Makes the script of a launch; `url` is the cluster's API, `metadata` EC2's address for it.
+def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
+    """Makes the script of a launch; `url` is the cluster's API.
 
     It holds no secret but what a pool's `startup_script` itself contains.
     """
@@ -37,12 +33,12 @@ def user_data(
             "POOL": request.pool,
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
-            "METADATA": metadata,
-            "RUNTIME": runtime,
         }
-        for name, value in values.items():
+        mounts = section.get("allowed_mounts") or []
+        for name, value in [*values.items(), *(("allowed_mounts", one) for one in mounts)]:
             if not _PLAIN.fullmatch(value):
                 raise Misconfigured(f"{name.lower()} {value!r:.80} cannot stand in a boot script")
+        values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["STARTUP_SCRIPT"] = _run_by_itself(section.get("startup_script") or "")
         text = _template()
         for name, value in values.items():
@@ -62,4 +58,6 @@ def _run_by_itself(script: str) -> str:
 
 @cache
 def _template() -> str:
-    return _SCRIPT.read_text(encoding="utf-8")
+    """With what its machine image may lack."""
+    install = (_BOOT / "install.sh").read_text(encoding="utf-8").rstrip("\n")
+    return (_BOOT / "ec2.sh").read_text(encoding="utf-8").replace("@INSTALL@", install)

@@ -12,11 +12,8 @@ import urllib.request
 from collections.abc import Callable
 
 from control_plane.agents.identity import Proof, ProofRefused
+from detcloud.agent.aws_identity import BODY, CLUSTER_HEADER, CONTENT_TYPE, TOKEN_HEADER
 
-BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
-CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
-CLUSTER_HEADER = "x-detcloud-cluster"
-TOKEN_HEADER = "x-detcloud-token"
 SIGNED = ("content-type", "host", CLUSTER_HEADER, TOKEN_HEADER, "x-amz-date")
 ANSWER_SECONDS_MAX = 5.0
 ANSWER_BYTES_MAX = 64 * 1024

@@ -5,7 +5,7 @@ is given says so itself, whatever else its role may do.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from control_plane.actors import addresses
@@ -23,12 +23,9 @@ class StorageCredentials:
     """Keys that are good until `expires_ms` (epoch)."""
 
     key_id: str
-    secret: str
-    session_token: str
+    secret: str = field(repr=False)
+    session_token: str = field(repr=False)
     expires_ms: int
-
-    def __repr__(self) -> str:
-        return f"StorageCredentials({self.key_id}, ...)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from control_plane.agents.spec import stored_config
 from control_plane.api.errors import ApiError, Code, Detail
 from control_plane.api.idempotency import Beside, Once
 from control_plane.api.job_lookup import job_of
-from control_plane.api.placement import check_fits, destination, needs_of
+from control_plane.api.placement import check_fits, check_mounts, destination, needs_of
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
 from control_plane.api.views import pool as pools
@@ -166,6 +166,7 @@ def _pool_change(services: Services, group: int, present: str, wanted: str) -> P
         config = stored_config(experiments.found(services, group)[1])
         to = destination(services, wanted, config.job.slots_per_trial, "resource_pool")
         check_fits(services, to, needs_of(config.resources), "resource_pool")
+        check_mounts(to, config, "resource_pool")
     return PoolChanged(wanted)
 
 

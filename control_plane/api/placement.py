@@ -1,5 +1,6 @@
 """Where a submitted experiment goes, and whether its trials can ever run there."""
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Services
 from control_plane.api.views import agent as agents
 from control_plane.api.views import pool as pools
+from control_plane.config import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
+from control_plane.config.storage import SharedFs
 from control_plane.scheduling.sizes import advice, can_hold
 
 POOL = "resources.resource_pool"
@@ -101,6 +104,23 @@ def check_fits(services: Services, to: Destination, needs: Needs, place: str = S
         raise invalid(place, text, hint if needs.single_agent else None)
 
 
+def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> None:
+    """Whether trials there may have what the configuration mounts of their machines. The agents
+    look again: they know where links lead.
+
+    Raises:
+        ApiError: invalid at `place`, or where the configuration asks for it.
+    """
+    allowed = to.pool.provider.mounts_allowed if to.pool.provider else None
+    for field, path in _host_paths(config) if allowed is not None else ():
+        found = posixpath.normpath(path)
+        if not any(posixpath.commonpath((found, folder)) == folder for folder in allowed or ()):
+            text = f"{path:.200} is not in what trials in pool {to.name} may mount: "
+            text += ", ".join(allowed or ()) or "nothing"
+            hint = "its provider.allowed_mounts names the folders; data for trials may lie in S3"
+            raise invalid(place or field, text, hint)
+
+
 def warnings_of(to: Destination, resources: Resources) -> Iterator[str]:
     """What is accepted but does not do what its author may think."""
     kind = to.settings.scheduler.kind
@@ -120,3 +140,13 @@ def _rule(kind: str) -> str:
             return "which goes by resources.priority and the order of the queue"
         case _:
             return "which takes jobs in turns"
+
+
+def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """What of its trials' machines a configuration names, and where."""
+    for number, mount in enumerate(config.bind_mounts):
+        yield f"bind_mounts[{number}].host_path", mount.host_path
+    for number, device in enumerate(config.resources.devices):
+        yield f"resources.devices[{number}].host_path", device.host_path
+    if isinstance(config.checkpoint_storage, SharedFs):
+        yield "checkpoint_storage.host_path", config.checkpoint_storage.host_path

@@ -23,6 +23,7 @@ from control_plane.api.idempotency import Beside
 from control_plane.api.placement import (
     Destination,
     check_fits,
+    check_mounts,
     destination,
     needs_of,
     warnings_of,
@@ -94,6 +95,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         settings = replace(settings, lengths=Lengths("batches"))
     _check_storage(services, config)
     check_fits(services, to, needs_of(config.resources))
+    check_mounts(to, config)
     if services.objects.size(model_code_key(asked.model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
         raise invalid("model_code", text)

@@ -35,6 +35,8 @@ from control_plane.fleet.instance_types import GPU_TYPES, slots_of
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 # What the keys of tags may consist of that an instance reads from its metadata.
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
+# They stand in the command of an instance's agent.
+_FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
 TAGS_MAX: Final = 40
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -120,6 +122,11 @@ class Provider(Section):
         """
         return self.model_dump_json(context=REVEAL, exclude_none=True)
 
+    @property
+    def mounts_allowed(self) -> tuple[str, ...] | None:
+        """The folders of which trials may mount parts; None for any that the agents let them."""
+        return None
+
     def slots_offered(self) -> tuple[int, ...]:
         """The sizes of the instances it may launch, in slots; empty where nothing says them."""
         return tuple(sorted({offering.slots for offering in self.offerings}))
@@ -173,6 +180,13 @@ class Tag(Section):
     """What it says."""
 
 
+def _folder(path: str) -> str:
+    if not _FOLDER.match(path) or {".", ".."} & {*path.split("/")}:
+        refuse(f"must be a path like /mnt/data, of letters, digits and ._-, not {value_text(path)}")
+    return path
+
+
+Folders = Annotated[tuple[Annotated[str, AfterValidator(_folder)], ...], Field(strict=False)]
 Tags = Annotated[tuple[Tag, ...], Field(strict=False, max_length=TAGS_MAX)]
 
 
@@ -210,6 +224,8 @@ class AwsProvider(Provider):
     """The role that instances have."""
     custom_tags: Tags = ()
     """More tags; see Tags."""
+    allowed_mounts: Folders = ()
+    """Folders of its instances of which trials may mount parts and use devices; none if empty."""
     log_group: str = ""
     """The CloudWatch group of the agents' logs."""
     log_stream: str = ""
@@ -233,6 +249,11 @@ class AwsProvider(Provider):
     def slots_offered(self) -> tuple[int, ...]:
         """As for every provider."""
         return super().slots_offered() or (self._slots or 0,)
+
+    @property
+    def mounts_allowed(self) -> tuple[str, ...]:
+        """As for every provider."""
+        return self.allowed_mounts
 
     @property
     def _slots(self) -> int | None:

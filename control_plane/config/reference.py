@@ -123,6 +123,7 @@ TYPES: Final[Mapping[str, str]] = {
     "TagKey": "string",
     "Tags": "list of maps",
     "Zones": "list of strings",
+    "Folders": "list of absolute paths",
     "PoolName": "string",
     "Duration": "duration",
     "PositiveDuration": "duration",

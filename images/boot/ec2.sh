@@ -8,6 +8,8 @@ url='@URL@'
 cluster='@CLUSTER@'
 pool='@POOL@'
 code_sha256='@CODE_SHA256@'
+mounts='@ALLOWED_MOUNTS@'
+metadata=http://169.254.169.254/latest
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
 units="$root/etc/systemd/system"
@@ -29,7 +31,8 @@ Restart=always
 WantedBy=multi-user.target
 UNIT
 
-# User code may be anybody but the agent's user, root among them.
+# User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
+# Docker has no rules: in the table `filter` it puts its own before all that are there.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
 [Unit]
 Description=Keeps everybody but the agent from the machine's credentials
@@ -40,9 +43,9 @@ After=network-pre.target
 Type=oneshot
 RemainAfterExit=true
 ExecStart=/bin/sh -c 'iptables -I OUTPUT -d 169.254.169.254 -m owner ! --uid-owner detcloud -j REJECT'
-ExecStart=/bin/sh -c 'iptables -I FORWARD -d 169.254.169.254 -j REJECT'
+ExecStart=/bin/sh -c 'iptables -t mangle -I FORWARD -d 169.254.169.254 -j DROP'
 ExecStart=-/bin/sh -c 'ip6tables -I OUTPUT -d fd00:ec2::254 -m owner ! --uid-owner detcloud -j REJECT'
-ExecStart=-/bin/sh -c 'ip6tables -I FORWARD -d fd00:ec2::254 -j REJECT'
+ExecStart=-/bin/sh -c 'ip6tables -t mangle -I FORWARD -d fd00:ec2::254 -j DROP'
 
 [Install]
 WantedBy=multi-user.target
@@ -52,17 +55,10 @@ id detcloud > /dev/null 2>&1 || useradd --system --home-dir "$work" --shell /usr
 systemctl daemon-reload
 systemctl enable --now detcloud-watchdog.service
 
-token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "@METADATA@/latest/api/token")"
-name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "@METADATA@/latest/meta-data/instance-id")"
+token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
+name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
 
-if ! command -v docker > /dev/null; then
-  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io
-fi
-python=python3
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends python3.11
-  python=python3.11
-fi
+@INSTALL@
 usermod -aG docker detcloud
 
 mkdir -p "$code" "$work"
@@ -82,8 +78,11 @@ After=network-online.target docker.service detcloud-firewall.service
 
 [Service]
 User=detcloud
+# It gives a trial's files to the trial's user, who is another one than its own: to that one the
+# metadata is open. Who may use Docker is as good as root anyway.
+AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime @RUNTIME@ --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.

@@ -1,4 +1,4 @@
-"""A container engine of the tests' own: dockerd, without a network of its own, and images that need
+"""A container engine of the tests' own: dockerd, by default without a network, and images that need
 no registry.
 
 The image has no more than folders: a trial's container mounts this machine's programs and Python.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,14 @@ from tests.emulators.server import missing, require_program, serving
 IMAGE = "localhost/machine:1"
 # Links of the root folder into /usr, where a machine has them.
 LINKS = ("bin", "lib", "lib64", "sbin")
-FLAGS = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false")
+# It would change this machine's network.
+NO_NETWORK = (
+    "--bridge=none",
+    "--iptables=false",
+    "--ip6tables=false",
+    "--ip-forward=false",
+    "--ip-masq=false",
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,12 @@ class DockerEngine:
 
 
 @contextmanager
-def docker_engine() -> Iterator[DockerEngine]:
-    """An engine with IMAGE, which ends with the block and all its containers with it."""
+def docker_engine(
+    inside: Sequence[str] = (), flags: Sequence[str] = NO_NETWORK
+) -> Iterator[DockerEngine]:
+    """An engine with IMAGE, which ends with the block and all its containers with it; `inside` is
+    a command that runs it in a network of its own.
+    """
     remedy = "`apt-get install docker.io iptables` installs it"
     program = require_program("dockerd", Path("/usr/sbin/dockerd"), remedy=remedy)
     if os.getuid() != 0:
@@ -60,7 +71,6 @@ def docker_engine() -> Iterator[DockerEngine]:
         engine = DockerEngine(socket)
         places = ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
         places += ["--pidfile", f"{folder}/dockerd.pid", "-H", f"unix://{socket}"]
-        flags = [*FLAGS, "--ip-masq=false"]
 
         def is_ready() -> None:
             try:
@@ -68,7 +78,7 @@ def docker_engine() -> Iterator[DockerEngine]:
             except EngineAway as error:
                 raise OSError(str(error)) from error
 
-        with serving([program, *places, *flags], is_ready, Path(folder, "log")):
+        with serving([*inside, program, *places, *flags], is_ready, Path(folder, "log")):
             path = f"{Path(sys.prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin"
             change = ("--change", f"ENV PATH={path}")
             engine.docker("import", *change, "-", IMAGE, content=root_folder())

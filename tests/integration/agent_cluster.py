@@ -155,6 +155,9 @@ class FakeCluster:
             return 503, {"error": {"code": "unavailable", "message": "down", "details": []}}
         if path == "/api/v1/agents":
             return self._enrol(authorization, body)
+        if path == "/api/v1/agents/node/storage-credentials":
+            keys = {"key_id": "KEY", "secret": "hush", "session_token": body["allocation"]}
+            return 200, {**keys, "expires_ms": 2_000_000_000_000}
         assert path == "/api/v1/agents/agent-1/sync"
         assert authorization == f"Bearer agent-token-{body['epoch']}"
         with self.changed:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.integration.agent_cluster import JOIN_TOKEN
@@ -45,8 +45,9 @@ class AgentProcess:
         self.errors = work.parent / "agent.err"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "detcloud.agent", "--url", self.url]
+    def start(self, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """`inside` is a command that runs it in other circumstances."""
+        command = [*inside, sys.executable, "-m", "detcloud.agent", "--url", self.url]
         command += ["--token-file", str(self.token_file), "--name", "node", "--pool", "default"]
         command += ["--work-dir", str(self.work), "--slots", "2", *options]
         environment = {**os.environ, "PYTHONPATH": str(HARNESS), "AGENT_SECRET": "do-not-pass"}

@@ -16,10 +16,11 @@ USER = 1000
 def docker_runtime(
     engine: DockerEngine | Engine, work: Path, said: list[str] | None = None, **rules: Any
 ) -> DockerRuntime:
-    """Containers run as a user who is nobody here."""
+    """Containers run as a user who is nobody here, unless `rules` name another."""
     api = engine.api if isinstance(engine, DockerEngine) else engine
     say = (said if said is not None else []).append
-    return DockerRuntime(api, ContainerRules(work, "node", USER, USER, **rules), say)
+    all_rules = ContainerRules(work, "node", **{"user": USER, "group": USER, **rules})
+    return DockerRuntime(api, all_rules, say)
 
 
 def container_spec(image: str = IMAGE, **config: Any) -> dict[str, Any]:

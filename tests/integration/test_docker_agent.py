@@ -81,6 +81,17 @@ def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
     assert (cluster.exited("4.1") or {})["reason"] == "killed"
 
 
+def test_an_agent_that_is_given_no_folders_mounts_nothing(
+    agent: AgentProcess, cluster: FakeCluster, options: list[str]
+) -> None:
+    cluster.assign("4.1", PRELUDE + LEAVE, **container_spec())
+    agent.start(*options, "--allow-mount")
+    until(lambda: cluster.exited("4.1"))
+    ended = cluster.exited("4.1") or {}
+    assert ended["reason"] == "errored"
+    assert "not allowed on this agent; allowed are: none" in ended["message"]
+
+
 @pytest.mark.parametrize(
     ("host", "why"),
     [

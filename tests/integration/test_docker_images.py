@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detcloud.agent import images
+from detcloud.agent import images, pulled_images
 from tests.conformance.container_runtime import begin, run
 from tests.emulators.docker_engine import DockerEngine, root_folder, shell_files
 from tests.emulators.registry import Registry, serving_registry
@@ -128,3 +129,41 @@ def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine
     assert "pip install --no-cache-dir --no-compile --index-url" in " ".join(steps)
     assert any(step.endswith(" torch==2.99") for step in steps)
     assert steps[-1].startswith("python3 -m compileall")
+
+
+def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
+    tmp_path: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, said = "localhost/others:1", list[str]()
+    engine.docker("import", "-", others, content=root_folder())
+
+    def launched(folder: str, **asked: Any) -> None:
+        runtime = docker_runtime(engine, tmp_path, said)
+        node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
+        assert exited(run(node, LEAVE, **asked))["reason"] == "completed"
+
+    # Of its own content, or it would be other tests' image under one more name.
+    made = Registry(root_folder(), [PATH, "OF=a full disk"], "team", PASSWORD)
+    with serving_registry(made) as registry:
+        name = registry.image
+        launched("a", **asking(name))
+        monkeypatch.setattr(pulled_images, "DISK_SHARE_MAX", 0.0)
+        # It was used just now.
+        launched("b")
+        monkeypatch.setattr(pulled_images, "KEPT_SECONDS", 1.0)
+        time.sleep(1.0)
+        # It is wanted, and then a container has it.
+        launched("c", **asking(name))
+        engine.docker("create", "--name", "holder", name, "true")
+        time.sleep(1.0)
+        launched("d")
+        assert (bool(engine.api.image(name)), said) == (True, [])
+        engine.docker("rm", "holder")
+        launched("e")
+        assert engine.api.image(name) is None
+        assert "fills up: image sha256:" in said[0]
+        launched("f", **asking(name))
+        assert engine.api.image(name)
+    # What no agent pulled is no agent's to remove.
+    assert engine.api.image(others)
+    assert len(said) == 1

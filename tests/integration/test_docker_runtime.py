@@ -143,7 +143,7 @@ except OSError as error:
 @pytest.mark.parametrize(
     ("mount", "message"),
     [
-        ({"host_path": "/no/such", "container_path": "d"}, "host_path /no/such does not exist"),
+        ({"host_path": "/tmp/no", "container_path": "d"}, "host_path /tmp/no does not exist"),
         ({"host_path": "/tmp", "container_path": "../d"}, "not inside the working directory"),
         ({"host_path": "/tmp", "container_path": "/usr"}, "container_path /usr is taken"),
         ({"host_path": "/var", "container_path": "d"}, "host_path /var is not allowed on this"),

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Path, Response
@@ -128,12 +129,7 @@ def storage_credentials(
         given = services.vendor.vend(f"trial-{asked.allocation}", access)
     except OSError as error:
         raise ApiError(Code.UNAVAILABLE, str(error)) from None
-    return CredentialsGiven(
-        key_id=given.key_id,
-        secret=given.secret,
-        session_token=given.session_token,
-        expires_ms=given.expires_ms,
-    )
+    return CredentialsGiven(**asdict(given))
 
 
 @router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])

@@ -205,10 +205,11 @@ def _container_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow-mount",
         type=Path,
-        action="append",
+        action="extend",
+        nargs="*",
         metavar="FOLDER",
-        help="let trials mount only what lies in this folder (may be repeated; default: anything "
-        "that their user may read)",
+        help="let trials mount only what lies in these folders, nothing without any (may be "
+        "repeated; default: anything that their user may read)",
     )
 
 
@@ -256,7 +257,7 @@ def _runtime(options: argparse.Namespace, work: Path, slots: Sequence[Slot]) -> 
     say(f"trials run in containers of Docker {version}")
     own = (os.getuid(), os.getgid())
     user, group = options.container_user or (own if own[0] else CONTAINER_USER)
-    allowed = tuple(options.allow_mount) if options.allow_mount else None
+    allowed = None if options.allow_mount is None else tuple(options.allow_mount)
     memory_bytes = (options.container_memory_mib or 0) << 20
     rules = ContainerRules(work, options.name, user, group, allowed, memory_bytes)
     return DockerRuntime(engine, rules, say)

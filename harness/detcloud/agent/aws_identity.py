@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
 CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
+CLUSTER_HEADER = "x-detcloud-cluster"
+TOKEN_HEADER = "x-detcloud-token"
 ROLES = "latest/meta-data/iam/security-credentials/"
 
 
@@ -94,8 +96,8 @@ def _prove(url: str, cluster: str, pool: str, digest: str, metadata: Metadata) -
         "host": urlsplit(service).netloc,
         "x-amz-date": now,
         "x-amz-security-token": credentials.session_token,
-        "x-detcloud-cluster": cluster,
-        "x-detcloud-token": digest,
+        CLUSTER_HEADER: cluster,
+        TOKEN_HEADER: digest,
     }
     body = {
         "resource_pool": pool,

@@ -107,6 +107,9 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
     mounts.append(_bind(str(directory.inputs), str(directory.inputs), read_only=True))
     mounts.append(_bind(str(PACKAGE), f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if checkpoints := checkpoint_folder(assignment):
+        if assignment.spec["storage"]["type"] == "shared_fs":
+            # The configuration names it, as it does the mounts below.
+            _check_allowed("checkpoint_storage:", str(checkpoints), rules, may_be_made=True)
         mounts.append(_same_place(checkpoints))
     for mount in bind_mounts(assignment.config):
         target = posixpath.normpath(posixpath.join(directory.code, mount.container_path))
@@ -148,19 +151,20 @@ def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
     }
 
 
-def _check_allowed(what: str, path: str, rules: ContainerRules) -> None:
+def _check_allowed(
+    what: str, path: str, rules: ContainerRules, *, may_be_made: bool = False
+) -> None:
     """Links are followed first: what counts is what the container would see."""
-    found = Path(path)
-    if not found.exists():
+    allowed = rules.mounts_allowed
+    real = Path(path).resolve()
+    if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
+        names = ", ".join(map(str, allowed)) or "none"
+        raise LaunchImpossible(f"{what} {path} is not allowed on this agent; allowed are: {names}")
+    if not real.exists() and not may_be_made:
         raise MountImpossible(
             f"{what} {path} does not exist on this agent's machine; create it there or correct the "
             "path"
         )
-    allowed = rules.mounts_allowed
-    real = found.resolve()
-    if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
-        names = ", ".join(map(str, allowed)) or "none"
-        raise LaunchImpossible(f"{what} {path} is not allowed on this agent; allowed are: {names}")
 
 
 def _gpus(assignment: Assignment) -> list[dict[str, Any]]:

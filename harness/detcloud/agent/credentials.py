@@ -13,12 +13,12 @@ import os
 import secrets
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from detcloud.agent.directory import read_object, write_atomically
 from detcloud.http import ApiError, Transport
 
 if TYPE_CHECKING:
@@ -35,12 +35,9 @@ class Keys:
     """What the cluster gave out for an allocation, good until `expires_ms` (epoch)."""
 
     key_id: str
-    secret: str
-    session_token: str
+    secret: str = field(repr=False)
+    session_token: str = field(repr=False)
     expires_ms: int
-
-    def __repr__(self) -> str:
-        return f"Keys({self.key_id}, ...)"
 
     def answer(self) -> dict[str, str]:
         """As AWS's clients want to read it."""
@@ -72,10 +69,10 @@ class CredentialServer:
         self._lock = threading.Lock()
         self._kept: dict[str, Keys] = {}
         self._record = work / "credentials.json"
-        known = self._known()
+        known = read_object(self._record) or {"port": 0, "secret": secrets.token_hex(32)}
         self._secret = bytes.fromhex(known["secret"])
         self._server = _Server((HOST, known["port"]), _handler(self))
-        self._keep(self._server.server_port)
+        write_atomically(self._record, {**known, "port": self._server.server_port})
         threading.Thread(target=self._server.serve_forever, name="credentials", daemon=True).start()
 
     def close(self) -> None:
@@ -118,23 +115,6 @@ class CredentialServer:
             live = {k: v for k, v in self._kept.items() if v.expires_ms / 1000 > now}
             self._kept = {**live, allocation: fetched}
         return fetched
-
-    def _known(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self._record.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {"port": 0, "secret": secrets.token_hex(32)}
-        return found
-
-    def _keep(self, port: int) -> None:
-        partial = self._record.with_suffix(".partial")
-        with suppress(FileNotFoundError):
-            partial.unlink()
-        content = json.dumps({"port": port, "secret": self._secret.hex()})
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(content)
-        partial.replace(self._record)
 
 
 class _Server(ThreadingHTTPServer):

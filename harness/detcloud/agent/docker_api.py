@@ -79,6 +79,20 @@ class Engine:
                     raise EngineRefused(500, str(event["error"])[:MESSAGE_CHARACTERS_MAX])
                 on_event(event)
 
+    def remove_image(self, name: str) -> bool:
+        """Whether it is gone: the engine keeps one that a container has."""
+        try:
+            self._json("DELETE", f"/images/{quote(name, safe=':')}")
+        except EngineRefused as error:
+            if error.status not in (404, 409):
+                raise
+            return error.status == 404
+        return True
+
+    def folder(self) -> str:
+        """Where the engine keeps images, on its machine."""
+        return str(self._json("GET", "/info")["DockerRootDir"])
+
     def create(self, name: str, body: Mapping[str, Any]) -> None:
         """Make a container of that name. EngineRefused 409: the name is taken."""
         self._json("POST", "/containers/create?" + urlencode({"name": name}), body)

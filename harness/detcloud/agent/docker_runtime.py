@@ -27,7 +27,8 @@ from detcloud.agent.container_launch import ASKED, KILL, ContainerLaunch
 from detcloud.agent.directory import write_atomically
 from detcloud.agent.docker_api import EngineAway, EngineRefused
 from detcloud.agent.environment import container_environment
-from detcloud.agent.images import image_asked, obtained
+from detcloud.agent.images import image_asked
+from detcloud.agent.pulled_images import PulledImages
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.agent.unused_settings import container_notices
 from detcloud.storage.directory import STAGING, TENSORBOARD
@@ -58,6 +59,7 @@ class DockerRuntime:
         self._engine = engine
         self._rules = rules
         self._say = say
+        self._images = PulledImages(engine, rules.work / "images.json", say)
         self._launches: dict[Path, ContainerLaunch] = {}
         self._changing = threading.Lock()
         self._sweep = threading.Event()
@@ -84,11 +86,8 @@ class DockerRuntime:
         directory.write_notices(notices)
         body = container_body(assignment, self._rules, limit_of)
         asked = image_asked(name, assignment.section("environment"), assignment.registry_auth)
-        image = obtained(
-            self._engine,
-            asked,
-            wanted,
-            lambda text: directory.write_notices([f"[detcloud] {text}"]),
+        image = self._images.obtained(
+            asked, wanted, lambda text: directory.write_notices([f"[detcloud] {text}"])
         )
         directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
         base = container_environment(assignment.threads)
@@ -222,11 +221,9 @@ def limit_of(name: str) -> int:
 
 def _may_exceed() -> bool:
     """Whether processes of root here may raise their limits, the engine's among them."""
-    if os.getuid() != 0:
-        return True
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    return bool(int(fields.get("CapEff", "0").strip(), 16) >> CAP_SYS_RESOURCE & 1)
+    return bool(int(fields.get("CapBnd", "0").strip(), 16) >> CAP_SYS_RESOURCE & 1)
 
 
 def _image_name(assignment: Assignment) -> str:

@@ -63,13 +63,14 @@ class ImageAsked:
 class Image:
     """An image of this machine: `digest` names its content, in its registry if it came from one.
 
-    `python_path` is what its own PYTHONPATH says.
+    `python_path` is what its own PYTHONPATH says, `is_new` whether it was not here before.
     """
 
     name: str
     id: str
     digest: str
     python_path: str = ""
+    is_new: bool = False
 
 
 def image_asked(name: str, environment: Mapping[str, Any], login: object) -> ImageAsked:
@@ -168,8 +169,8 @@ class PullProgress:
 def _obtained(
     engine: Engine, asked: ImageAsked, wanted: Callable[[], bool], tell: Callable[[str], None]
 ) -> Image:
-    found = None if asked.force_pull else engine.image(asked.name)
-    if found is None:
+    found = before = engine.image(asked.name)
+    if found is None or asked.force_pull:
         tell(f"pulling image {asked.name}")
         progress = PullProgress(asked.name, tell, time.monotonic)
 
@@ -185,7 +186,8 @@ def _obtained(
         raise EngineRefused(500, "the engine pulled it and does not have it")
     variables = (found.get("Config") or {}).get("Env") or ()
     paths = [str(one).partition("=")[2] for one in variables if str(one).startswith("PYTHONPATH=")]
-    return Image(asked.name, str(found["Id"]), _digest(asked.name, found), "".join(paths))
+    is_new = before is None or before["Id"] != found["Id"]
+    return Image(asked.name, str(found["Id"]), _digest(asked.name, found), "".join(paths), is_new)
 
 
 def _digest(name: str, found: Mapping[str, Any]) -> str:

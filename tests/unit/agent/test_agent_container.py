@@ -129,6 +129,33 @@ def test_the_machines_checkpoints_are_mounted_and_the_containers_own_are_not(
         assert (store in [mount["Target"] for mount in mounts]) == expected
 
 
+def stored(tmp_path: Path, kind: str, folder: str) -> list[str]:
+    """Where a container sees its mounts, whose storage that is."""
+    given = assignment(tmp_path)
+    spec = {**given.spec, "storage": {"type": kind, "path": folder}}
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, (Path("/mnt/shared"),))
+    body = container_body(Assignment(given.directory, spec, [], 1, 1), rules, lambda _: -1)
+    return [mount["Target"] for mount in body["HostConfig"]["Mounts"]]
+
+
+def test_a_folder_of_checkpoints_that_the_configuration_names_must_be_allowed(
+    tmp_path: Path,
+) -> None:
+    for kind, folder in (("directory", "/srv/own"), ("shared_fs", "/mnt/shared/new")):
+        assert folder in stored(tmp_path, kind, folder)
+    for folder in ("/srv/own", "/mnt/shared/../other"):
+        with pytest.raises(LaunchImpossible, match=f"checkpoint_storage: {folder} is not allowed"):
+            stored(tmp_path, "shared_fs", folder)
+
+
+def test_what_is_not_allowed_does_not_tell_whether_it_is_there(tmp_path: Path) -> None:
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=())
+    for path in ("/root", "/no/such"):
+        given = assignment(tmp_path, bind_mounts=[{"host_path": path, "container_path": "d"}])
+        with pytest.raises(LaunchImpossible, match="not allowed on this agent; allowed are: none"):
+            container_body(given, rules, lambda _: -1)
+
+
 def test_names_differ_between_work_directories_and_stay_the_same(tmp_path: Path) -> None:
     one, other = (tmp_path / name / "allocations/4.1/agent" for name in "ab")
     assert container_name(one) == container_name(one)

@@ -14,3 +14,9 @@ def served(tmp_path: Path) -> Cluster:
 def served_with_local(tmp_path: Path) -> Cluster:
     """A cluster whose pools may launch instances on its machine."""
     return cluster(tmp_path / "objects", frozenset({"local"}))
+
+
+@pytest.fixture
+def served_with_aws(tmp_path: Path) -> Cluster:
+    """A cluster whose pools may launch instances of EC2."""
+    return cluster(tmp_path / "objects", frozenset({"aws"}))

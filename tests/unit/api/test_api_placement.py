@@ -170,3 +170,46 @@ def test_a_job_moves_to_no_pool_where_it_could_never_run(served: Cluster) -> Non
     path, content = f"{V1}/jobs/1", {"resource_pool": "other"}
     answer = call(served.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
     assert problem(answer)[0] == "resource_pool"
+
+
+INSTANCES = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true"
+MOUNT = "bind_mounts=[{{host_path: {0}, container_path: d}}]"
+DEVICE = "resources.devices=[{{host_path: {0}, container_path: /dev/x}}]"
+STORAGE = "checkpoint_storage={{type: shared_fs, host_path: {0}}}"
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        (MOUNT, "bind_mounts[0].host_path"),
+        (DEVICE, "resources.devices[0].host_path"),
+        (STORAGE, "checkpoint_storage.host_path"),
+    ],
+)
+def test_instances_mount_nothing_but_what_their_pool_allows(
+    served_with_aws: Cluster, override: str, place: str
+) -> None:
+    served = served_with_aws
+    configure(served, "resource-pools/default", INSTANCES + "}")
+    answer = served.create(CONFIG, overrides=[override.format("/mnt/data")])
+    text = "/mnt/data is not in what trials in pool default may mount: nothing"
+    assert problem(answer) == (place, text)
+    configure(served, "resource-pools/default", INSTANCES + ", allowed_mounts: [/mnt, /dev/fuse]}")
+    for path, status in (
+        ("/mnt/data", 201),
+        ("/dev/fuse", 201),
+        ("/mnt/../home/ubuntu", 422),
+        ("/mntdata", 422),
+        ("/", 422),
+    ):
+        assert served.create(CONFIG, overrides=[override.format(path)]).status == status, path
+
+
+def test_a_job_moves_to_no_pool_that_does_not_allow_its_mounts(served_with_aws: Cluster) -> None:
+    served = served_with_aws
+    configure(served, "resource-pools/instances", INSTANCES + "}")
+    assert served.create(CONFIG, overrides=[MOUNT.format("/mnt")]).status == 201
+    path, content = f"{V1}/jobs/1", {"resource_pool": "instances"}
+    answer = call(served.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
+    text = "/mnt is not in what trials in pool instances may mount: nothing"
+    assert problem(answer) == ("resource_pool", text)

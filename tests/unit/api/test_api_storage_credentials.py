@@ -138,3 +138,8 @@ def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
     agent = Agent(served)
     agent.take_work()
     assert ask(agent, "1.1").code == "not_found"
+
+
+def test_keys_do_not_show_themselves() -> None:
+    keys = StorageCredentials("KEY", "hush", "session", NOW_MS)
+    assert repr(keys) == f"StorageCredentials(key_id='KEY', expires_ms={NOW_MS})"

@@ -150,6 +150,10 @@ def _aws(fields: str) -> str:
         ),
         (", custom_tags: [{key: a b}]", "custom_tags[0].key: must be 1 to 128 letters, digits"),
         (", custom_tags: [{key: detcloud-pool}]", "nor with detcloud-, not"),
+        (", allowed_mounts: [/mnt, data]", "allowed_mounts[1]: must be a path like /mnt/data, of"),
+        (", allowed_mounts: [/]", "allowed_mounts[0]: must be a path like"),
+        (", allowed_mounts: [/mnt/..]", "allowed_mounts[0]: must be a path like"),
+        (", allowed_mounts: ['/a b']", "allowed_mounts[0]: must be a path like"),
         (", tag_key: aws:x", "tag_key: must be 1 to 128 letters"),
         (", custom_tags: [{value: b}]", "custom_tags[0].key: is required"),
         (

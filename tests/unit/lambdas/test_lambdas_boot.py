@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
     assert not re.findall(r"@[A-Z0-9_]+@", text)
 
 
+def test_it_installs_what_a_machine_image_has_ready() -> None:
+    install = Path(__file__).parents[3] / "images/boot/install.sh"
+    assert install.read_text() in script()
+
+
 def test_bash_can_read_it_and_ec2_takes_it() -> None:
     text = script()
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
@@ -47,6 +53,22 @@ def test_the_same_pool_has_the_same_script() -> None:
 def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
     with pytest.raises(Misconfigured, match=r"pool .* cannot stand in a boot script"):
         script(replace(REQUEST, pool=pool))
+
+
+@pytest.mark.parametrize(
+    ("section", "mounts"),
+    [({}, ""), ({"allowed_mounts": ["/mnt/data", "/dev/fuse"]}, "/mnt/data /dev/fuse")],
+)
+def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -> None:
+    text = script(replace(REQUEST, section=json.dumps(section)))
+    assert f"mounts='{mounts}'\n" in text
+    assert " --allow-mount $mounts --" in text
+
+
+def test_a_folder_that_a_shell_would_read_is_refused() -> None:
+    section = json.dumps({"allowed_mounts": ["/mnt", "/a'; reboot; '"]})
+    with pytest.raises(Misconfigured, match=r"allowed_mounts .* cannot stand in a boot script"):
+        script(replace(REQUEST, section=section))
 
 
 def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:

@@ -1,0 +1,149 @@
+"""An instance of EC2 as its kernel sees it: a network of its own, whose way out leads to the
+metadata service, and the units that images/boot/ec2.sh writes.
+
+    cloud (169.254.169.254, fd00:ec2::254) ─── instance ─── guest, whose packets are forwarded
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.emulators.server import missing, require_program, serving
+
+BOOT_SCRIPT = Path(__file__).parents[2] / "images/boot/ec2.sh"
+METADATA = ("http://169.254.169.254/instance-id", "http://[fd00:ec2::254]/instance-id")
+INSTANCE_ID = "i-0123456789abcdef0"
+AGENT_UID, TRIAL_UID = 995, 1000
+# Prints what is at a URL. A refusal of version 6 is waited for as if nothing had come.
+FETCH = """
+import sys, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=0.5).read().decode())
+except OSError:
+    print("nothing")
+"""
+# Each link is a pair of devices: namespace, device and addresses of either end.
+LINKS = (
+    (("cloud", "to-it", "10.97.0.1/24 fd97::1/64"), ("it", "eth0", "10.97.0.2/24 fd97::2/64")),
+    (("it", "to-guest", "10.98.0.1/24 fd98::1/64"), ("guest", "eth0", "10.98.0.2/24 fd98::2/64")),
+)
+ROUTES = {"it": ("10.97.0.1", "fd97::1"), "guest": ("10.98.0.1", "fd98::1")}
+BACK = (("10.98.0.0/24", "10.97.0.2"), ("172.17.0.0/16", "10.97.0.2"), ("fd98::/64", "fd97::2"))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Its namespaces' names begin with `name`; `users` is its /etc/passwd."""
+
+    name: str
+    users: Path
+
+    def inside(self, *command: str | Path, place: str = "it") -> list[str]:
+        """The command, to be run on the instance or in another `place`."""
+        return ["nsenter", f"--net=/run/netns/{self.name}-{place}", *map(str, command)]
+
+    def fetched(self, url: str, uid: int = 0, place: str = "it") -> str:
+        """What a process of that user finds there."""
+        user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+        fetch = self.inside(*user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place)
+        return subprocess.run(fetch, capture_output=True, text=True, check=True).stdout.strip()
+
+    def start(self, name: str) -> None:
+        """Does what the unit's ExecStart lines say, as the instance's own users are called."""
+        known = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"')
+        for line in directives(name, "ExecStart"):
+            command = self.inside(*known, self.users, *shlex.split(line.removeprefix("-")))
+            subprocess.run(command, check=not line.startswith("-"))
+
+
+def directives(unit: str, name: str) -> list[str]:
+    """What a unit of the boot script says under that name."""
+    text = BOOT_SCRIPT.read_text(encoding="utf-8")
+    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
+    assert found, f"{BOOT_SCRIPT} writes no {unit}.service"
+    return re.findall(rf"^{name}=(.*)$", found[1], re.MULTILINE)
+
+
+@contextmanager
+def instance(folder: Path) -> Iterator[Instance]:
+    """One that has booted as far as that nothing of ours has begun yet."""
+    for program in ("ip", "iptables", "ip6tables"):
+        places = (Path("/usr/sbin", program), Path("/sbin", program))
+        remedy = "`apt-get install iproute2 iptables` installs it"
+        require_program(program, *places, remedy=remedy)
+    if os.getuid() != 0:
+        missing("iptables", "only root makes networks")
+    users = folder / "passwd"
+    users.write_text(
+        "".join(
+            f"{name}:x:{uid}:{uid}::/:/bin/sh\n"
+            for name, uid in (("root", 0), ("detcloud", AGENT_UID), ("ubuntu", TRIAL_UID))
+        )
+    )
+    made = Instance(f"detcloud-{os.getpid()}", users)
+    with ExitStack() as cleanup:
+        for place in ("cloud", "it", "guest"):
+            _namespace(f"{made.name}-{place}", cleanup)
+        _link_up(made)
+        (folder / "instance-id").write_text(INSTANCE_ID)
+        serve = [sys.executable, "-m", "http.server", "80", "--bind", "::", "-d", str(folder)]
+
+        def answers() -> None:
+            if made.fetched(METADATA[0]) != INSTANCE_ID:
+                raise OSError("no metadata")
+
+        service = made.inside(*serve, place="cloud")
+        cleanup.enter_context(serving(service, answers, folder / "metadata.log"))
+        yield made
+
+
+def _namespace(name: str, cleanup: ExitStack) -> None:
+    done = _ip("netns", "add", name, check=False)
+    if done.returncode != 0:
+        missing("iptables", f"this machine makes no networks: {done.stderr.strip()}")
+    cleanup.callback(_ip, "netns", "delete", name)
+
+
+def _link_up(made: Instance) -> None:
+    def at(place: str) -> tuple[str, str]:
+        return ("-n", f"{made.name}-{place}")
+
+    for near, far in LINKS:
+        ends = [["name", device, "netns", at(place)[1]] for place, device, _ in (near, far)]
+        _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+        for place, device, addresses in (near, far):
+            for address in addresses.split():
+                _ip(*at(place), "address", "add", address, "dev", device, *_at_once(address))
+            _ip(*at(place), "link", "set", device, "up")
+            _ip(*at(place), "link", "set", "lo", "up")
+    for address in ("169.254.169.254/32", "fd00:ec2::254/128"):
+        _ip(*at("cloud"), "address", "add", address, "dev", "to-it", *_at_once(address))
+    for place, gateways in ROUTES.items():
+        for gateway in gateways:
+            _ip(*at(place), "route", "add", "default", "via", gateway)
+    for network, gateway in BACK:
+        _ip(*at("cloud"), "route", "add", network, "via", gateway)
+    forwards = "echo 1 | tee /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding"
+    _run(made.inside("sh", "-c", forwards))
+
+
+def _at_once(address: str) -> Sequence[str]:
+    """Other addresses of version 6 are looked for on the link for a second."""
+    return ("nodad",) if ":" in address else ()
+
+
+def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    program = next((it for it in ("/usr/sbin/ip", "/sbin/ip") if Path(it).exists()), "ip")
+    return _run([program, *arguments], check=check)
+
+
+def _run(command: Sequence[str], check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or not check, f"{command}: {done.stderr}"
+    return done

@@ -1,0 +1,114 @@
+"""The machine image of instances: what it is made of, and that it holds no secret."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from control_plane.config.images import OURS
+from provisioner.clouds.aws_template import IMAGE_DEFAULT
+from tests.emulators.server import require_program
+
+IMAGES = Path(__file__).parents[3] / "images"
+TEMPLATE = IMAGES / "ami/detcloud.pkr.hcl"
+PROVISION = IMAGES / "ami/provision.sh"
+INSTALL = IMAGES / "boot/install.sh"
+# Plugins beside the program, and two settings, came after Debian's version of Packer.
+NEWER = (
+    r"^packer \{\n.*?^\}\n",
+    r"^  metadata_options \{\n.*?^  \}\n",
+    r"^  imds_support .*?\n",
+)
+
+
+@pytest.mark.parametrize("gpu", ["true", "false"])
+def test_packer_accepts_it(tmp_path: Path, gpu: str) -> None:
+    packer = require_program("packer", remedy="`apt-get install packer` installs Debian's")
+    text = TEMPLATE.read_text()
+    for newer in NEWER:
+        text, count = re.subn(newer, "", text, flags=re.MULTILINE | re.DOTALL)
+        assert count == 1, newer
+    folder = tmp_path / "images/ami"
+    folder.mkdir(parents=True)
+    for place in ("boot", "trial"):
+        (tmp_path / "images" / place).symlink_to(IMAGES / place)
+    (folder / "provision.sh").symlink_to(PROVISION)
+    (folder / TEMPLATE.name).write_text(text)
+    variables = ["-var", "region=eu-central-1", "-var", f"gpu={gpu}", "-var", 'pull=["a", "b"]']
+    done = subprocess.run(
+        [packer, "validate", *variables, folder / TEMPLATE.name],
+        env={**os.environ, "CHECKPOINT_DISABLE": "1", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_begins_from_the_image_that_instances_have_without_it() -> None:
+    (named,) = re.findall(r'"(Deep Learning[^"]*)"', TEMPLATE.read_text())
+    words = "-".join(re.findall(r"[a-z0-9.]+", named.lower()))
+    kind = IMAGE_DEFAULT.split("/")[-3]
+    assert words == f"deep-learning-{kind.replace('-ubuntu', '-ami-ubuntu')}"
+
+
+def test_it_is_encrypted_and_its_metadata_need_a_token() -> None:
+    settings = dict(re.findall(r"^ +([a-z_]+) += (.+)$", TEMPLATE.read_text(), re.MULTILINE))
+    wanted = {
+        "encrypt_boot": "true",
+        "encrypted": "true",
+        "http_tokens": '"required"',
+        "http_put_response_hop_limit": "1",
+        "imds_support": '"v2.0"',
+        "ssh_clear_authorized_keys": "true",
+    }
+    assert {name: settings.get(name) for name in wanted} == wanted
+
+
+def test_nothing_secret_is_asked_for() -> None:
+    names = re.findall(r'^variable "(\w+)"', TEMPLATE.read_text(), re.MULTILINE)
+    assert names == ["region", "gpu", "pull", "subnet_id"]
+
+
+def test_it_has_the_images_that_trials_run_in_by_default() -> None:
+    text = PROVISION.read_text()
+    assert re.findall(r"--tag (\S+)", text) == [OURS.cpu, OURS.cuda]
+    # As images/README.md builds it.
+    assert "--build-arg TORCH_INDEX=https://pypi.org/simple" in text
+
+
+@pytest.mark.parametrize("script", [INSTALL, PROVISION, IMAGES / "boot/ec2.sh"])
+def test_bash_can_read_its_scripts(script: Path) -> None:
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("there", "installed"),
+    [
+        (["docker", "iptables", "python3"], ""),
+        (["docker", "iptables", "python3.11"], ""),
+        (["iptables", "python3"], "docker.io"),
+        ([], "docker.io iptables python3.11"),
+    ],
+)
+def test_what_is_missing_is_installed_and_nothing_else(
+    tmp_path: Path, there: list[str], installed: str
+) -> None:
+    log = tmp_path / "log"
+    programs = {name: "exit 0" for name in there} | {"apt-get": f'echo "$*" >> {log}'}
+    # A python3 that is too old, where it is not among those.
+    for name, does in ({"python3": "exit 1"} | programs).items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    script = f'. {INSTALL}; echo "$python"'
+    done = subprocess.run(
+        ["/bin/bash", "-c", script], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    python = "python3" if "python3" in there else "python3.11"
+    assert (done.returncode, done.stdout) == (0, f"{python}\n"), done.stderr
+    said = log.read_text().splitlines() if log.exists() else []
+    assert [line.partition("recommends ")[2] for line in said[1:]] == [installed] * bool(installed)
+    assert all("Lock::Timeout" in line for line in said)
