@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from botocore.session import Session
+from detcloud.aws import session
 
 
 def client(service: str) -> Any:
     """A client of the service, with the environment's region and credentials."""
-    return Session().create_client(service)
+    return session().create_client(service)
