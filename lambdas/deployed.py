@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from control_plane.dispatch.engine import Engine
 from control_plane.state import dynamodb
 from control_plane.state.table import Key
+from lambdas.aws import LateClient, client
 from lambdas.clock import now_ms
 
 if TYPE_CHECKING:
@@ -53,11 +54,14 @@ def stores() -> "Stores":
     from control_plane.collection.stores import Stores
     from control_plane.config.storage import S3
     from control_plane.objects.s3 import S3Store
-    from detcloud.s3 import BucketPlace, bucket_of
+    from detcloud.s3 import Bucket, BucketPlace, connected
 
     # Another store than Amazon's, which trials are told of too.
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    objects = S3Store(bucket_of(BucketPlace(named("OBJECTS"), endpoint_url=url)), now_ms)
+    # The buckets are made where the functions are: nobody needs to ask where.
+    region = os.environ.get("AWS_REGION")
+    place = BucketPlace(named("OBJECTS"), endpoint_url=url, region=region)
+    objects = S3Store(Bucket(place, LateClient(lambda: connected(place))), now_ms)
     return Stores(engine(), objects, S3(type="s3", bucket=named("CHECKPOINTS"), endpoint_url=url))
 
 
@@ -125,7 +129,5 @@ def gc_invoked_if_due() -> None:
 
     if not wanted_of(engine().table):
         return
-    from lambdas.aws import client
-
     function = named("GC_FUNCTION")
     client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")

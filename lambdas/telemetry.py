@@ -2,10 +2,11 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from control_plane.api.access_log import redacted
@@ -28,7 +29,7 @@ class Telemetry:
     def __init__(self, service: str) -> None:
         self._logger = Logger(service=service, json_serializer=_line, log_uncaught_exceptions=True)
         self._metrics = Metrics(namespace=NAMESPACE, service=service)
-        self._tracer = Tracer(service=service, auto_patch=False)
+        self._service = service
         root = logging.getLogger()
         root.handlers[:] = self._logger.handlers
         root.setLevel(logging.INFO)
@@ -39,8 +40,7 @@ class Telemetry:
 
     def told(self, handler: Handler) -> Handler:
         """The handler with a request's id in its logs, its metrics written, and its trace."""
-        traced = self._tracer.capture_lambda_handler(handler, capture_response=False)
-        logged = self._logger.inject_lambda_context(traced, clear_state=True)
+        logged = self._logger.inject_lambda_context(self._traced(handler), clear_state=True)
 
         def told(event: Any, context: Any) -> Any:
             try:
@@ -50,6 +50,17 @@ class Telemetry:
                     self._metrics.flush_metrics()
 
         return told
+
+    def _traced(self, handler: Handler) -> Handler:
+        """The handler with its trace, where traces are wanted."""
+        if os.environ.get("POWERTOOLS_TRACE_DISABLED") == "true":
+            # A tracer that is disabled imports all of X-Ray all the same, which makes two clients.
+            return handler
+        from aws_lambda_powertools import Tracer
+
+        tracer = Tracer(service=self._service, auto_patch=False)
+        traced: Handler = tracer.capture_lambda_handler(handler, capture_response=False)
+        return traced
 
     def said(self, message: str, /, **fields: object) -> None:
         """One line; what an invocation that says nothing else says."""

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from control_plane.adapters import adapter
 from control_plane.fleet.records import Offering
 from provisioner.model import ProvisionerSettings
 
@@ -26,8 +27,8 @@ _NAMES = {
     "on_demand_base": "on_demand_base",
 }
 
-_SETTINGS: TypeAdapter[ProvisionerSettings] = TypeAdapter(ProvisionerSettings)
-_OFFERING: TypeAdapter[Offering] = TypeAdapter(Offering)
+_SETTINGS = adapter(ProvisionerSettings)
+_OFFERING = adapter(Offering)
 
 
 class SettingsInvalid(ValueError):
@@ -57,7 +58,7 @@ def provisioner_settings(text: str) -> ProvisionerSettings:
 
 def written_settings(settings: ProvisionerSettings) -> str:
     """Settings as they are kept with a fleet."""
-    return _SETTINGS.dump_json(settings, exclude_defaults=True).decode()
+    return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
 def read_settings(text: str) -> ProvisionerSettings:
@@ -67,7 +68,7 @@ def read_settings(text: str) -> ProvisionerSettings:
 
 def _checked(fields: Mapping[str, Any]) -> ProvisionerSettings:
     try:
-        settings = _SETTINGS.validate_python(fields)
+        settings = _SETTINGS().validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, ("provider", *first["loc"])))
@@ -102,7 +103,7 @@ def _offering(fields: object) -> Offering:
     parts = (str(given.get(name, "")) for name in ("instance_type", "zone", "market"))
     name = "/".join(filter(None, parts))
     try:
-        return _OFFERING.validate_python({"name": name, **given})
+        return _OFFERING().validate_python({"name": name, **given})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, ("provider.offerings", *first["loc"])))

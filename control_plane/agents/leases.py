@@ -12,12 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from pydantic import TypeAdapter
-
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
 from control_plane.actors.pool_messages import AgentLost
 from control_plane.actors.step import Refused
+from control_plane.adapters import adapter
 from control_plane.dispatch import mailbox
 from control_plane.dispatch.kinds import encode_for
 from control_plane.state.table import Conflict, Expect, Key, Put, Row, StateTable
@@ -48,8 +47,8 @@ class Brake:
     paused_until_ms: int = 0
 
 
-_LEASE: TypeAdapter[Lease] = TypeAdapter(Lease)
-_BRAKE: TypeAdapter[Brake] = TypeAdapter(Brake)
+_LEASE = adapter(Lease)
+_BRAKE = adapter(Brake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,13 @@ class Marking:
 def renew(table: StateTable, partition: str, agent: str, epoch: int, now_ms: int) -> None:
     """Renews the lease of this epoch once a third of it is used. Raises Refused if it was lost."""
     row = table.get(Key(partition, agent))
-    lease = _LEASE.validate_json(row.body) if row else None
+    lease = _LEASE().validate_json(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
         raise Refused("conflict", f"the session {epoch} of agent {agent} has ended; enrol again")
     # One from the future is of a clock that has gone back since.
     if abs(now_ms - lease.renewed_ms) < RENEW_AFTER_MS:
         return
-    body = _LEASE.dump_json(replace(lease, renewed_ms=now_ms))
+    body = _LEASE().dump_json(replace(lease, renewed_ms=now_ms))
     try:
         table.commit((Put(row.key, row.revision + 1, body, row.revision),))
     except Conflict:
@@ -117,7 +116,7 @@ def mark_lost(
     partition = leases_of(pool)
     rows = _all(table, partition)
     kept = rows.pop(BRAKE, None)
-    brake = _BRAKE.validate_json(kept.body) if kept else Brake()
+    brake = _BRAKE().validate_json(kept.body) if kept else Brake()
     leases = _leases(rows)
     if all(lease.lost for lease in leases.values()):
         # Nobody to look after: a pool that is scaled to zero costs no writes.
@@ -129,7 +128,7 @@ def mark_lost(
         if _mark_one(table, pool, rows[agent], leases[agent], now_ms)
     )
     revision = kept.revision if kept else 0
-    body = _BRAKE.dump_json(marking.brake)
+    body = _BRAKE().dump_json(marking.brake)
     # Written by each pass, for the next one to see how long nobody looked. Another pass may have
     # looked meanwhile; its word is as good.
     with suppress(Conflict):
@@ -147,7 +146,7 @@ def mark_ended(
     it was not marked yet. Raises Conflict where it has just spoken.
     """
     row = table.get(Key(leases_of(pool), agent))
-    lease = _LEASE.validate_json(row.body) if row else None
+    lease = _LEASE().validate_json(row.body) if row else None
     if row is None or lease is None or lease.lost:
         return False
     if not _mark_one(table, pool, row, lease, now_ms, "its machine has ended"):
@@ -173,7 +172,7 @@ def _mark_one(
         [encode_for(to, message)],
         now_ms + mailbox.BACKSTOP_MS,
     )
-    body = _LEASE.dump_json(replace(lease, lost=True))
+    body = _LEASE().dump_json(replace(lease, lost=True))
     try:
         table.commit((Put(row.key, row.revision + 1, body, row.revision), mail))
     except Conflict:
@@ -182,7 +181,7 @@ def _mark_one(
 
 
 def _leases(rows: dict[str, Row]) -> dict[str, Lease]:
-    return {agent: _LEASE.validate_json(row.body) for agent, row in rows.items()}
+    return {agent: _LEASE().validate_json(row.body) for agent, row in rows.items()}
 
 
 def _all(table: StateTable, partition: str) -> dict[str, Row]:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS
 from control_plane.actors.step import Refused
+from control_plane.adapters import adapter
 from control_plane.agents.reports import Measures, Report, begun_checkpoint, message_of
 from control_plane.agents.segments import Stream, is_group, puts
 from control_plane.dispatch import mailbox
@@ -75,18 +75,18 @@ class LogChunk:
     nodes: int = 1
 
 
-_SESSION: TypeAdapter[Session] = TypeAdapter(Session)
+_SESSION = adapter(Session)
 
 
 def session_of(row: Row | None) -> Session:
     """The session as stored."""
-    return Session() if row is None else _SESSION.validate_json(row.body)
+    return Session() if row is None else _SESSION().validate_json(row.body)
 
 
 def put_session(agent: str, session: Session, row: Row | None) -> Put:
     """The write of a session, guarded by the row it was read from."""
     revision = row.revision if row else 0
-    body = _SESSION.dump_json(session)
+    body = _SESSION().dump_json(session)
     return Put(Key(SESSIONS, agent), revision + 1, body, revision or Expect.ABSENT)
 
 

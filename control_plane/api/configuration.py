@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code, Detail
 from control_plane.api.idempotency import Beside, nothing
 from control_plane.api.pool_store import cluster_config, configure_pool, remove_pool, share
@@ -22,7 +21,7 @@ from control_plane.config.section import REVEAL
 Action = Literal["create", "change", "remove", "keep"]
 
 
-class PoolChange(BaseModel):
+class PoolChange(Body):
     """What becomes of a pool; `fields` are those of its configuration that change."""
 
     resource_pool: str
@@ -30,7 +29,7 @@ class PoolChange(BaseModel):
     fields: list[str] = []
 
 
-class Applied(BaseModel):
+class Applied(Body):
     """What a configuration changed, or with `dry_run` would change; `shared` are the fields of
     what the pools share.
     """

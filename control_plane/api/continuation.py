@@ -3,11 +3,12 @@
 import json
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.actors.experiment_messages import ContinueRequested
 from control_plane.actors.experiment_state import Definition
 from control_plane.agents.spec import stored_config
+from control_plane.api.bodies import RequestBody
 from control_plane.api.errors import ApiError, invalid
 from control_plane.api.submission import config_invalid
 from control_plane.config import ConfigInvalid, ExperimentConfig, check
@@ -20,10 +21,8 @@ RESTARTS = "max_restarts"
 _ALLOWED = (*LENGTHS, RESTARTS)
 
 
-class Continue(BaseModel):
+class Continue(RequestBody):
     """The body of `POST /experiments/{id}/continue`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=20)] = []
 

@@ -11,11 +11,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from control_plane.actors.step import Refused
+from control_plane.api.bodies import Body
 from control_plane.state.table import Unavailable
 from detcloud.s3 import BucketFailed
 
@@ -53,7 +53,7 @@ class Detail:
     hint: str | None = None
 
 
-class DetailAnswer(BaseModel):
+class DetailAnswer(Body):
     """One thing that is wrong, as it is answered."""
 
     path: str
@@ -62,7 +62,7 @@ class DetailAnswer(BaseModel):
     hint: str | None = None
 
 
-class ErrorFields(BaseModel):
+class ErrorFields(Body):
     """What an error says."""
 
     code: Code
@@ -70,7 +70,7 @@ class ErrorFields(BaseModel):
     details: list[DetailAnswer]
 
 
-class ErrorAnswer(BaseModel):
+class ErrorAnswer(Body):
     """The body of every answer that is no success."""
 
     error: ErrorFields

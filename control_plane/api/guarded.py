@@ -6,11 +6,14 @@ check runs before a byte of the body is read, and the body is bounded by the sam
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from control_plane.api.auth import Principal, Role, authenticate
 from control_plane.api.errors import ApiError, Code, ErrorAnswer, invalid
@@ -57,7 +60,11 @@ def open_to_all(handler: Handler) -> Handler:
 
 
 class GuardedRoute(APIRoute):
-    """A route that enforces its handler's declaration, and refuses a handler without one."""
+    """A route that enforces its handler's declaration, and refuses a handler without one.
+
+    Until it is asked for the first time, or described, it is what finds it and no more: the checks
+    of its parameters and its answer take as long to make as a hundred requests.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         access = getattr(endpoint, "access", None)
@@ -68,7 +75,22 @@ class GuardedRoute(APIRoute):
             options["openapi_extra"] = {"security": [{"bearer": []}]}
         elif access.is_signed:
             options["openapi_extra"] = {"parameters": [_KEY_PARAMETER]}
-        super().__init__(path, endpoint, **options)
+        Route.__init__(self, path, endpoint)
+        self.methods = set(options["methods"])
+        self._whole: Callable[[], None] | None = partial(
+            super().__init__, path, endpoint, **options
+        )
+
+    def complete(self) -> None:
+        """Makes all of the route, if that is not done."""
+        if make := self._whole:
+            make()
+            self._whole = None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request that matches."""
+        self.complete()
+        await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import PoolChanged, SettingsChanged
 from control_plane.actors.jobs import JobRow, job_sort, jobs_of, read_job
 from control_plane.actors.step import Refused
 from control_plane.agents.spec import stored_config
+from control_plane.api.bodies import RequestBody
 from control_plane.api.errors import ApiError, Code, Detail
 from control_plane.api.idempotency import Beside, Once
 from control_plane.api.job_lookup import job_of
@@ -42,10 +43,8 @@ _TRIES_MAX = 50
 Name = Annotated[str, Field(max_length=100)]
 
 
-class Change(BaseModel):
+class Change(RequestBody):
     """The body of `PATCH /jobs/{job_id}`: exactly one of these."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     priority: int | None = None
     weight: float | None = None

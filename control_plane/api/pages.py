@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import BaseModel
 
+from control_plane.api.bodies import Body
 from control_plane.api.errors import invalid
 
 LIMIT_MAX = 500
@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 Position = tuple[int | str, ...]
 
 
-class Page(BaseModel, Generic[Item]):
+class Page(Body, Generic[Item]):
     """What a list route answers; `next_cursor` is null on the last page."""
 
     items: list[Item]

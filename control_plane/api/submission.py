@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import ExperimentSubmitted
@@ -18,6 +18,7 @@ from control_plane.agents.spec import storage_of
 from control_plane.agents.storage_access import vends
 from control_plane.api.archives import SHA256, model_code_key
 from control_plane.api.auth import Principal
+from control_plane.api.bodies import RequestBody
 from control_plane.api.errors import ApiError, Code, Detail, invalid
 from control_plane.api.idempotency import Beside
 from control_plane.api.placement import (
@@ -53,10 +54,8 @@ _SEEDS = 2**31
 _RESERVE_TRIES_MAX = 100
 
 
-class Create(BaseModel):
+class Create(RequestBody):
     """The body of `POST /experiments`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
     model_code: Annotated[str, Field(pattern=SHA256)]

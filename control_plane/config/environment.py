@@ -109,9 +109,9 @@ VariablesGiven = Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables)
 class Environment(Section):
     """What a trial's container contains and sees."""
 
-    image: ImagesGiven = Images()
+    image: ImagesGiven = Field(default_factory=Images)
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
-    environment_variables: VariablesGiven = VariablesByDevice()
+    environment_variables: VariablesGiven = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """

@@ -130,13 +130,13 @@ class ExperimentConfig(Section):
     """Anything the model code wants to read; it is handed on as it is, and shown with a mask for
     what sounds like a secret (`password`, `token`, `api_key`, ...).
     """
-    resources: Resources = Resources()
+    resources: Resources = Field(default_factory=Resources)
     """See Resources."""
-    environment: Environment = Environment()
+    environment: Environment = Field(default_factory=Environment)
     """See Environment."""
     bind_mounts: BindMounts = ()
     """Directories of the host; see Bind mounts."""
-    checkpoint_storage: Storage = CheckpointStorage()
+    checkpoint_storage: Storage = Field(default_factory=CheckpointStorage)
     """Where checkpoints go and how many are kept; see Checkpoint storage."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """Which validations are followed by a checkpoint: those better than every earlier one of the
@@ -148,9 +148,9 @@ class ExperimentConfig(Section):
     """
     reproducibility: Reproducibility = Reproducibility(experiment_seed=0)
     """See Reproducibility."""
-    optimizations: Optimizations = Optimizations()
+    optimizations: Optimizations = Field(default_factory=Optimizations)
     """See Optimizations."""
-    profiling: Profiling = Profiling()
+    profiling: Profiling = Field(default_factory=Profiling)
     """See Profiling."""
     perform_initial_validation: bool = False
     """Whether a trial validates before its first batch."""
@@ -158,7 +158,7 @@ class ExperimentConfig(Section):
     """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed. 3600
     by default.
     """
-    data_layer: Layer = SharedFsLayer()
+    data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""
     tensorboard_storage: CarriedMap | None = None
     """Kept and shown; event files lie beside the checkpoints."""

@@ -182,7 +182,7 @@ class ResourceManager(Section):
 
     type: Literal["agent"] = "agent"
     """The only kind there is."""
-    scheduler: Scheduler = Scheduler()
+    scheduler: Scheduler = Field(default_factory=Scheduler)
     """See Schedulers; of pools that have none of their own."""
     default_aux_resource_pool: PoolName = POOL_DEFAULT
     """Where experiments without slots go that name no pool."""
@@ -193,7 +193,7 @@ class ResourceManager(Section):
 class ClusterConfig(Section):
     """A cluster configuration file; `check_cluster` reads them."""
 
-    resource_manager: ResourceManager = ResourceManager()
+    resource_manager: ResourceManager = Field(default_factory=ResourceManager)
     """See Resource manager."""
     resource_pools: Annotated[
         tuple[ResourcePool, ...], Field(strict=False, max_length=POOLS_MAX)

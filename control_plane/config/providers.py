@@ -218,7 +218,7 @@ class AwsProvider(Provider):
     """The cluster's id if empty."""
     instance_name: Text = "determined-ai-agent"
     """The tag Name."""
-    network_interface: NetworkInterface = NetworkInterface()
+    network_interface: NetworkInterface = Field(default_factory=NetworkInterface)
     """See Network interfaces."""
     iam_instance_profile_arn: str = ""
     """The role that instances have."""

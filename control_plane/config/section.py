@@ -53,7 +53,13 @@ class Section(BaseModel):
     """A map with known fields; null means that a field is absent."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        # Made when a configuration is first read: most processes read few kinds, or none.
+        defer_build=True,
     )
 
     @model_validator(mode="wrap")

@@ -6,8 +6,7 @@ The header is one line of JSON, so that the state's bytes are kept and compared 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter
-
+from control_plane.adapters import adapter
 from control_plane.dispatch.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
 
@@ -53,15 +52,15 @@ class Header:
         return evolve(self, clock=clock, sent=kept, forgot=self.forgot or surplus > 0)
 
 
-_HEADER: TypeAdapter[Header] = TypeAdapter(Header)
+_HEADER = adapter(Header)
 
 
 def encode_head(header: Header, state: bytes) -> bytes:
     """The head's body."""
-    return _HEADER.dump_json(header) + b"\n" + state
+    return _HEADER().dump_json(header) + b"\n" + state
 
 
 def decode_head(body: bytes) -> tuple[Header, bytes]:
     """The way back."""
     header, _, state = body.partition(b"\n")
-    return _HEADER.validate_json(header), state
+    return _HEADER().validate_json(header), state

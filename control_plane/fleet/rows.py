@@ -10,8 +10,7 @@ intents#POOL      launches whose answer is not known yet
 from collections.abc import Iterator
 from typing import TypeVar
 
-from pydantic import TypeAdapter
-
+from control_plane.adapters import adapter
 from control_plane.fleet.records import (
     FleetRow,
     InstanceRow,
@@ -26,9 +25,9 @@ CLOUDS = "clouds"
 
 R = TypeVar("R")
 
-_FLEET: TypeAdapter[FleetRow] = TypeAdapter(FleetRow)
-_INSTANCE: TypeAdapter[InstanceRow] = TypeAdapter(InstanceRow)
-_INTENT: TypeAdapter[IntentRow] = TypeAdapter(IntentRow)
+_FLEET = adapter(FleetRow)
+_INSTANCE = adapter(InstanceRow)
+_INTENT = adapter(IntentRow)
 
 
 def past_instances_of(pool: str) -> str:
@@ -52,26 +51,26 @@ def encode(row: FleetRow | InstanceRow | IntentRow) -> bytes:
     """A row's body."""
     match row:
         case FleetRow():
-            return _FLEET.dump_json(row, exclude_defaults=True)
+            return _FLEET().dump_json(row, exclude_defaults=True)
         case InstanceRow():
-            return _INSTANCE.dump_json(row, exclude_defaults=True)
+            return _INSTANCE().dump_json(row, exclude_defaults=True)
         case IntentRow():
-            return _INTENT.dump_json(row, exclude_defaults=True)
+            return _INTENT().dump_json(row, exclude_defaults=True)
 
 
 def decode_fleet(row: Row) -> FleetRow:
     """The way back; ValueError for a body that is none."""
-    return _FLEET.validate_json(row.body)
+    return _FLEET().validate_json(row.body)
 
 
 def decode_instance(row: Row) -> InstanceRow:
     """The way back; ValueError for a body that is none."""
-    return _INSTANCE.validate_json(row.body)
+    return _INSTANCE().validate_json(row.body)
 
 
 def decode_intent(row: Row) -> IntentRow:
     """The way back; ValueError for a body that is none."""
-    return _INTENT.validate_json(row.body)
+    return _INTENT().validate_json(row.body)
 
 
 def fleet_of(table: StateTable, pool: str) -> FleetRow | None:

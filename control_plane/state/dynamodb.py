@@ -21,7 +21,6 @@ from botocore.exceptions import (
     EndpointConnectionError,
     HTTPClientError,
 )
-from botocore.session import Session
 
 from control_plane.state.table import (
     Check,
@@ -41,6 +40,7 @@ from control_plane.state.table import (
     shard_of,
     within_page,
 )
+from detcloud.aws import session
 
 INDEX = "due"
 TRIES_MAX = 8
@@ -118,7 +118,7 @@ def client() -> Any:
         read_timeout=READ_SECONDS_MAX,
         tcp_keepalive=True,
     )
-    return Session().create_client("dynamodb", config=config)
+    return session().create_client("dynamodb", config=config)
 
 
 def raw_items(name: str, partition: str) -> Iterator[Item]:

@@ -1,9 +1,9 @@
 """One bucket of Amazon S3, or of a store that speaks its protocol: the requests that the cluster's
 object store and the stores of checkpoints are made of.
 
-boto3 repeats what was throttled, broken off or not answered, with pauses that grow. All requests
+Botocore repeats what was throttled, broken off or not answered, with pauses that grow. All requests
 may be repeated; a write that must be the first carries a token by which it knows itself again when
-its answer was lost. boto3 takes a quarter of a second to import, so the first bucket loads it.
+its answer was lost. Botocore takes a fifth of a second to import, so the first bucket loads it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
 # Of stores that speak a part of the protocol, and so keep no uploads to be found.
 _LACKING = ("NotImplemented", "MethodNotAllowed")
-# By what S3 or boto3 calls a failure, what the reader can do about it.
+# By what S3 or botocore calls a failure, what the reader can do about it.
 _REMEDIES = {
     "403": "the credentials may not do that in this bucket",
     "AccessDenied": "the credentials may not do that in this bucket",
@@ -367,11 +367,12 @@ def bucket_of(place: BucketPlace) -> Bucket:
 
 
 def connected(place: BucketPlace) -> Any:
-    """A client of boto3 for the place. Raises BucketFailed as a Bucket does."""
+    """A client of botocore for the place. Raises BucketFailed as a Bucket does."""
     try:
-        import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, NoCredentialsError
+
+        from detcloud.aws import session
     except ImportError:
         text = f"{place} cannot be used without boto3; install it with pip install 'detcloud[aws]'"
         raise BucketFailed(text) from None
@@ -394,11 +395,12 @@ def connected(place: BucketPlace) -> Any:
     if (place.access_key is None) != (place.secret_key is None):
         raise BucketFailed(f"{place} cannot be used: access_key and secret_key belong together")
     try:
-        # Of its own, since the common session may not be used by several threads.
-        session = boto3.session.Session(place.access_key, place.secret_key)
-        if session.get_credentials() is None:
+        opened = session()
+        if place.access_key is not None:
+            opened.set_credentials(place.access_key, place.secret_key)
+        if opened.get_credentials() is None:
             raise NoCredentialsError
-        return session.client(
+        return opened.create_client(
             "s3", config=config, endpoint_url=place.endpoint_url, region_name=place.region
         )
     except (BotoCoreError, ValueError) as error:
@@ -447,7 +449,7 @@ def _broken_off() -> Any:
 
 
 def _code(error: Any) -> str:
-    """What S3 calls an error that it answered, or else what boto3 does."""
+    """What S3 calls an error that it answered, or else what botocore does."""
     answered = getattr(error, "response", {}) or {}
     return str(answered.get("Error", {}).get("Code") or type(error).__name__)
 

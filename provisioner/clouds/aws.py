@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-import boto3
 import botocore.exceptions as sdk
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from control_plane.fleet.instance_types import on_demand_price
 from control_plane.fleet.records import IntentRow, Market, Offering
+from detcloud.aws import session
 from provisioner.clouds.aws_errors import classified, narrowest
 from provisioner.clouds.aws_template import (
     ROOT_DEVICE_DEFAULT,
@@ -117,9 +117,7 @@ def ec2_api(region: str) -> Ec2Api:
         read_timeout=ANSWER_SECONDS,
     )
     with _translated():
-        # boto3's own session is not safe to share between threads.
-        session = boto3.session.Session(region_name=region or None)
-        client: Ec2Api = session.client("ec2", config=config)
+        client: Ec2Api = session().create_client("ec2", region or None, config=config)
         return client
 
 

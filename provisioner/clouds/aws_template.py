@@ -9,10 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from control_plane.adapters import adapter
 from control_plane.fleet.instance_types import slots_of
 from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, Misconfigured
@@ -82,7 +83,7 @@ class Ec2Settings:
         return Offering(name, self.instance_type, "", market, slots)
 
 
-_SETTINGS: Final[TypeAdapter[Ec2Settings]] = TypeAdapter(Ec2Settings)
+_SETTINGS = adapter(Ec2Settings)
 
 
 class Subnet(NamedTuple):
@@ -95,7 +96,7 @@ class Subnet(NamedTuple):
 def read_section(section: str) -> Ec2Settings:
     """The settings from a pool's section. Raises Misconfigured."""
     try:
-        return _SETTINGS.validate_json(section or "{}")
+        return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, ("provider", *first["loc"])))

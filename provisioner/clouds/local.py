@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
+from control_plane.adapters import adapter
 from control_plane.fleet.records import IntentRow, Market, Offering
 from detcloud.agent.directory import delete_tree
 from detcloud.agent.notices import FileNotices
@@ -67,7 +66,7 @@ class _Record:
     ended_ms: int | None = None
 
 
-_RECORD: TypeAdapter[_Record] = TypeAdapter(_Record)
+_RECORD = adapter(_Record)
 
 
 class LocalProcesses:
@@ -232,7 +231,7 @@ class LocalProcesses:
         if "/" in name or name.startswith("."):
             return None
         try:
-            return _RECORD.validate_json((self._folder / name / "instance.json").read_bytes())
+            return _RECORD().validate_json((self._folder / name / "instance.json").read_bytes())
         except (OSError, ValueError):
             return None
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict
 
 from control_plane.actors import addresses
 from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
@@ -18,6 +17,7 @@ from control_plane.agents.storage_access import access_of
 from control_plane.api.agent_answers import answered, taken
 from control_plane.api.agent_calls import AGENT_NAME, Allocation, Enrolment, Sync
 from control_plane.api.auth import Principal, Role
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce, Once
@@ -37,15 +37,13 @@ AgentId = Annotated[str, Path(pattern=AGENT_NAME)]
 SlotId = Annotated[int, Path(ge=0, le=1_000_000)]
 
 
-class Disabling(BaseModel):
+class Disabling(RequestBody):
     """The body of a disable, which may be left out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     drain: bool = False
 
 
-class Enrolled(BaseModel):
+class Enrolled(Body):
     """See docs/agent-protocol.md."""
 
     agent_id: str
@@ -54,15 +52,13 @@ class Enrolled(BaseModel):
     lease_ms: int
 
 
-class CredentialsAsked(BaseModel):
+class CredentialsAsked(RequestBody):
     """Whose storage the keys are for."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     allocation: Allocation
 
 
-class CredentialsGiven(BaseModel):
+class CredentialsGiven(Body):
     """Keys for it, and until when (epoch ms) they are good."""
 
     key_id: str

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fastapi import Path, Query, Response
-from pydantic import BaseModel
 
+from control_plane.api.bodies import Body
 from control_plane.api.checkpoint_files import checkpoint_folder, file_url
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
@@ -20,7 +20,7 @@ ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 Count = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
-class File(BaseModel):
+class File(Body):
     """`url` may be fetched without a token for 15 minutes."""
 
     path: str
@@ -29,7 +29,7 @@ class File(BaseModel):
     url: str
 
 
-class Files(BaseModel):
+class Files(Body):
     items: list[File]
 
 

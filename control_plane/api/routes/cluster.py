@@ -1,8 +1,7 @@
 """The cluster as a whole, and who asks."""
 
-from pydantic import BaseModel
-
 from control_plane.api.auth import Role
+from control_plane.api.bodies import Body
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.services import Given
 from control_plane.api.views import pool as pools
@@ -10,7 +9,7 @@ from control_plane.api.views import pool as pools
 router = guarded_router("cluster")
 
 
-class Who(BaseModel):
+class Who(Body):
     user: str
     role: Role
 

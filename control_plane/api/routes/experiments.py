@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import (
@@ -21,6 +21,7 @@ from control_plane.actors.experiment_messages import (
     UnarchiveRequested,
 )
 from control_plane.actors.records import Retention
+from control_plane.api.bodies import RequestBody
 from control_plane.api.continuation import Continue, continuation
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce, Once
@@ -38,10 +39,8 @@ Words = Annotated[str | None, Query(max_length=200)]
 Kept = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class Changes(BaseModel):
+class Changes(RequestBody):
     """What to change of an experiment; what is absent stays."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None

@@ -23,6 +23,8 @@ def openapi(request: Request) -> dict[str, Any]:
     """The description of every route, made once per application."""
     app = request.app
     if app.openapi_schema is None:
+        for route in app.routes:
+            route.complete()
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
         schemes["bearer"] = {"type": "http", "scheme": "bearer"}

@@ -3,10 +3,11 @@
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.agents.identity import Proof, ProofRefused, identified
 from control_plane.api.auth import Principal, Role
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.guarded import guarded_router, open_to_all
 from control_plane.api.services import Given
@@ -19,10 +20,8 @@ InstanceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$")]
 HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
 
 
-class IdentityProof(BaseModel):
+class IdentityProof(RequestBody):
     """The body: see docs/agent-protocol.md."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -31,7 +30,7 @@ class IdentityProof(BaseModel):
     security_token: HeaderText
 
 
-class Identified(BaseModel):
+class Identified(Body):
     """The token whose digest was proved lets the instance join `resource_pool` from now on."""
 
     instance_id: str

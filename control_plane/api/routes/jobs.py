@@ -3,8 +3,9 @@
 from typing import Annotated
 
 from fastapi import Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
 from control_plane.api.job_changes import Change, Operation, changed, changed_all
@@ -23,15 +24,13 @@ Named = Annotated[str, Path(min_length=1, max_length=100)]
 PoolName = Annotated[str | None, Query(min_length=1, max_length=100)]
 
 
-class Batch(BaseModel):
+class Batch(RequestBody):
     """The body of `PATCH /jobs`: operations in the order in which they are carried out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     operations: Annotated[list[Operation], Field(min_length=1, max_length=OPERATIONS_MAX)]
 
 
-class Changed(BaseModel):
+class Changed(Body):
     """The job of each operation, as all of them left it."""
 
     items: list[JobView]

@@ -3,10 +3,10 @@
 from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Query
-from pydantic import BaseModel
 
 from control_plane.agents.log_lines import Place, Wanted, find_lines
 from control_plane.agents.logs import TrialLogs
+from control_plane.api.bodies import Body
 from control_plane.api.errors import invalid
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.pages import (
@@ -30,7 +30,7 @@ TimeMs = Annotated[int | None, Query(ge=0, le=2**53)]
 Level = Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
-class Log(BaseModel):
+class Log(Body):
     """A piece of a log; read on at `next`, until `complete`."""
 
     text: str
@@ -38,7 +38,7 @@ class Log(BaseModel):
     complete: bool
 
 
-class Line(BaseModel):
+class Line(Body):
     """See docs/api.md; `time_ms` is null where nobody noted it."""
 
     offset: int
@@ -48,7 +48,7 @@ class Line(BaseModel):
     text: str
 
 
-class Lines(BaseModel):
+class Lines(Body):
     """A page of lines: short or empty ones too go on at `next_cursor`, until `complete`."""
 
     items: list[Line]

@@ -4,10 +4,11 @@ from typing import Annotated
 
 from fastapi import Path, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.api.archives import MODEL_CODE, SHA256, model_code_key
 from control_plane.api.auth import Role
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.services import Given
@@ -20,16 +21,14 @@ ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
 router = guarded_router(MODEL_CODE)
 
 
-class Offer(BaseModel):
+class Offer(RequestBody):
     """An archive that the caller has: its digest and its size in bytes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     sha256: Annotated[str, Field(pattern=SHA256)]
     size: Annotated[int, Field(ge=1)]
 
 
-class Upload(BaseModel):
+class Upload(Body):
     """The request that uploads the archive, to be sent as it is; `path` is a whole URL where the
     archive goes to another host.
     """
@@ -40,7 +39,7 @@ class Upload(BaseModel):
     expires_ms: int
 
 
-class Answer(BaseModel):
+class Answer(Body):
     needed: bool
     upload: Upload | None = None
 

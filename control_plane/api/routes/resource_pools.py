@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.actors.pool import POOLS
 from control_plane.api.auth import Role
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.configuration import (
     Applied,
     Difference,
@@ -51,12 +52,10 @@ PoolName = Annotated[str, Path(pattern=POOL_NAME)]
 Text = Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
 
 
-class PoolAsked(BaseModel):
+class PoolAsked(RequestBody):
     """The body of `PUT /resource-pools/{name}`; without `config` the overrides change the present
     one.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     config: Text | None = None
     overrides: Annotated[
@@ -64,22 +63,20 @@ class PoolAsked(BaseModel):
     ] = []
 
 
-class ConfigurationAsked(BaseModel):
+class ConfigurationAsked(RequestBody):
     """The body of `PUT /cluster/configuration`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     config: Text
     dry_run: bool = False
 
 
-class Removed(BaseModel):
+class Removed(Body):
     """The name of a pool that is no more."""
 
     name: str
 
 
-class Configuration(BaseModel):
+class Configuration(Body):
     """The configuration in force, with every default."""
 
     config: dict[str, Any]

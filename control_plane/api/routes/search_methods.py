@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment_messages import OperationsPosted
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import invalid
 from control_plane.api.guarded import PEOPLE, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
@@ -31,17 +32,15 @@ ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 EventId = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class Post(BaseModel):
+class Post(RequestBody):
     """The body of a post of operations; docs/custom-search.md says what each may be."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     post: Annotated[int, Field(ge=1, le=2**53)]
     acknowledged: EventId
     operations: list[Any] = []
 
 
-class Taken(BaseModel):
+class Taken(Body):
     """How far the method and the search understand each other."""
 
     post: int

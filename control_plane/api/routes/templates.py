@@ -3,9 +3,10 @@
 from typing import Annotated, Any
 
 from fastapi import Path, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.api.auth import Principal, Role
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce, Beside
@@ -34,15 +35,13 @@ router = guarded_router("templates")
 TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 
 
-class Asked(BaseModel):
+class Asked(RequestBody):
     """The body of `PUT /templates/{name}`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     config: Annotated[str, Field(max_length=BYTES_MAX)]
 
 
-class Template(BaseModel):
+class Template(Body):
     """See docs/api.md."""
 
     name: str

@@ -4,9 +4,10 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from control_plane.api.auth import Principal, Role, bearer_of
+from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.idempotency import AskedOnce
@@ -33,10 +34,8 @@ router = guarded_router("tokens")
 TokenId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 
 
-class Asked(BaseModel):
+class Asked(RequestBody):
     """The body of `POST /tokens`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     user: Annotated[str, Field(pattern=USER_NAME)] | None = None
     role: Literal["user", "admin", "join"] = "user"
@@ -45,7 +44,7 @@ class Asked(BaseModel):
     expires_days: Annotated[int, Field(ge=1, le=365)] | None = None
 
 
-class Token(BaseModel):
+class Token(Body):
     """See docs/api.md."""
 
     id: int

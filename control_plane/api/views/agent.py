@@ -3,17 +3,16 @@
 from collections import Counter
 from typing import Literal
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.agent import AGENTS, AgentState
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows, scanned
 
 
-class SlotView(BaseModel):
+class SlotView(Body):
     """`allocation` is who holds the slot, null for a free one. A slot that is enabled takes work
     where its agent does.
     """
@@ -26,7 +25,7 @@ class SlotView(BaseModel):
     enabled: bool
 
 
-class Agent(BaseModel):
+class Agent(Body):
     """See docs/api.md."""
 
     id: str

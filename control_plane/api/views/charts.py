@@ -6,10 +6,10 @@ for the same again and again.
 
 from collections.abc import Iterator, Sequence
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 
 from control_plane.agents.segments import METRICS, METRICS_END, first_segment, of_group
+from control_plane.api.bodies import Body
 from control_plane.api.services import Services
 from control_plane.api.views import experiment as experiments
 from control_plane.api.views.courses import Course
@@ -21,7 +21,7 @@ SERIES_MAX = 20
 GROUPS_MAX = 100
 
 
-class MetricName(BaseModel):
+class MetricName(Body):
     """The numbers that a trial reported under a name, over the reports that count."""
 
     group: str
@@ -34,13 +34,13 @@ class MetricName(BaseModel):
     mean: float
 
 
-class MetricNames(BaseModel):
+class MetricNames(Body):
     """All names of a trial."""
 
     items: list[MetricName]
 
 
-class Series(BaseModel):
+class Series(Body):
     """One name over the steps; `total` points before the downsampling."""
 
     group: str
@@ -49,13 +49,13 @@ class Series(BaseModel):
     total: int
 
 
-class TrialSeries(BaseModel):
+class TrialSeries(Body):
     """See docs/api.md."""
 
     series: list[Series]
 
 
-class SeriesOfTrial(BaseModel):
+class SeriesOfTrial(Body):
     """The series of one trial of an experiment."""
 
     trial_id: int
@@ -63,7 +63,7 @@ class SeriesOfTrial(BaseModel):
     total: int
 
 
-class ExperimentSeries(BaseModel):
+class ExperimentSeries(Body):
     """Best trials first."""
 
     group: str

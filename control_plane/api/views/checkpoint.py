@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.trial_checkpoints import (
     CHECKPOINT_PARTS,
@@ -12,6 +10,7 @@ from control_plane.actors.trial_checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
@@ -24,7 +23,7 @@ _TRIALS_READ_MAX = 200
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
-class Checkpoint(BaseModel):
+class Checkpoint(Body):
     """See docs/api.md."""
 
     uuid: str

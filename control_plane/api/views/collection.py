@@ -3,8 +3,6 @@
 from collections.abc import Generator
 from typing import TypeVar
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.records import Retention
 from control_plane.actors.trial_checkpoints import (
@@ -15,6 +13,7 @@ from control_plane.actors.trial_checkpoints import (
     read_pin,
 )
 from control_plane.actors.trial_messages import CheckpointsUnwanted
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside
 from control_plane.api.services import Services
@@ -31,7 +30,7 @@ SHOWN_MAX = 500
 T = TypeVar("T")
 
 
-class Preview(BaseModel):
+class Preview(Body):
     """What a collection would do now; `delete` holds the first of `delete_count`."""
 
     delete: list[checkpoints.Checkpoint]

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, read_usage, usage_of
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.pool_state import agents_of, parse_allocation
 from control_plane.actors.trial_cost import cost_so_far
+from control_plane.api.bodies import Body
 from control_plane.api.services import Services
 from control_plane.api.views.pool import pool_names
 from control_plane.dispatch.outside import looking_at
@@ -33,7 +32,7 @@ class By(StrEnum):
     DAY = "day"
 
 
-class CostItem(BaseModel):
+class CostItem(Body):
     """`cost` is what allocations cost, in dollars, and `instance_cost` what instances did, of which
     nobody used `idle_cost`; these are null where no instance belongs to the line alone.
     """
@@ -45,7 +44,7 @@ class CostItem(BaseModel):
     idle_cost: float | None
 
 
-class CostReport(BaseModel):
+class CostReport(Body):
     """From the beginning of `since` to the end of `until`, days in UTC, or to now."""
 
     by: By
@@ -55,7 +54,7 @@ class CostReport(BaseModel):
     total: CostItem
 
 
-class PoolCosts(BaseModel):
+class PoolCosts(Body):
     """Of this month, in dollars; `budget` is null where there is none."""
 
     budget: float | None

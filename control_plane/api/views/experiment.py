@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment_state import (
@@ -20,6 +18,7 @@ from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summar
 from control_plane.actors.records import Status
 from control_plane.actors.trial_checkpoints import CHECKPOINTS, PINS, read_pin
 from control_plane.agents.spec import stored_config
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked
 from control_plane.api.services import Services
@@ -28,7 +27,7 @@ from control_plane.api.views.search_method import MethodView, method_view
 from control_plane.state.table import Key, Row
 
 
-class TrialCounts(BaseModel):
+class TrialCounts(Body):
     """`running`: those that have not ended."""
 
     requested: int = 0
@@ -37,7 +36,7 @@ class TrialCounts(BaseModel):
     errored: int = 0
 
 
-class Experiment(BaseModel):
+class Experiment(Body):
     """See docs/api.md. `id` is null for one that was only validated."""
 
     id: int | None

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors import experiment_messages as to_experiment
 from control_plane.actors import trial_messages as to_trial
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code, invalid
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
@@ -47,7 +46,7 @@ ECHOES = (
 )
 
 
-class Event(BaseModel):
+class Event(Body):
     """One message and why it had the effect it had; `revision` is the commit's."""
 
     time_ms: int
@@ -57,7 +56,7 @@ class Event(BaseModel):
     reasons: list[str]
 
 
-class Difference(BaseModel):
+class Difference(Body):
     """See docs/api.md: where today's code leaves the record."""
 
     revision: int
@@ -67,7 +66,7 @@ class Difference(BaseModel):
     replayed: Any
 
 
-class Replay(BaseModel):
+class Replay(Body):
     """`complete` is false where the journal is longer than a request replays: `entries` were."""
 
     actor: str

@@ -1,13 +1,12 @@
 """A pool's instances as the API shows them, and what their offerings were good for lately."""
 
-from pydantic import BaseModel
-
+from control_plane.api.bodies import Body
 from control_plane.api.services import Services
 from control_plane.fleet import rows
 from control_plane.fleet.records import ErrorKind, InstanceRow, InstanceState
 
 
-class InstanceView(BaseModel):
+class InstanceView(Body):
     """`id` is also its agent's; `notice_ms`: when the cloud takes it away, as announced."""
 
     id: str
@@ -22,7 +21,7 @@ class InstanceView(BaseModel):
     reason: str
 
 
-class OfferingHealthView(BaseModel):
+class OfferingHealthView(Body):
     """An offering that failed lately: how often in a row, why, and when it is tried again."""
 
     offering: str
@@ -33,7 +32,7 @@ class OfferingHealthView(BaseModel):
     given_up: bool
 
 
-class FleetView(BaseModel):
+class FleetView(Body):
     """`waits`: why work that waits gets no instance; `trouble`: why the cloud cannot be asked."""
 
     waits: str = ""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from pydantic import BaseModel
-
 from control_plane.actors.jobs import JobRow, job_sort, jobs_of, read_job
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
@@ -23,7 +22,7 @@ from control_plane.state.table import Key
 _KIND = "jobs"
 
 
-class JobView(BaseModel):
+class JobView(Body):
     """See docs/api.md."""
 
     job_id: str

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
@@ -24,6 +23,7 @@ from control_plane.agents.segments import (
     segments,
     starting_at,
 )
+from control_plane.api.bodies import Body
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
 from control_plane.metrics.columns import Columns
@@ -38,7 +38,7 @@ Ends = Callable[[str, int], float]
 """The step before which an allocation's lines of a group count, by group and epoch."""
 
 
-class Metrics(BaseModel):
+class Metrics(Body):
     """One report of metrics."""
 
     group: str

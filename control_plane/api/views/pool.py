@@ -2,19 +2,18 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.jobs import jobs_of
 from control_plane.actors.pool import POOLS, PoolState
 from control_plane.actors.pool_messages import PoolSettings
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.services import Services
 from control_plane.api.views.rows import all_rows
 from control_plane.fleet.records import instances_of
 
 
-class PoolSummary(BaseModel):
+class PoolSummary(Body):
     """`queued` and `running` count allocations."""
 
     name: str
@@ -25,7 +24,7 @@ class PoolSummary(BaseModel):
     agents: int
 
 
-class Overview(BaseModel):
+class Overview(Body):
     """The cluster at a glance."""
 
     cluster_id: str

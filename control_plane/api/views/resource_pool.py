@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from control_plane.actors.pool import PoolState
+from control_plane.api.bodies import Body
 from control_plane.api.pool_store import cluster_config
 from control_plane.api.services import Services
 from control_plane.api.views import pool as pools
@@ -14,7 +13,7 @@ from control_plane.api.views.instance import FleetView, InstanceView, fleet, ins
 from control_plane.config.pools import ClusterConfig, ResourcePool
 
 
-class SchedulerView(BaseModel):
+class SchedulerView(Body):
     """By which a pool decides; the fields of the configuration."""
 
     type: str

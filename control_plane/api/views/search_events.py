@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.experiment_custom import method_of
 from control_plane.actors.records import Status
+from control_plane.api.bodies import Body
 from control_plane.api.services import Services
 from control_plane.api.views.experiment import found
 from control_plane.api.views.search_method import note
@@ -15,7 +14,7 @@ from control_plane.searchers.events import EventKind, Told, read
 EVENTS_PER_ANSWER = 500
 
 
-class SearchEvent(BaseModel):
+class SearchEvent(Body):
     """One event; what its type has nothing to say of is absent."""
 
     id: int
@@ -27,7 +26,7 @@ class SearchEvent(BaseModel):
     reason: str | None = None
 
 
-class SearchEvents(BaseModel):
+class SearchEvents(Body):
     """Events in order. `newest` is the last one there is, `post` the number of the last post that
     was taken. Once the experiment is not `active`, nothing more is taken.
     """

@@ -2,10 +2,9 @@
 is there or is not.
 """
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.experiment_state import ExperimentState
+from control_plane.api.bodies import Body
 from control_plane.api.services import Services
 from control_plane.searchers.custom import CustomState
 from control_plane.state.table import Expect, Key, Put
@@ -16,7 +15,7 @@ NOTED_EACH_MS = 30_000
 _HEARD = "H#method"
 
 
-class MethodView(BaseModel):
+class MethodView(Body):
     """`heard_ms`: when it last called, or up to half a minute before; null: never. So many of the
     `events_waiting` it has not acknowledged.
     """

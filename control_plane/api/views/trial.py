@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from pydantic import BaseModel
-
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.records import Status
@@ -11,6 +9,7 @@ from control_plane.actors.trial_cost import cost_so_far
 from control_plane.actors.trial_state import Allocation as TrialAllocation
 from control_plane.actors.trial_state import TrialState, Wish
 from control_plane.agents.sessions import ENVIRONMENT
+from control_plane.api.bodies import Body
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.pages import Page, PageAsked, write_cursor
 from control_plane.api.services import Services
@@ -20,14 +19,14 @@ from control_plane.dispatch.kinds import parse_json
 from control_plane.searchers.method import ENDLESS
 
 
-class Place(BaseModel):
+class Place(Body):
     """Slots of one agent."""
 
     agent_id: str
     slots: list[int]
 
 
-class Allocation(BaseModel):
+class Allocation(Body):
     """It has no `places` while it waits for slots, then one for each of its nodes."""
 
     id: str
@@ -35,7 +34,7 @@ class Allocation(BaseModel):
     places: list[Place]
 
 
-class Loss(BaseModel):
+class Loss(Body):
     """An allocation that ended by no failure of the trial; `agent_id` is "" if nobody knows it."""
 
     time_ms: int
@@ -43,7 +42,7 @@ class Loss(BaseModel):
     cause: str
 
 
-class Trial(BaseModel):
+class Trial(Body):
     """See docs/api.md."""
 
     id: int

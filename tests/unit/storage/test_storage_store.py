@@ -29,7 +29,7 @@ def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatc
     real = builtins.__import__
 
     def without(name: str, *others: Any) -> Any:
-        if name.partition(".")[0] == "boto3":
+        if name.partition(".")[0] in ("boto3", "botocore"):
             raise ModuleNotFoundError(name)
         return real(name, *others)
 
