@@ -100,6 +100,7 @@ def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine
     name = machine.launched()
     path = machine.folder / name / "instance.json"
     record = json.loads(path.read_text())
+    _eventually(lambda: machine.processes() == [record["pid"]])
     path.write_text(json.dumps({**record, "pid": None}))
     machine.launched()
     assert json.loads(path.read_text())["pid"] == record["pid"]
@@ -114,7 +115,8 @@ def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
     (folder / "instance.json").write_text(json.dumps(record))
     (found,) = machine.cloud.launch(request)
     assert found.status is InstanceStatus.RUNNING
-    assert len(machine.processes()) == 1
+    # For a moment after its start a process has no command yet.
+    _eventually(lambda: len(machine.processes()) == 1)
 
 
 def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
