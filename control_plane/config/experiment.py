@@ -146,7 +146,9 @@ class ExperimentConfig(Section):
     """Failures after which a trial is started again from its latest checkpoint; the one beyond ends
     it. Counted for each trial.
     """
-    reproducibility: Reproducibility = Reproducibility(experiment_seed=0)
+    reproducibility: Reproducibility = Field(
+        default_factory=lambda: Reproducibility(experiment_seed=0)
+    )
     """See Reproducibility."""
     optimizations: Optimizations = Field(default_factory=Optimizations)
     """See Optimizations."""

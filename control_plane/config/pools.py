@@ -197,7 +197,7 @@ class ClusterConfig(Section):
     """See Resource manager."""
     resource_pools: Annotated[
         tuple[ResourcePool, ...], Field(strict=False, max_length=POOLS_MAX)
-    ] = (ResourcePool(pool_name=POOL_DEFAULT),)
+    ] = Field(default_factory=lambda: (ResourcePool(pool_name=POOL_DEFAULT),))
     """The pools; see Resource pools. Absent: one of the name `default`."""
     task_container_defaults: TaskContainerDefaults | None = None
     """See Task container defaults."""

@@ -77,6 +77,15 @@ def test_a_handler_that_says_nothing_about_access_is_refused() -> None:
         guarded_router("secrets").get("/secrets")(lambda: None)
 
 
+def test_a_route_is_made_whole_by_its_first_request_alone(tmp_path: Path) -> None:
+    app = extended(tmp_path)
+    notes, broken = app.routes[-2:]
+    call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
+    assert [hasattr(route, "dependant") for route in (notes, broken)] == [True, False]
+    answer = call(app, "DELETE", "/api/v1/broken")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET")
+
+
 def test_an_empty_list_of_roles_is_refused() -> None:
     with pytest.raises(TypeError, match="role"):
         needs()

@@ -1,5 +1,6 @@
 """What goes into the functions' archive, from a checkout and from an installation."""
 
+import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,27 @@ def test_an_installation_wants_what_its_extra_says(
     monkeypatch.setattr(bundle, "REPOSITORY", tmp_path)
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
     assert bundle.wanted() == wanted
+
+
+def test_the_archive_holds_compiled_code_that_is_believed(tmp_path: Path) -> None:
+    """The folder of a function cannot be written: what is not compiled here is at each start."""
+    (tmp_path / "lambdas").mkdir()
+    (tmp_path / "lambdas" / "api.py").write_text("ANSWER = 42\n")
+    here = ".".join(map(str, sys.version_info[:2]))
+    bundle._compile(bundle.Target("here", here, "any"), tmp_path)
+    [compiled] = tmp_path.rglob("*.pyc")
+    # PEP 552: bit 0 is a hash in the place of a time, and bit 1, which is not set, its check.
+    assert compiled.read_bytes()[4:8] == (1).to_bytes(4, "little")
+    assert str(tmp_path).encode() not in compiled.read_bytes()
+
+
+def test_code_for_a_python_that_is_not_here_is_not_compiled_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "api.py").write_text("ANSWER = 42\n")
+    bundle._compile(bundle.Target("later", "3.99", "any"), tmp_path)
+    assert not list(tmp_path.rglob("*.pyc"))
+    assert "no python3.99 runs here" in capsys.readouterr().err
 
 
 def test_functions_carry_what_they_import_and_nothing_that_none_does(
