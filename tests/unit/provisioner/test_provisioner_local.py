@@ -174,6 +174,7 @@ def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
 
 def test_no_name_leads_out_of_the_folder(machine: Machine) -> None:
     machine.launched()
+    _eventually(lambda: len(machine.processes()) == 1)
     machine.cloud.terminate(["../one", ".", "/etc"])
     assert len(machine.processes()) == 1
 
