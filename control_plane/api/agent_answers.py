@@ -17,7 +17,7 @@ from control_plane.fleet.notices import Announcement, announce
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer's fields but `next_sync_ms`, and the actors it was made of.
+    """An answer's fields but when to call again, and the actors it was made of.
 
     `revision` names the agent's desired state by its content; offsets are not part of it.
     """
@@ -27,9 +27,12 @@ class Answer:
     addresses: frozenset[str]
     is_news: bool
 
-    def with_next_sync(self, next_sync_ms: int) -> bytes:
-        """The answer as JSON."""
-        return to_json({**self.fields, "next_sync_ms": next_sync_ms})
+    def with_next_sync(self, next_sync_ms: int, patient_ms: int | None = None) -> bytes:
+        """The answer as JSON. `patient_ms`: how long training metrics and logs may wait for a call
+        that is made anyway; None: as long as the agent thinks fit.
+        """
+        patience = {} if patient_ms is None else {"patient_ms": patient_ms}
+        return to_json({**self.fields, "next_sync_ms": next_sync_ms, **patience})
 
 
 def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
