@@ -65,6 +65,7 @@ class Scale:
     pool_jobs: int = 10_000
     pool_starts: int = 1_000
     pool_trials: int = 10_000
+    agent_minutes: int = 60
 
 
 FULL = Scale()
@@ -105,6 +106,7 @@ QUICK = Scale(
     pool_jobs=300,
     pool_starts=10,
     pool_trials=150,
+    agent_minutes=5,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -1,0 +1,27 @@
+"""The groups of figures of a deployed cluster. What they need is imported as they begin: it takes
+packages that the others can do without.
+"""
+
+from collections.abc import Iterator
+
+from bench.figures import Figure, Row, Scale
+
+
+def costs(scale: Scale) -> Iterator[Row]:
+    """See bench/deployed_cost.py."""
+    from bench.deployed_cost import costs
+
+    yield from costs(scale)
+
+
+def idle(scale: Scale) -> Iterator[Row]:
+    """See bench/deployed_cost.py."""
+    from bench.deployed_cost import idle
+
+    yield from idle(scale)
+
+
+DEPLOYED: dict[str, Figure] = {
+    "costs": costs,
+    "idle": idle,
+}
