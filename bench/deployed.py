@@ -7,6 +7,13 @@ from collections.abc import Iterator
 from bench.figures import Figure, Row, Scale
 
 
+def cold_starts(scale: Scale) -> Iterator[Row]:
+    """See bench/cold_starts.py."""
+    from bench.cold_starts import cold_starts
+
+    yield from cold_starts(scale)
+
+
 def costs(scale: Scale) -> Iterator[Row]:
     """See bench/deployed_cost.py."""
     from bench.deployed_cost import costs
@@ -22,6 +29,7 @@ def idle(scale: Scale) -> Iterator[Row]:
 
 
 DEPLOYED: dict[str, Figure] = {
+    "cold-starts": cold_starts,
     "costs": costs,
     "idle": idle,
 }

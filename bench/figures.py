@@ -66,6 +66,7 @@ class Scale:
     pool_starts: int = 1_000
     pool_trials: int = 10_000
     agent_minutes: int = 60
+    cold_runs: int = 7
 
 
 FULL = Scale()
@@ -107,6 +108,7 @@ QUICK = Scale(
     pool_starts=10,
     pool_trials=150,
     agent_minutes=5,
+    cold_runs=1,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]
