@@ -7,6 +7,13 @@ from collections.abc import Iterator
 from bench.figures import Figure, Row, Scale
 
 
+def latency(scale: Scale) -> Iterator[Row]:
+    """See bench/deployed_latency.py."""
+    from bench.deployed_latency import latency
+
+    yield from latency(scale)
+
+
 def cold_starts(scale: Scale) -> Iterator[Row]:
     """See bench/cold_starts.py."""
     from bench.cold_starts import cold_starts
@@ -29,6 +36,7 @@ def idle(scale: Scale) -> Iterator[Row]:
 
 
 DEPLOYED: dict[str, Figure] = {
+    "latency": latency,
     "cold-starts": cold_starts,
     "costs": costs,
     "idle": idle,

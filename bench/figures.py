@@ -67,6 +67,7 @@ class Scale:
     pool_trials: int = 10_000
     agent_minutes: int = 60
     cold_runs: int = 7
+    latency_trials: int = 70
 
 
 FULL = Scale()
@@ -109,6 +110,7 @@ QUICK = Scale(
     pool_trials=150,
     agent_minutes=5,
     cold_runs=1,
+    latency_trials=4,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]
