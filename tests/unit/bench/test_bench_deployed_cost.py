@@ -30,9 +30,8 @@ def test_an_agent_that_has_nothing_to_say_renews_its_lease_and_no_more() -> None
     assert 40 <= used.requests <= 60
     assert set(used.invocations) == {"api"}
     assert used.write_units == used.requests
-    # Its token, its head twice, its lease and session, and for the answer the trial's head twice
-    # and the experiment's.
-    assert used.read_units == 8 * used.requests
+    # Its token, head, lease and session, and for the answer the trial's head and the experiment's.
+    assert used.read_units == 6 * used.requests
     assert used.puts == 0
 
 
@@ -56,7 +55,7 @@ def test_an_idle_cluster_does_nothing_but_tick() -> None:
 
 def test_a_request_costs_what_aws_asks_for() -> None:
     used = steady(5)
-    # 1,024 MB for 0.02 s and 9 calls of 0.005 s; 1,030 bytes of logs; a lease and 8 reads.
-    each = prices.API_REQUEST + prices.INVOCATION + 0.065 * prices.GB_SECOND
-    each += 1030 * prices.LOG_GB / 1e9 + prices.WRITE_UNIT + 8 * prices.READ_UNIT
+    # 1,024 MB for 0.02 s and 7 calls of 0.005 s; 1,030 bytes of logs; a lease and 6 reads.
+    each = prices.API_REQUEST + prices.INVOCATION + 0.055 * prices.GB_SECOND
+    each += 1030 * prices.LOG_GB / 1e9 + prices.WRITE_UNIT + 6 * prices.READ_UNIT
     assert dollars(used) == pytest.approx(used.requests * each)
