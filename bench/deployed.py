@@ -35,9 +35,17 @@ def idle(scale: Scale) -> Iterator[Row]:
     yield from idle(scale)
 
 
+def many_agents(scale: Scale) -> Iterator[Row]:
+    """See bench/many_agents.py."""
+    from bench.many_agents import many_agents
+
+    yield from many_agents(scale)
+
+
 DEPLOYED: dict[str, Figure] = {
     "latency": latency,
     "cold-starts": cold_starts,
     "costs": costs,
     "idle": idle,
+    "agents": many_agents,
 }

@@ -31,8 +31,8 @@ CODE = b"the bench's model code"
 CONFIG = f"""
 name: bench
 entrypoint: python train.py
-searcher: {{name: async_halving, metric: loss, max_length: {{batches: 16}}, num_rungs: 5, divisor: 2,
-  max_trials: TRIALS, max_concurrent_trials: {SLOTS}}}
+searcher: {{name: async_halving, metric: loss, max_length: {{batches: 16}}, num_rungs: 5,
+  divisor: 2, max_trials: TRIALS, max_concurrent_trials: {SLOTS}}}
 hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
 """
 

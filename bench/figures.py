@@ -68,6 +68,8 @@ class Scale:
     agent_minutes: int = 60
     cold_runs: int = 7
     latency_trials: int = 70
+    agents: int = 1_000
+    agent_rounds: int = 4
 
 
 FULL = Scale()
@@ -111,6 +113,8 @@ QUICK = Scale(
     agent_minutes=5,
     cold_runs=1,
     latency_trials=4,
+    agents=20,
+    agent_rounds=1,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]
