@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate bench lambda lint clean distclean
+.PHONY: help setup demo test simulate bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -26,6 +26,7 @@ help:
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make lambda     build the archives of the deployed functions into dist/"
 	@echo "make bench      measure; installs the peers it compares with first"
+	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
 setup: $(SETUP)
@@ -78,6 +79,9 @@ lint: $(SETUP)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench
+
+bench-aws: $(SETUP)
+	$(BIN)/python -m bench aws
 
 clean:
 	rm -rf build dist .detcloud/demo $(OUTCOMES) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from bench.cluster import cluster
 from bench.commands import commands
 from bench.deadlines import deadlines
+from bench.deployed import DEPLOYED
 from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
 from bench.halving import halving
@@ -44,6 +45,7 @@ FIGURES: dict[str, Figure] = {
     "sleepers": sleepers,
     "starts": starts,
     "training": training,
+    **DEPLOYED,
 }
 
 
@@ -59,7 +61,8 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     machine = this_machine()
     print(header(machine), file=sys.stderr if options.json else sys.stdout, flush=True)
-    names = options.only or list(FIGURES)
+    form = options.form == "aws"
+    names = options.only or [name for name in FIGURES if (name in DEPLOYED) is form]
     rows = [row for name in names for row in _rows(name, QUICK if options.quick else FULL)]
     if options.json:
         facts = {**machine._asdict(), "busy": machine.busy, "quick": options.quick}
@@ -71,6 +74,12 @@ def run(argv: Sequence[str]) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "form",
+        nargs="?",
+        choices=("aws",),
+        help="measure the form that is deployed to AWS instead",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="sizes that only show that it works")
     parser.add_argument(

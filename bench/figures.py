@@ -65,6 +65,11 @@ class Scale:
     pool_jobs: int = 10_000
     pool_starts: int = 1_000
     pool_trials: int = 10_000
+    agent_minutes: int = 60
+    cold_runs: int = 7
+    latency_trials: int = 70
+    agents: int = 1_000
+    agent_rounds: int = 4
 
 
 FULL = Scale()
@@ -105,6 +110,11 @@ QUICK = Scale(
     pool_jobs=300,
     pool_starts=10,
     pool_trials=150,
+    agent_minutes=5,
+    cold_runs=1,
+    latency_trials=4,
+    agents=20,
+    agent_rounds=1,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -1,4 +1,5 @@
-"""Logs of trials: chunks in the object store, each with an index row in its trial's partition.
+"""Logs of trials: chunks, each with an index row in its trial's partition. The row holds a small
+chunk's text, too; that of a larger one is in the object store.
 
 A trial's log is the logs of its allocations one after the other. An offset counts bytes of the
 whole; the index rows of an allocation carry offsets within it, so that a chunk is found without
@@ -23,6 +24,8 @@ from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 NAMESPACE = "logs"
 ROWS_READ = 200
+# In a row a KB costs as much as the quarter of an object in a store that takes money for each.
+SMALL_BYTES_MAX = 2048
 # How a line begins that says which process of a trial wrote it.
 RANK = re.compile(rb"\[rank=(\d{1,5})\] ")
 
@@ -44,7 +47,8 @@ class LogText:
 @dataclass(frozen=True, slots=True)
 class IndexedChunk:
     """A chunk of one allocation's log, `start` and `end` in bytes of that one. No `marks`: nobody
-    knows when it was seen. `node_rank` is of the node of a gang that it comes from.
+    knows when it was seen. `node_rank` is of the node of a gang that it comes from. `text`: of a
+    small one, None for one in the object store.
     """
 
     allocation: str
@@ -52,6 +56,7 @@ class IndexedChunk:
     end: int
     marks: Marks
     node_rank: int | None = None
+    text: bytes | None = None
 
 
 class TrialLogs:
@@ -70,13 +75,17 @@ class TrialLogs:
         if node is not None:
             chunk = _joined(chunk, self._size(trial_id, epoch))
         end = chunk.offset + len(chunk.text)
-        place = _object(trial_id, chunk.allocation, chunk.offset, end, node)
-        self._objects.put(place, chunk.text)
         key = Key(addresses.trial(trial_id), _sort(epoch, chunk.offset))
         fields: dict[str, object] = {"end": end, "marks": _marks_within(chunk, end)}
         if node is not None:
             fields["node"] = node
-        body = json.dumps(fields, separators=(",", ":")).encode()
+        if len(chunk.text) <= SMALL_BYTES_MAX:
+            # Whatever bytes they are: a chunk may begin or end within a character.
+            fields["text"] = chunk.text.decode("latin-1")
+        else:
+            place = _object(trial_id, chunk.allocation, chunk.offset, end, node)
+            self._objects.put(place, chunk.text)
+        body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
         return Put(key, 1, body, Expect.ANYTHING if node is None else Expect.ABSENT)
 
     def read(self, trial_id: int, epochs: int, after: int, bytes_max: int, ended: bool) -> LogText:
@@ -138,6 +147,8 @@ class TrialLogs:
 
     def content(self, trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
         """Bytes of a chunk. One that is gone reads as blanks."""
+        if chunk.text is not None:
+            return chunk.text[start - chunk.start : end - chunk.start]
         key = _object(trial_id, chunk.allocation, chunk.start, chunk.end, chunk.node_rank)
         skipped, length = start - chunk.start, end - start
         try:
@@ -161,7 +172,8 @@ def _chunk_of(trial_id: int, row: Row) -> IndexedChunk:
     if isinstance(found, int):
         return IndexedChunk(allocation, int(start), found, ())
     marks = tuple((offset, time_ms) for offset, time_ms in found["marks"])
-    return IndexedChunk(allocation, int(start), found["end"], marks, found.get("node"))
+    text = found["text"].encode("latin-1") if "text" in found else None
+    return IndexedChunk(allocation, int(start), found["end"], marks, found.get("node"), text)
 
 
 def _joined(chunk: LogChunk, start: int) -> LogChunk:

@@ -68,12 +68,15 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """What the cluster answers; `changed` tells whether the call brought anything new."""
+    """What the cluster answers. `trials`: the heads that it was made of, None for a trial that is
+    not there.
+    """
 
     acked: Mapping[str, Mapping[str, int]]
     logs_acked: Mapping[str, int]
     revision: int
     desired: list[dict[str, Any]] = field(default_factory=list)
+    trials: Mapping[int, TrialState | None] = field(default_factory=dict)
     lease_ms: int = LEASE_MS
 
 
@@ -123,14 +126,16 @@ class AgentService:
         Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch, "invalid"
         or "too_large" for what no session can hold.
         """
-        session = self._take_all(agent, request)
-        state = self._agent(agent, request.epoch)
-        trials = Trials(self.trial, self.experiment, self._spec_of, self._address)
+        session, state = self._take_all(agent, request)
+        ids = [desired.trial_id for desired in state.desired]
+        heads = dict(zip(ids, self.trials(ids), strict=True))
+        trials = Trials(heads.get, self.experiment, self._spec_of, self._address)
         return SyncAnswer(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
             revision=state.revision,
             desired=desired_of(state, session, request.known, trials),
+            trials=heads,
         )
 
     def trial(self, trial_id: int) -> TrialState | None:
@@ -159,8 +164,10 @@ class AgentService:
         self._definitions[key] = definition
         return state, definition
 
-    def _take_all(self, agent: str, request: SyncRequest) -> Session:
-        """Takes a request in one commit, or in halves where one cannot hold it."""
+    def _take_all(self, agent: str, request: SyncRequest) -> tuple[Session, AgentState]:
+        """Takes a request in one commit, or in halves where one cannot hold it. Returns the
+        agent's session and its head afterwards.
+        """
         halves = _halves(request)
         for _ in range(SYNC_TRIES_MAX):
             state = self._agent(agent, request.epoch)
@@ -178,10 +185,11 @@ class AgentService:
             if taken is not None:
                 self._engine.follow(taken.mailed)
                 self._merge(taken.crowded)
-                return taken.session
+                after = self._agent(agent, request.epoch) if taken.mailed else state
+                return taken.session, after
             for half in halves:
-                session = self._take_all(agent, half)
-            return session
+                done = self._take_all(agent, half)
+            return done
         raise Refused("unavailable", f"agent {agent} reports from two places at once")
 
     def _take(self, agent: str, state: AgentState, request: SyncRequest) -> Taken | None:

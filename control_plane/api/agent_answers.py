@@ -1,5 +1,6 @@
 """What agents are answered: the service's answer, completed with what only the API knows."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
+from control_plane.actors.trial_state import TrialState
 from control_plane.agents.service import SyncAnswer, SyncRequest
 from control_plane.agents.storage_access import vends
 from control_plane.api.agent_calls import Sync, sync_requests
@@ -17,7 +19,7 @@ from control_plane.fleet.notices import Announcement, announce
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer's fields but `next_sync_ms`, and the actors it was made of.
+    """An answer's fields but when to call again, and the actors it was made of.
 
     `revision` names the agent's desired state by its content; offsets are not part of it.
     """
@@ -27,9 +29,12 @@ class Answer:
     addresses: frozenset[str]
     is_news: bool
 
-    def with_next_sync(self, next_sync_ms: int) -> bytes:
-        """The answer as JSON."""
-        return to_json({**self.fields, "next_sync_ms": next_sync_ms})
+    def with_next_sync(self, next_sync_ms: int, patient_ms: int | None = None) -> bytes:
+        """The answer as JSON. `patient_ms`: how long training metrics and logs may wait for a call
+        that is made anyway; None: as long as the agent thinks fit.
+        """
+        patience = {} if patient_ms is None else {"patient_ms": patient_ms}
+        return to_json({**self.fields, "next_sync_ms": next_sync_ms, **patience})
 
 
 def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
@@ -52,8 +57,9 @@ def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
     """The same for a call in one portion."""
     answer = services.agents.sync(agent_id, request)
     trial_ids = [_trial_id(entry) for entry in answer.desired]
+    bests = _best_validations(services, answer.trials.values())
     desired = [
-        _completed(services, entry, trial_id)
+        _completed(services, entry, bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
     wishes = to_json([request.epoch, answer.revision, desired])
@@ -80,13 +86,12 @@ def _trial_id(entry: dict[str, Any]) -> int:
     return int(entry["allocation"].partition(".")[0])
 
 
-def _completed(services: Services, entry: dict[str, Any], trial_id: int) -> dict[str, Any]:
+def _completed(services: Services, entry: dict[str, Any], best: float | None) -> dict[str, Any]:
     """With the slots beside the spec, the size of the code and the experiment's best."""
     done = dict(entry)
     if done["directives"] is None:
         del done["directives"]
     else:
-        best = _best_validation(services, trial_id)
         done["directives"] = {**done["directives"], "best_validation": best}
     if "spec" in done:
         spec = dict(done["spec"])
@@ -99,7 +104,11 @@ def _completed(services: Services, entry: dict[str, Any], trial_id: int) -> dict
     return done
 
 
-def _best_validation(services: Services, trial_id: int) -> float | None:
-    trial = services.agents.trial(trial_id)
-    found = services.agents.experiment(trial.experiment_id) if trial else None
-    return found[0].best_metric if found else None
+def _best_validations(
+    services: Services, trials: Iterable[TrialState | None]
+) -> dict[int, float | None]:
+    """The best of each trial's experiment, by the trial's number."""
+    of = {trial.trial_id: trial.experiment_id for trial in trials if trial is not None}
+    found = {number: services.agents.experiment(number) for number in set(of.values())}
+    bests = {number: it[0].best_metric if it else None for number, it in found.items()}
+    return {trial_id: bests[number] for trial_id, number in of.items()}

@@ -36,6 +36,7 @@ from control_plane.state.table import (
     TableError,
     Unavailable,
     Write,
+    asks_nothing,
     check_limits,
     shard_of,
     within_page,
@@ -229,7 +230,7 @@ class DynamoTable:
     def commit(self, writes: Sequence[Write]) -> None:
         """See StateTable."""
         check_limits(writes)
-        matter = [it for it in writes if not _asks_nothing(it)]
+        matter = [it for it in writes if not asks_nothing(it)]
         if len(matter) == 1 and not isinstance(matter[0], Check):
             self._write(matter[0])
         elif matter:
@@ -339,10 +340,6 @@ def _pauses() -> Iterator[float]:
     """Seconds to wait before each further try."""
     for n in range(TRIES_MAX - 1):
         yield uniform(0, min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_FIRST * 2**n))
-
-
-def _asks_nothing(write: Write) -> bool:
-    return isinstance(write, Check) and write.expect is Expect.ANYTHING
 
 
 def _condition(expect: Expected) -> dict[str, Any]:

@@ -154,6 +154,11 @@ class StateTable(Protocol):
         """
 
 
+def asks_nothing(write: Write) -> bool:
+    """Whether a commit is the same without it."""
+    return isinstance(write, Check) and write.expect is Expect.ANYTHING
+
+
 def shard_of(partition: str) -> int:
     """The shard of the due index that a partition's rows fall into."""
     return crc32(partition.encode()) % SHARDS

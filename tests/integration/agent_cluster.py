@@ -43,6 +43,7 @@ class FakeCluster:
     """Remembers offsets, holds calls, fences by epoch; drops answers and goes down on demand."""
 
     lease_ms: int = 30_000
+    patient_ms: int | None = None
     epoch: int = 0
     revision: int = 0
     down: bool = False
@@ -221,6 +222,7 @@ class FakeCluster:
             "desired": entries,
             "next_sync_ms": 0,
             "lease_ms": self.lease_ms,
+            **({} if self.patient_ms is None else {"patient_ms": self.patient_ms}),
         }
 
     def _change(self) -> None:

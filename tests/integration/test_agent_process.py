@@ -87,6 +87,29 @@ for length in range(2, 7):
     assert sorted(up_seconds)[2] < 0.1
 
 
+def test_metrics_wait_for_as_long_as_the_cluster_says_and_validations_never(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    cluster.patient_ms = 60_000
+    program = """
+report("ready")
+while directives()["length"] < 2:
+    time.sleep(0.002)
+report("metrics", group="training", n=1)
+time.sleep(3)
+report("metrics", group="validation", n=2, written=time.time())
+"""
+    cluster.assign("4.1", PRELUDE + program + LEAVE)
+    agent.start()
+    until(lambda: cluster.lines("4.1"))
+    cluster.change("4.1", directives={"revision": 2, "length": 2})
+    until(lambda: len(cluster.lines("4.1")) >= 3)
+    training, validation = [r for r in cluster.reports if r.line["kind"] == "metrics"]
+    # Without a word of the cluster's the first would have come 1.5 s before.
+    assert training.at == pytest.approx(validation.at, abs=0.1)
+    assert validation.at - validation.line["written"] < 1.0
+
+
 def test_a_killed_trial_gets_a_term_first_and_all_its_children_die(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:

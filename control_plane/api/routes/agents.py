@@ -30,6 +30,7 @@ from control_plane.api.waiting import WaitingRoom
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
+PATIENT_MS = LEASE_MS // 2
 
 router = guarded_router("agents")
 
@@ -135,7 +136,9 @@ async def sync(agent_id: AgentId, asked: Sync, caller: Caller, services: Given) 
     room = services.waiting
     if room is None:
         answer = await run_in_threadpool(taken, services, agent_id, asked)
-        return _response(answer.with_next_sync(1000 if answer.is_news else _steady_ms()))
+        # Each call is paid for: what can wait comes with one that is made anyway.
+        next_sync_ms = 1000 if answer.is_news else _steady_ms()
+        return _response(answer.with_next_sync(next_sync_ms, PATIENT_MS))
     return _response(await _held(services, room, agent_id, asked))
 
 

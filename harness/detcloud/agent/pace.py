@@ -26,6 +26,8 @@ class Pace:
         self._held: Transport | None = None
         self._cut = False
         self._stopped = False
+        # How long news wait that are not urgent, unless the cluster says how long they may.
+        self.patient_seconds = PATIENT_SECONDS
 
     @property
     def stopped(self) -> bool:
@@ -33,8 +35,8 @@ class Pace:
         return self._stopped
 
     def news(self, *, urgent: bool) -> None:
-        """Something waits to be sent: now, or within 1.5 s together with what comes meanwhile."""
-        at = time.monotonic() + (0.0 if urgent else PATIENT_SECONDS)
+        """Something waits to be sent: now, or soon together with what comes meanwhile."""
+        at = time.monotonic() + (0.0 if urgent else self.patient_seconds)
         with self._changed:
             self._due_at = at if self._due_at is None else min(at, self._due_at)
             self._changed.notify_all()

@@ -257,6 +257,8 @@ class Session:
         if parcel.more:
             return
         seconds = max(0.0, float(answer.get("next_sync_ms", 0)) / 1000)
+        if "patient_ms" in answer:
+            self._pace.patient_seconds = max(0.0, float(answer["patient_ms"]) / 1000)
         if parcel.empty and quick:
             # A cluster that neither holds calls nor names a pause must not be called in a loop.
             seconds = max(seconds, QUIET_SECONDS)

@@ -20,7 +20,7 @@ from control_plane.agents.log_lines import (
     level_of,
     parsed,
 )
-from control_plane.agents.logs import IndexedChunk, TrialLogs
+from control_plane.agents.logs import SMALL_BYTES_MAX, IndexedChunk, TrialLogs
 from control_plane.agents.sessions import LogChunk
 from control_plane.api.signing import Signer
 from control_plane.objects.directory import DirectoryStore
@@ -180,10 +180,12 @@ def test_rank_level_and_text_are_filters(logs: Logs) -> None:
 
 
 def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
-    logs.write(b"old\n")
+    # Their text was an object, however small.
+    old = "old " * SMALL_BYTES_MAX
+    logs.write(f"{old}\n".encode())
     [row] = logs.table.query(f"trial#{TRIAL}", "L#", "L$").rows
-    logs.table.commit((Put(row.key, 1, b"4", Expect.ANYTHING),))
-    assert logs.find().lines == [LogLine(0, None, 0, None, "old")]
+    logs.table.commit((Put(row.key, 1, b"%d" % (len(old) + 1), Expect.ANYTHING),))
+    assert logs.find().lines == [LogLine(0, None, 0, None, old)]
     assert logs.find(since_ms=1).lines == []
 
 

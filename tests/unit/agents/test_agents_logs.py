@@ -3,13 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.agents.logs import NAMESPACE, TrialLogs
+from control_plane.agents.logs import NAMESPACE, SMALL_BYTES_MAX, TrialLogs
 from control_plane.agents.sessions import LogChunk
 from control_plane.api.signing import Signer
 from control_plane.objects.directory import DirectoryStore
 from control_plane.objects.store import Key
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict
+
+LARGE = b"x" * (SMALL_BYTES_MAX + 1)
 
 
 class Logs:
@@ -77,18 +79,32 @@ def test_the_tail_begins_with_a_whole_character(logs: Logs) -> None:
     assert logs.kept.tail(7, 1, 99, False).text == "a€b"
 
 
-def test_storing_a_chunk_again_changes_nothing(logs: Logs) -> None:
-    logs.store(1, 0, b"abc")
-    logs.store(1, 0, b"abc")
-    assert logs.read(0) == ("abc", 3)
-    assert [listed.key.text for listed in logs.objects.list(Key(NAMESPACE))] == ["logs/7/7.1/0-3"]
+@pytest.mark.parametrize("text", [b"abc", LARGE])
+def test_storing_a_chunk_again_changes_nothing(logs: Logs, text: bytes) -> None:
+    logs.store(1, 0, text)
+    logs.store(1, 0, text)
+    assert logs.read(0, 10_000) == (text.decode(), len(text))
+    assert len(list(logs.objects.list(Key(NAMESPACE)))) == (text is LARGE)
+
+
+def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -> None:
+    small, offset = bytes(range(256)) * (SMALL_BYTES_MAX // 256), 0
+    for text in (small, small + b"\xff", small, LARGE, b"end"):
+        logs.store(1, offset, text)
+        offset += len(text)
+    found = [logs.kept.content(7, it, it.start, it.end) for it in logs.kept.chunks(7, 1, 0, offset)]
+    assert found == [small, small + b"\xff", small, LARGE, b"end"]
+    second = next(iter(logs.kept.chunks(7, 1, len(small) - 2, len(small))))
+    assert logs.kept.content(7, second, len(small) - 2, len(small)) == small[-2:]
+    # Only what does not fit into its row is an object.
+    assert len(list(logs.objects.list(Key(NAMESPACE)))) == 2
 
 
 def test_a_chunk_whose_object_is_gone_keeps_the_offsets(logs: Logs) -> None:
-    logs.store(1, 0, b"abc")
-    logs.store(1, 3, b"def")
-    logs.objects.delete(Key("logs/7/7.1/0-3"))
-    assert logs.read(1) == ("  def", 6)
+    logs.store(1, 0, LARGE)
+    logs.store(1, len(LARGE), b"def")
+    logs.objects.delete(Key(f"logs/7/7.1/0-{len(LARGE)}"))
+    assert logs.read(len(LARGE) - 2) == ("  def", len(LARGE) + 3)
 
 
 def of_node(rank: int, offset: int, text: bytes, *marks: tuple[int, int]) -> LogChunk:

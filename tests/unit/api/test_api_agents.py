@@ -1,9 +1,11 @@
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from control_plane.api.app import create_app
 from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
@@ -166,6 +168,16 @@ def test_a_call_with_reports_is_never_held(served: Cluster) -> None:
     began = time.monotonic()
     assert agent.sync(wait_ms=5000, more=True).status == 200
     assert time.monotonic() - began < 1
+
+
+def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(replace(served, app=create_app(replace(served.services, waiting=None))))
+    began = agent.sync().json
+    agent.known = [entry["allocation"] for entry in began["desired"]]
+    steady = agent.sync(wait_ms=20_000).json
+    assert (began["next_sync_ms"], began["patient_ms"]) == (1000, 15_000)
+    assert 10_000 <= steady["next_sync_ms"] <= 15_000
 
 
 def test_a_later_call_ends_the_one_that_is_held(served: Cluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import cli, cluster, peers, trials, writes
-from bench.figures import QUICK, Row, at_least, at_most, beats, number, unmeasured
+from bench.figures import QUICK, Figure, Row, at_least, at_most, beats, number, unmeasured
 from bench.machine import Machine, header
 from control_plane.state.metering import Bill
 from control_plane.state.table import Expect, Key, Put
@@ -84,6 +84,22 @@ def test_a_figure_that_breaks_leaves_the_others(
     out = capsys.readouterr().out
     assert "RuntimeError: no luck" in out
     assert " met " in out
+
+
+@pytest.mark.parametrize(("words", "measured"), [([], "cluster"), (["aws"], "idle")])
+def test_the_deployed_form_is_measured_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    measured: str,
+) -> None:
+    def named(name: str) -> Figure:
+        return lambda scale: iter([at_least(f"this is {name}", 1, 1, "y")])
+
+    monkeypatch.setattr(cli, "FIGURES", {name: named(name) for name in ("cluster", "idle")})
+    assert cli.run(["--quick", *words]) == 0
+    out = capsys.readouterr().out
+    assert [name for name in ("cluster", "idle") if f"this is {name}" in out] == [measured]
 
 
 def test_a_busy_machine_is_warned_about() -> None:

@@ -72,6 +72,13 @@ def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
     return found
 
 
+def alarm_metrics(found: Graph) -> int:
+    """Metrics that alarms look at, each of which is paid for by the month."""
+    alarms = found.of("MetricAlarm").values()
+    queries = [alarm.get("metricQueries") or ({"metric": None},) for alarm in alarms]
+    return sum("metric" in query for asked in queries for query in asked)
+
+
 def texts(value: Any) -> Iterator[str]:
     """Every text in a value, however deep, names of maps included."""
     if isinstance(value, str):

@@ -1,0 +1,98 @@
+"""How long the functions of a deployed cluster take to start: a fresh process of each, from the
+archive that is deployed, until what Lambda's INIT and a first call make is made.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench.figures import Row, Scale, at_most, noted, progress
+from infra.bundle import TARGETS, build
+
+API_MS_MAX, STREAM_MS_MAX = 700, 350
+TARGETS_MS: Mapping[str, int | None] = {
+    "api": API_MS_MAX,
+    "advance": STREAM_MS_MAX,
+    "tick": STREAM_MS_MAX,
+    "spot_notice": None,
+    "checkpoint_gc": None,
+}
+# What a first call makes beside what the import does.
+MAKES = {
+    "api": "",
+    "advance": "deployed.engine()",
+    "tick": "deployed.engine(); deployed.provisioner()",
+    "spot_notice": "deployed.engine()",
+    "checkpoint_gc": "deployed.collector()",
+}
+REFERENCE = "import fastapi, mangum, boto3; boto3.client('dynamodb')"
+ROLE = "arn:aws:iam::000000000000:role/bench"
+NETWORK = {"subnets": {"a": "subnet-1"}, "security_group": "sg-1", "instance_profile": ROLE}
+ENVIRONMENT = {
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+    "DETCLOUD_TABLE": "bench",
+    "DETCLOUD_OBJECTS": "objects",
+    "DETCLOUD_CHECKPOINTS": "checkpoints",
+    "DETCLOUD_CLUSTER": "detcloud-bench",
+    "DETCLOUD_API_URL": "https://api.bench",
+    "DETCLOUD_ADMIN_SHA256": "a" * 64,
+    "DETCLOUD_CONFIG_SHA256": "b" * 64,
+    "DETCLOUD_STORAGE_ROLE": ROLE,
+    "DETCLOUD_INSTANCE_ROLE": ROLE,
+    "DETCLOUD_GC_FUNCTION": "detcloud-bench-checkpoint-gc",
+    "DETCLOUD_NETWORK": json.dumps(NETWORK),
+}
+
+
+def cold_starts(scale: Scale) -> Iterator[Row]:
+    """All functions in turns, and a reference beside them."""
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        with progress("the functions' archive"):
+            code = _unpacked(Path(folder))
+        programs = {name: _program(name) for name in TARGETS_MS} | {"reference": REFERENCE}
+        taken: dict[str, list[float]] = {name: [] for name in programs}
+        with progress(f"cold starts, {scale.cold_runs} of each"):
+            # The first of each warms the disk.
+            for n in range(scale.cold_runs + 1):
+                for name, program in programs.items():
+                    milliseconds = _milliseconds(program, code)
+                    if n:
+                        taken[name].append(milliseconds)
+    beside = f"fastapi, mangum and one client of boto3: {median(taken['reference']):.0f} ms"
+    for name, target in TARGETS_MS.items():
+        what = f"cold start of {name}"
+        if target is None:
+            yield noted(what, median(taken[name]), "ms", beside=beside)
+        else:
+            yield at_most(what, median(taken[name]), target, "ms", beside=beside)
+
+
+def _unpacked(folder: Path) -> Path:
+    """The content of the archive for this machine's Python."""
+    with zipfile.ZipFile(build(TARGETS["emulator"], folder)) as archive:
+        archive.extractall(folder / "task")
+    return folder / "task"
+
+
+def _program(function: str) -> str:
+    return f"import lambdas.{function}; from lambdas import deployed; {MAKES[function]}"
+
+
+def _milliseconds(program: str, code: Path) -> float:
+    """From the process's start to when it is ready; not how long it takes to go."""
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(code)}
+    line = [sys.executable, "-P", "-c", f"{program}\nimport os; os._exit(0)"]
+    started = time.perf_counter()
+    subprocess.run(line, check=True, env=environment, cwd=code, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - started) * 1000

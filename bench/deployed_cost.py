@@ -1,0 +1,197 @@
+"""What a deployed cluster costs at list prices: a trial's life, an agent that goes on, a thousand
+machines, and a cluster without work. What is used is counted, in virtual time; see
+metered_cluster.py.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import Row, Scale, at_most, noted, progress
+from bench.metered_cluster import MeteredCluster, Usage
+from bench.talking_agent import Course
+from control_plane.actors.records import Status
+from control_plane.fleet.instance_types import GPU_TYPES, on_demand_price
+from infra.aws import prices
+from infra.aws.functions import SIZES
+
+SHARE_MAX_PERCENT = 0.2
+IDLE_DOLLARS_MAX = 1.0
+TICKS_PER_DAY = 1440
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+MACHINES = 1_000
+# What is used by so many of them is counted. The ticks' share of each is too large by that.
+MACHINES_COUNTED = 4
+# Of the price on demand: what a spot machine typically costs.
+SPOT_SHARE = 0.4
+# A function's own time in a call that is warm, and what each of its calls of the table takes.
+OWN_SECONDS, TABLE_SECONDS = 0.02, 0.005
+# A function's line, Lambda's three of each invocation, and the gateway's of each request.
+LINE_BYTES, LAMBDA_BYTES, GATEWAY_BYTES = 400, 330, 300
+# DynamoDB asks for the key of its tables once in five minutes.
+KEY_USES_PER_MONTH = prices.HOURS_PER_MONTH * 12
+STORED_GB = 0.01
+# Metrics of functions that a cluster at work tells, see lambdas/: each is paid for by the hour.
+METRICS_TOLD = 5
+
+LIFE = Course(validations=10, validation_ms=10_000, talk_ms=0)
+SILENT = Course(validations=1, validation_ms=100 * HOUR_MS, talk_ms=0)
+BUSY = Course(validations=10, validation_ms=360_000, talk_ms=10_000)
+
+
+def costs(scale: Scale) -> Iterator[Row]:
+    """A life, an hour of an agent, and the share of the bill."""
+    with progress("a trial's life"):
+        used = life()
+    yield from _rows("a trial's life of 10 validations", used)
+    with progress("an agent-hour"):
+        used = steady(scale.agent_minutes)
+    hours = 60 / scale.agent_minutes
+    yield from _rows("an hour of an agent whose trial says nothing", used, hours)
+    yield from _share("g5.12xlarge", 1, SHARE_MAX_PERCENT)
+    yield from _share("g4dn.xlarge", 1, None)
+    yield from _share("g5.12xlarge", GPU_TYPES["g5.12xlarge"].gpus, None)
+
+
+def idle(scale: Scale) -> Iterator[Row]:
+    """A cluster that has worked once and has nothing to do."""
+    with progress("an idle cluster"):
+        used, minutes = unused()
+    a_day = TICKS_PER_DAY / minutes
+    invocations = used.invocations.total() * a_day
+    beside = ", ".join(f"{name} {count * a_day:,.0f}" for name, count in used.invocations.items())
+    yield at_most("invocations a day, idle", invocations, TICKS_PER_DAY, "calls", beside=beside)
+    ticks = dollars(used) * 60 / minutes * prices.HOURS_PER_MONTH
+    kept = alarms_and_keys()
+    table = KEY_USES_PER_MONTH * prices.KEY_USE + STORED_GB * prices.STORED_GB
+    beside = f"alarms and keys {kept:.2f}, ticks {ticks:.2f}, what is stored {table:.2f} $"
+    total = ticks + kept + table
+    yield at_most("dollars a month, idle", total, IDLE_DOLLARS_MAX, "$", beside=beside)
+    yield noted("read units of a tick, idle", used.read_units / minutes, "units")
+
+
+def life() -> Usage:
+    """From the submission of a trial to a machine that is there, to its being forgotten, but for
+    the ticks meanwhile.
+    """
+    with _cluster(LIFE) as cluster:
+        _work(cluster, 1)
+        return _work(cluster, 1).without("tick")
+
+
+def steady(minutes: int) -> Usage:
+    """Of an agent whose trial goes on, but for the ticks."""
+    with _cluster(SILENT) as cluster:
+        cluster.submit(config_of(SILENT, 1))
+        cluster.pass_by(5 * MINUTE_MS)
+        return cluster.pass_by(minutes * MINUTE_MS).without("tick")
+
+
+def machine_hour(instance_type: str, trials: int, machines: int = MACHINES_COUNTED) -> Usage:
+    """Of machines that have so many trials at once for an hour, each with ten validations in it,
+    and of the ticks meanwhile. A trial alone has all slots of its machine.
+    """
+    slots = GPU_TYPES[instance_type].gpus
+    with _cluster(BUSY, instance_type, slots) as cluster:
+        return _work(cluster, machines * trials, slots // trials)
+
+
+def unused() -> tuple[Usage, int]:
+    """Of a cluster whose work is long over, and in how many minutes."""
+    minutes = 60
+    with _cluster(LIFE) as cluster:
+        _work(cluster, 1)
+        # By then the machine has ended.
+        cluster.pass_by(HOUR_MS)
+        return cluster.pass_by(minutes * MINUTE_MS), minutes
+
+
+def dollars(used: Usage) -> float:
+    """What is used at list prices."""
+    total = used.requests * (prices.API_REQUEST + GATEWAY_BYTES * prices.LOG_GB / 1e9)
+    total += used.write_units * prices.WRITE_UNIT + used.read_units * prices.READ_UNIT
+    total += used.puts * prices.OBJECT_PUT
+    for function, invocations in used.invocations.items():
+        seconds = OWN_SECONDS * invocations + TABLE_SECONDS * used.calls[function]
+        gigabytes = SIZES[function].memory_mb / 1024
+        lines = invocations * (LINE_BYTES + LAMBDA_BYTES) / 1e9
+        total += invocations * prices.INVOCATION + seconds * gigabytes * prices.GB_SECOND
+        total += lines * prices.LOG_GB
+    return total
+
+
+def alarms_and_keys() -> float:
+    """Dollars a month of what a team's stack has of them."""
+    from tests.unit.infra.graphs import VISION, alarm_metrics, graph
+
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        stack = graph("vision", VISION, Path(folder) / "stack")
+    return alarm_metrics(stack) * prices.ALARM_METRIC + len(stack.of("Key")) * prices.KEY
+
+
+def config_of(course: Course, trials: int, slots: int = 1) -> str:
+    """An experiment of so many trials at once."""
+    return f"""
+name: bench
+entrypoint: python train.py
+resources: {{slots_per_trial: {slots}}}
+searcher: {{name: random, metric: loss, max_length: {{batches: {course.length}}},
+  max_trials: {trials}, max_concurrent_trials: {trials}}}
+hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
+"""
+
+
+@contextmanager
+def _cluster(
+    course: Course, instance_type: str = "g4dn.xlarge", slots: int = 1
+) -> Iterator[MeteredCluster]:
+    with (
+        TemporaryDirectory(prefix="detcloud-bench-") as folder,
+        MeteredCluster(Path(folder), course, instance_type, slots) as cluster,
+    ):
+        yield cluster
+
+
+def _work(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
+    """What an experiment uses until agents have forgotten its trials. Raises RuntimeError if it
+    does not complete.
+    """
+    before = cluster.usage.copy()
+    number = cluster.submit(config_of(cluster.course, trials, slots))
+
+    def over() -> bool:
+        is_empty = not any(agent.runs for agent in cluster.agents.values())
+        return is_empty and cluster.status(number).final
+
+    cluster.pass_by(3 * HOUR_MS, over)
+    if (status := cluster.status(number)) is not Status.COMPLETED:
+        raise RuntimeError(f"experiment {number} is {status}")
+    return cluster.usage - before
+
+
+def _rows(what: str, used: Usage, times: float = 1.0) -> Iterator[Row]:
+    calls = {name: count * times for name, count in used.invocations.items() if name != "api"}
+    beside = ", ".join(f"{name} {count:.0f}" for name, count in calls.items())
+    invoked = f"invocations: {beside}" if beside else ""
+    yield noted(f"{what}: requests", used.requests * times, "requests", beside=invoked)
+    yield noted(f"{what}: write units", used.write_units * times, "units")
+    yield noted(f"{what}: read units", used.read_units * times, "units")
+    yield noted(f"{what}: list price", 1e3 * dollars(used) * times, "$ a thousand")
+
+
+def _share(instance_type: str, trials: int, target: float | None) -> Iterator[Row]:
+    with progress(f"{MACHINES_COUNTED} busy {instance_type}, {trials} at once on each"):
+        used = machine_hour(instance_type, trials)
+    each = dollars(used) / MACHINES_COUNTED
+    spot = SPOT_SHARE * on_demand_price(instance_type)
+    kind = "one trial" if trials == 1 else f"{trials} trials"
+    what = f"control plane of {MACHINES:,} spot {instance_type} with {kind} each"
+    metrics = METRICS_TOLD * prices.CUSTOM_METRIC / prices.HOURS_PER_MONTH
+    hourly = MACHINES * each + metrics
+    percent = 100 * hourly / (MACHINES * spot)
+    beside = f"{hourly:,.2f} of {MACHINES * spot:,.0f} $ an hour"
+    if target is None:
+        yield noted(what, percent, "% of the bill", beside=beside)
+    else:
+        yield at_most(what, percent, target, "% of the bill", beside=beside)

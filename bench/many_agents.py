@@ -1,0 +1,112 @@
+"""A thousand agents that call an embedded cluster each 15 s: how long a call takes. The server is
+the process that ships; the agents are scripts in one process, which dials for each call, as an
+agent does whose connection was closed meanwhile.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from random import Random
+from statistics import median
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+from bench.figures import Row, Scale, at_most, progress, unmeasured
+from bench.serving import USER, served
+from control_plane.agents.service import AgentService
+from control_plane.api.token_table import issue_agent_token
+from lambdas.home import HomeFolder
+from lambdas.wiring import POOL, embedded
+
+P95_MS_MAX = 100
+PERIOD_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class _Enrolled:
+    """An agent of the cluster."""
+
+    name: str
+    token: str
+    epoch: int
+
+
+def many_agents(scale: Scale) -> Iterator[Row]:
+    """Agents that have nothing to say, spread evenly over the period."""
+    with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
+        home = HomeFolder(Path(folder) / "home")
+        with progress(f"{scale.agents} agents enrol"):
+            agents = list(_enrolled(home, scale.agents))
+        with served(home) as url, progress(f"{scale.agent_rounds} calls of each"):
+            taken, failed = asyncio.run(_called(url, agents, scale.agent_rounds))
+    what = f"sync of {scale.agents:,} agents, each in {PERIOD_SECONDS:.0f} s, p95"
+    if failed or not taken:
+        yield unmeasured(what, f"{failed} of {failed + len(taken)} calls failed")
+        return
+    ordered = sorted(taken)
+    beside = f"median {median(ordered):.0f} ms, p99 {_share(ordered, 0.99):.0f} ms"
+    beside += f", largest {ordered[-1]:.0f} ms, {len(ordered):,} calls"
+    yield at_most(what, _share(ordered, 0.95), P95_MS_MAX, "ms", beside=beside)
+
+
+def _enrolled(home: HomeFolder, count: int) -> Iterator[_Enrolled]:
+    cluster = embedded(home, USER)
+    service: AgentService = cluster.app.state.services.agents
+    for number in range(count):
+        name = f"agent-{number:04d}"
+        epoch = service.enrol(name, POOL, ((0, "cuda", f"GPU-{number}", "GPU"),), "1")
+        yield _Enrolled(name, issue_agent_token(cluster.table, name, epoch), epoch)
+    cluster.table.close()
+
+
+async def _called(url: str, agents: list[_Enrolled], rounds: int) -> tuple[list[float], int]:
+    """Milliseconds of each call, and how many failed. The first round of each is not counted: it
+    follows a time in which nobody called.
+    """
+    taken: list[float] = []
+    failures = 0
+    random = Random(1)
+
+    async def live(agent: _Enrolled) -> None:
+        nonlocal failures
+        await asyncio.sleep(random.uniform(0, PERIOD_SECONDS))
+        for turn in range(rounds + 1):
+            began = time.perf_counter()
+            try:
+                await _sync(url, agent, turn + 1)
+            except (OSError, ValueError):
+                failures += 1
+            else:
+                if turn:
+                    taken.append(1000 * (time.perf_counter() - began))
+            await asyncio.sleep(max(0.0, PERIOD_SECONDS - (time.perf_counter() - began)))
+
+    await asyncio.gather(*map(live, agents))
+    return taken, failures
+
+
+async def _sync(url: str, agent: _Enrolled, call: int) -> None:
+    """One call from its connection on. Raises OSError or ValueError where it is not answered."""
+    place = urlsplit(url)
+    body = json.dumps({"epoch": agent.epoch, "call": call, "wait_ms": 0}).encode()
+    head = (
+        f"POST /api/v1/agents/{agent.name}/sync HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        f"Authorization: Bearer {agent.token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        writer.write(head.encode() + body)
+        answer = await reader.read()
+    finally:
+        writer.close()
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise ValueError(answer[:100])
+
+
+def _share(ordered: list[float], share: float) -> float:
+    return ordered[ceil(share * len(ordered)) - 1]

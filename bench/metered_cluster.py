@@ -1,0 +1,408 @@
+"""A deployed cluster in this process, whose use is counted as AWS bills it: the application behind
+Mangum, the function behind the table's stream, the tick, and a cloud whose machines boot agents.
+
+Time is virtual. The table is in memory behind the meter; each function has an engine of its own, as
+each is a process of its own.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+from mangum import Mangum
+
+from bench.talking_agent import Course, TalkingAgent
+from control_plane.actors import addresses
+from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.records import Status
+from control_plane.agents.identity import Proof
+from control_plane.agents.logs import TrialLogs
+from control_plane.agents.service import AgentService
+from control_plane.agents.spec import spec_builder
+from control_plane.api.app import create_app
+from control_plane.api.archives import model_code_key
+from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
+from control_plane.api.configuration import apply, checked_difference
+from control_plane.api.idempotency import nothing
+from control_plane.api.services import Services
+from control_plane.api.signing import Signer
+from control_plane.api.token_table import TableTokens
+from control_plane.collection.collector import Collector
+from control_plane.collection.stores import Stores
+from control_plane.config.pools import check_cluster
+from control_plane.dispatch.engine import Engine
+from control_plane.fleet.notices import announcements
+from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.store import Key as ObjectKey
+from control_plane.state.memory import MemoryTable
+from control_plane.state.metering import Bill, MeteredTable
+from control_plane.state.table import Expect, Put, Write
+from infra.aws.events import GATHER_SECONDS, INTENTS, MAIL
+from lambdas import aws, deployed, rounds
+from lambdas.stream import serve
+from provisioner.clouds.announced import AnnouncedCloud
+from provisioner.clouds.fake import FakeCloud, FakeRules
+from provisioner.demand import EnginePools
+from provisioner.model import ProvisionerSettings
+from provisioner.reconcile import Reconciler
+from provisioner.sweep import Sweep
+from tests.emulators.stream import matches
+
+CLUSTER, POOL, HOST = "detcloud-bench", "gpus", "api.bench"
+PERSON = "dct_somebody-who-submits-to-a-bench-of-clusters"
+BEGAN_MS = 1_800_000_000_000
+MINUTE_MS = 60_000
+RULES = FakeRules(running_ms=(10_000, 10_000), boot_ms=(30_000, 30_000), ending_ms=(5_000, 5_000))
+POOLS = """
+resource_manager: {default_compute_resource_pool: gpus, default_aux_resource_pool: gpus}
+resource_pools:
+  - pool_name: gpus
+    provider:
+      type: aws
+      max_instances: 1000
+      max_idle_agent_period: 5m
+      offerings:
+        - {instance_type: TYPE, zone: us-east-1a, market: spot, slots: SLOTS, price_per_hour: 1}
+"""
+CODE = b"the bench's model code"
+CONTEXT: Any = None
+ENVIRONMENT = {"DETCLOUD_CONFIG_SHA256": "applied", "DETCLOUD_GC_FUNCTION": "checkpoint_gc"}
+
+
+@dataclass
+class Usage:
+    """What is billed. By function: its `invocations`, its `calls` of the table, which tell how long
+    it runs, and the units of those; reads in halves of a unit. `requests` of the API, `puts` of
+    objects.
+    """
+
+    requests: int = 0
+    puts: int = 0
+    invocations: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    writes: Counter[str] = field(default_factory=Counter)
+    read_halves: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def write_units(self) -> int:
+        """Of all functions."""
+        return self.writes.total()
+
+    @property
+    def read_units(self) -> float:
+        """Of all functions."""
+        return self.read_halves.total() / 2
+
+    def __sub__(self, before: "Usage") -> "Usage":
+        return Usage(
+            self.requests - before.requests,
+            self.puts - before.puts,
+            *(now - then for now, then in zip(self._counted, before._counted, strict=True)),
+        )
+
+    def copy(self) -> "Usage":
+        """As of now."""
+        return self - Usage()
+
+    def without(self, function: str) -> "Usage":
+        """But for one of the functions."""
+        only = Counter({function: 1 << 60})
+        return Usage(self.requests, self.puts, *(counted - only for counted in self._counted))
+
+    @property
+    def _counted(self) -> tuple[Counter[str], ...]:
+        return self.invocations, self.calls, self.writes, self.read_halves
+
+
+class MeteredCluster:
+    """One pool of instances of `instance_type`; trials on them go the `course`. A `with` statement
+    opens it, of which there is one at a time.
+    """
+
+    def __init__(
+        self, folder: Path, course: Course, instance_type: str = "g4dn.xlarge", slots: int = 1
+    ) -> None:
+        self.usage = Usage()
+        self.now_ms = BEGAN_MS
+        self.agents: dict[str, TalkingAgent] = {}
+        self.course = course
+        self._open = ExitStack()
+        self._function = ""
+        self._ticks_ms = BEGAN_MS
+        self._streams = {"advance": _Stream(MAIL), "tick": _Stream(INTENTS)}
+        self._table = MeteredTable(MemoryTable(), self._written, self._read)
+        names = ("api", *self._streams, "checkpoint_gc")
+        self._engines = {name: Engine(self._table, self._clock) for name in names}
+        self._objects = _Objects(folder / "objects", self.usage)
+        self._checkpoints = folder / "checkpoints"
+        self._checkpoints.mkdir()
+        stores = Stores(self._engines["checkpoint_gc"], self._objects, self._checkpoints)
+        self._collector = Collector(stores)
+        self._services = self._composed()
+        config = POOLS.replace("TYPE", instance_type).replace("SLOTS", str(slots))
+        self._configured(config)
+        self._objects.put(model_code_key(hashlib.sha256(CODE).hexdigest()), CODE)
+        offerings = self._pool_settings().offerings
+        self.cloud = FakeCloud(self._clock, Random(1), offerings, RULES)
+
+    def __enter__(self) -> "MeteredCluster":
+        self._open.enter_context(_event_loop())
+        self._function_of_api = Mangum(create_app(self._services), lifespan="off")
+        self._open.enter_context(self._parts())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def request(
+        self, method: str, path: str, token: str | None = None, content: object = None
+    ) -> Any:
+        """What the API answers; a RuntimeError where it refuses."""
+        self.usage.requests += 1
+        with self._running("api"):
+            answer = self._function_of_api(_event(method, path, token, content), CONTEXT)
+        if answer["statusCode"] >= 300:
+            raise RuntimeError(f"{method} {path}: {answer['statusCode']} {answer['body']}")
+        is_json = answer["headers"].get("content-type") == "application/json"
+        return json.loads(answer["body"]) if is_json else None
+
+    def submit(self, config: str) -> int:
+        """Submits an experiment as `detcloud create` does, and returns its number."""
+        digest = hashlib.sha256(CODE).hexdigest()
+        offer = {"sha256": digest, "size": len(CODE)}
+        self.request("POST", "/api/v1/model-code", PERSON, offer)
+        asked = {"config": config, "model_code": digest}
+        created: int = self.request("POST", "/api/v1/experiments", PERSON, asked)["id"]
+        return created
+
+    def pass_by(self, ms_max: int, over: Callable[[], bool] = lambda: False) -> Usage:
+        """What is used until it is over, or the time has passed."""
+        before, until_ms = self.usage.copy(), self.now_ms + ms_max
+        while self.now_ms < until_ms and not over():
+            self._pass_to_next(until_ms)
+        return self.usage - before
+
+    def status(self, experiment: int) -> Status:
+        """Of an experiment, seen without a read that is billed."""
+        state = Engine(self._table.table, self._clock).state(addresses.experiment(experiment))
+        assert isinstance(state, ExperimentState)
+        return state.status
+
+    def _pass_to_next(self, until_ms: int) -> None:
+        """Goes to whatever comes next, and does it."""
+        self._boot()
+        moments: list[tuple[int, Callable[[], None]]] = [(self._ticks_ms, self._tick)]
+        for name, stream in self._streams.items():
+            if stream.waiting:
+                moments.append((stream.due_ms, partial(self._deliver, name)))
+        moments += [(agent.due_ms, agent.turn) for agent in self.agents.values()]
+        due_ms, act = min(moments, key=lambda moment: moment[0])
+        if due_ms > until_ms:
+            self.now_ms = until_ms
+            return
+        self.now_ms = max(self.now_ms, due_ms)
+        act()
+
+    def _boot(self) -> None:
+        """Agents of machines that are up, and no more of those that ended."""
+        for machine in self.cloud.machines.values():
+            if machine.agent_is_up(self.now_ms) and machine.id not in self.agents:
+                agent = TalkingAgent(self, machine.id, POOL, machine.offering.slots, self.course)
+                self.agents[machine.id] = agent
+            elif machine.id in self.agents and not machine.agent_is_up(self.now_ms):
+                del self.agents[machine.id]
+
+    def _tick(self) -> None:
+        self._ticks_ms += MINUTE_MS
+        engine = self._engines["tick"]
+        with self._running("tick"):
+            rounds.run_round(rounds.whole_round(engine, lambda **numbers: None), self.now_ms)
+
+    def _deliver(self, name: str) -> None:
+        records = self._streams[name].taken()
+        with self._running(name):
+            if name == "tick":
+                rounds.run_round([rounds.provisioning], self.now_ms)
+                return
+            served = serve(self._engines[name], records, lambda: MINUTE_MS)
+            if served.failed:
+                raise RuntimeError(f"{len(served.failed)} records failed")
+
+    @contextmanager
+    def _running(self, function: str) -> Iterator[None]:
+        self.usage.invocations[function] += 1
+        before, self._function = self._function, function
+        try:
+            yield
+        finally:
+            self._function = before
+
+    @contextmanager
+    def _parts(self) -> Iterator[None]:
+        """The parts of the tick, as lambdas/deployed.py makes them, on this table and cloud."""
+        engine = self._engines["tick"]
+
+        def clouds(settings: ProvisionerSettings) -> AnnouncedCloud:
+            return AnnouncedCloud(self.cloud, lambda: announcements(engine.table))
+
+        pools = EnginePools(engine)
+        made = engine.table, pools, clouds, CLUSTER, engine.clock, Random(1)
+        parts = deployed.Provisioner(
+            Reconciler(*made), Sweep(engine.table, clouds, CLUSTER, engine.clock)
+        )
+        with (
+            patch.object(deployed, "engine", lambda: engine),
+            patch.object(rounds, "provisioner", lambda: parts),
+            patch.object(aws, "client", lambda service: _Invoked(self._collect)),
+            patch.dict("os.environ", ENVIRONMENT),
+        ):
+            yield
+
+    def _collect(self) -> None:
+        with self._running("checkpoint_gc"):
+            while self._collector.collect():
+                pass
+
+    def _composed(self) -> Services:
+        """As lambdas/gateway.py puts them together."""
+        engine = self._engines["api"]
+        first = Principal("bench", Role.ADMIN)
+        logs = TrialLogs(self._table, self._objects)
+        return Services(
+            tokens=TableTokens(self._table, StaticTokens({digest_of(PERSON): first}), self._clock),
+            objects=self._objects,
+            signer=Signer(b"s" * 32),
+            now_ms=self._clock,
+            hosts=frozenset({HOST}),
+            engine=engine,
+            agents=AgentService(engine, spec_builder(CLUSTER, self._checkpoints), logs.store),
+            cluster_id=CLUSTER,
+            version="1",
+            checkpoints=self._checkpoints,
+            providers=frozenset({"aws"}),
+            witness=_Witness(),
+        )
+
+    def _configured(self, config: str) -> None:
+        services = self._services
+        apply(services, checked_difference(services, check_cluster(config)), "bench", nothing)
+        self._table.commit((Put(deployed.APPLIED, 1, b"applied", Expect.ABSENT),))
+        for stream in self._streams.values():
+            stream.taken()
+
+    def _pool_settings(self) -> ProvisionerSettings:
+        settings = EnginePools(self._engines["api"]).books(POOL).settings
+        assert settings is not None
+        return settings
+
+    def _clock(self) -> int:
+        return self.now_ms
+
+    def _written(self, writes: Sequence[Write], bill: Bill) -> None:
+        self.usage.writes[self._function] += bill.units
+        self.usage.calls[self._function] += 1
+        for write in writes:
+            for stream in self._streams.values():
+                if isinstance(write, Put) and write.expect is Expect.ABSENT:
+                    stream.take(write, self.now_ms)
+
+    def _read(self, units: float) -> None:
+        self.usage.read_halves[self._function] += int(2 * units)
+        self.usage.calls[self._function] += 1
+
+
+class _Stream:
+    """A mapping of the table's stream to a function: records that pass its filter are gathered."""
+
+    def __init__(self, pattern: object) -> None:
+        self.waiting: list[dict[str, Any]] = []
+        self.due_ms = 0
+        self._pattern = pattern
+
+    def take(self, put: Put, now_ms: int) -> None:
+        """Takes a row that is new."""
+        keys = {"p": {"S": put.key.partition}, "s": {"S": put.key.sort}}
+        about = {"Keys": keys, "SequenceNumber": str(len(self.waiting))}
+        record = {"eventName": "INSERT", "dynamodb": about}
+        if matches(self._pattern, record):
+            if not self.waiting:
+                self.due_ms = now_ms + GATHER_SECONDS * 1000
+            self.waiting.append(record)
+
+    def taken(self) -> list[dict[str, Any]]:
+        """Everything that waits."""
+        records, self.waiting = self.waiting, []
+        return records
+
+
+class _Objects(DirectoryStore):
+    """Counts what is put."""
+
+    def __init__(self, folder: Path, usage: Usage) -> None:
+        super().__init__(folder, Signer(b"s" * 32))
+        self._usage = usage
+
+    def put(
+        self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
+    ) -> bool:
+        """See ObjectStore."""
+        self._usage.puts += 1
+        return super().put(key, content, if_absent=if_absent)
+
+
+class _Witness:
+    """Takes whatever stands for a signature as the instance's name."""
+
+    def instance_of(self, proof: Proof) -> str:
+        """See Witness."""
+        return proof.authorization
+
+
+@dataclass(frozen=True)
+class _Invoked:
+    """Lambda, as far as the tick knows it: what is invoked runs at once."""
+
+    function: Callable[[], None]
+
+    def invoke(self, **request: Any) -> None:
+        """Runs it."""
+        self.function()
+
+
+@contextmanager
+def _event_loop() -> Iterator[None]:
+    """One that Mangum finds; it would leave its own open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _event(method: str, path: str, token: str | None, content: object) -> dict[str, Any]:
+    """A request as API Gateway hands it to a function."""
+    headers = {"host": HOST, "content-type": "application/json"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    asked = urlsplit(path)
+    return {
+        "version": "2.0",
+        "rawPath": asked.path,
+        "rawQueryString": asked.query,
+        "headers": headers,
+        "requestContext": {"http": {"method": method, "path": path, "sourceIp": "192.0.2.1"}},
+        "body": None if content is None else json.dumps(content),
+        "isBase64Encoded": False,
+    }

@@ -1,0 +1,250 @@
+"""An agent in virtual time that talks to the API as the real one does, and its trials, which write
+lines when their course says so. See docs/agent-protocol.md.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+from uuid import UUID
+
+from detcloud.agent.pace import PATIENT_SECONDS
+from detcloud.agent.reports import Line
+
+SLOTS_NAMED = "cuda"
+LOG_LINE = "epoch 3, batch 1200: loss 0.2381, accuracy 0.918, 412 examples a second\n"
+BATCHES_PER_VALIDATION = 100
+# After the machine's agent was told to start a trial: its container runs, and its code begins.
+RUNNING_MS, ENVIRONMENT_MS, FIRST_MS = 5_000, 8_000, 10_000
+# From a validation to the begin of its checkpoint, and to its end.
+INTENT_MS, CHECKPOINT_MS = 500, 6_000
+EXIT_MS = 1_000
+PACKAGES = [f"package-{n}==1.0.{n}" for n in range(60)]
+
+
+class Api(Protocol):
+    """Where requests go."""
+
+    now_ms: int
+
+    def request(
+        self, method: str, path: str, token: str | None = None, content: object = None
+    ) -> Any:
+        """The answer."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a trial says: a validation with a checkpoint each `validation_ms`, so many of them, and
+    meanwhile training metrics and a line of the log each `talk_ms` (0: never).
+    """
+
+    validations: int = 10
+    validation_ms: int = 360_000
+    talk_ms: int = 10_000
+
+    @property
+    def length(self) -> int:
+        """Of the whole course, in batches."""
+        return self.validations * BATCHES_PER_VALIDATION
+
+
+@dataclass
+class _Said:
+    """A line that is written at `at_ms`; `line` as the real agent reads it."""
+
+    at_ms: int
+    writer: str
+    line: Line
+
+
+@dataclass
+class _Run:
+    """An allocation here: what its writers have said and will say."""
+
+    allocation: str
+    said: list[_Said] = field(default_factory=list)
+    logged_ms: list[int] = field(default_factory=list)
+    acked: Mapping[str, int] = field(default_factory=dict)
+    log_acked: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    ended: bool = False
+
+    def say(self, at_ms: int, writer: str, kind: str, **fields: Any) -> None:
+        """Will write a line then."""
+        line = {"kind": kind, "time_ms": at_ms, **fields}
+        offset = self.offsets.get(writer, 0) + len(json.dumps(line)) + 1
+        self.offsets[writer] = offset
+        self.said.append(_Said(at_ms, writer, Line(offset, b"", line)))
+
+    def unsent(self, now_ms: int) -> list[_Said]:
+        """What is written and not acknowledged."""
+        return [
+            it
+            for it in self.said
+            if it.at_ms <= now_ms and it.line.offset > self.acked.get(it.writer, 0)
+        ]
+
+    def log(self, now_ms: int) -> str:
+        """The log's text that is not acknowledged."""
+        written = sum(at_ms <= now_ms for at_ms in self.logged_ms)
+        return (LOG_LINE * written)[self.log_acked :]
+
+
+class TalkingAgent:
+    """The agent of one instance. `due_ms`: when it calls next."""
+
+    def __init__(self, api: Api, name: str, pool: str, slots: int, course: Course) -> None:
+        self.due_ms = api.now_ms
+        self.runs: dict[str, _Run] = {}
+        self._api = api
+        self._name, self._pool, self._slots = name, pool, slots
+        self._course = course
+        self._session: Mapping[str, Any] = {}
+        self._seen = 0
+        self._calls = 0
+
+    def turn(self) -> None:
+        """One call, and when the next one is."""
+        if not self._session:
+            self._enrol()
+            return
+        answer = self._sync()
+        now_ms = self._api.now_ms
+        self._seen = answer["revision"]
+        for entry in answer["desired"]:
+            self._apply(entry)
+        for name, run in self.runs.items():
+            run.acked = answer["acked"].get(name, {})
+            run.log_acked = answer["logs_acked"].get(name, 0)
+        patient_ms = int(answer.get("patient_ms", PATIENT_SECONDS * 1000))
+        self.due_ms = now_ms + answer["next_sync_ms"]
+        for at_ms, is_urgent in self._news():
+            wait_ms = 0 if is_urgent else patient_ms
+            self.due_ms = min(self.due_ms, max(at_ms, now_ms) + wait_ms)
+
+    def _news(self) -> Iterator[tuple[int, bool]]:
+        """What the agent has heard or will hear of by itself: when, and whether it is urgent."""
+        now_ms = self._api.now_ms
+        for run in self.runs.values():
+            for said in run.said:
+                if said.line.offset > run.acked.get(said.writer, 0):
+                    yield said.at_ms, said.writer == "agent" or said.line.urgent
+            if run.log(now_ms):
+                yield now_ms, False
+            yield from ((at_ms, False) for at_ms in run.logged_ms if at_ms > now_ms)
+
+    def _enrol(self) -> None:
+        """As an instance of AWS does: it proves who it is, and then joins."""
+        token = f"dct_{hashlib.sha256(self._name.encode()).hexdigest()}"
+        proof = {
+            "resource_pool": self._pool,
+            "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "authorization": self._name,
+            "date": "20260101T000000Z",
+            "security_token": "session",
+        }
+        self._api.request("PUT", f"/api/v1/instances/{self._name}/identity", None, proof)
+        slots = [
+            {"id": n, "type": SLOTS_NAMED, "uuid": f"GPU-{self._name}-{n}", "name": "GPU"}
+            for n in range(self._slots)
+        ]
+        asked = {"name": self._name, "resource_pool": self._pool, "slots": slots, "version": "1"}
+        self._session = self._api.request("POST", "/api/v1/agents", token, asked)
+
+    def _sync(self) -> Any:
+        now_ms = self._api.now_ms
+        self._calls += 1
+        reports = [
+            {
+                "allocation": name,
+                "writer": said.writer,
+                "offset": said.line.offset,
+                "line": said.line.fields,
+            }
+            for name, run in self.runs.items()
+            for said in run.unsent(now_ms)
+        ]
+        logs = [
+            {"allocation": name, "offset": run.log_acked, "text": text, "marks": [[0, now_ms]]}
+            for name, run in self.runs.items()
+            if (text := run.log(now_ms))
+        ]
+        body = {
+            "epoch": self._session["epoch"],
+            "call": self._calls,
+            "seen": self._seen,
+            "wait_ms": 0,
+            "known": sorted(self.runs),
+            "more": False,
+            "reports": reports,
+            "logs": logs,
+        }
+        path = f"/api/v1/agents/{self._name}/sync"
+        return self._api.request("POST", path, self._session["token"], body)
+
+    def _apply(self, entry: Mapping[str, Any]) -> None:
+        name = entry["allocation"]
+        run = self.runs.get(name)
+        if entry["state"] == "forget":
+            self.runs.pop(name, None)
+        elif entry["state"] == "run" and run is None:
+            self.runs[name] = self._begun(name, entry)
+        elif entry["state"] == "run" and run is not None:
+            self._directed(run, entry["directives"])
+
+    def _directed(self, run: _Run, directives: Mapping[str, Any]) -> None:
+        """A trial that has reached its length and is to go no further ends."""
+        now_ms = self._api.now_ms
+        if directives["closed"] and now_ms >= run.said[-1].at_ms and not run.ended:
+            run.ended = True
+            at_ms = now_ms + EXIT_MS
+            run.say(at_ms, "0", "exit", reason="completed", directive_revision=1)
+            run.say(at_ms, "agent", "exited", code=0, reason="completed", directive_revision=1)
+
+    def _begun(self, name: str, entry: Mapping[str, Any]) -> _Run:
+        """The trial with all that it will say until its length is reached."""
+        token = self._session["token"]
+        path = entry["code"]["path"]
+        self._api.request("GET", path, token)
+        run, course, began_ms = _Run(name), self._course, self._api.now_ms
+        for state, at_ms in (("PULLING", 0), ("STARTING", 500), ("RUNNING", RUNNING_MS)):
+            run.say(began_ms + at_ms, "agent", "container", state=state)
+        about = {"python": "3.13", "torch": "2.7", "packages": PACKAGES, "hostname": self._name}
+        run.say(began_ms + ENVIRONMENT_MS, "0", "environment", **about)
+        acts: list[tuple[int, Callable[[int], None]]] = []
+        first_ms = began_ms + FIRST_MS
+        end_ms = first_ms + course.validations * course.validation_ms
+        for n in range(course.validations):
+            at_ms = first_ms + (n + 1) * course.validation_ms
+            acts.append((at_ms, partial(_validate, run, n + 1)))
+        if course.talk_ms:
+            for at_ms in range(first_ms + course.talk_ms, end_ms, course.talk_ms):
+                acts.append((at_ms, partial(_talk, run, first_ms)))
+        for at_ms, act in sorted(acts, key=lambda it: it[0]):
+            act(at_ms)
+        done = {"length": course.length, "metric": 0.1}
+        run.say(end_ms + CHECKPOINT_MS, "0", "completed", **done)
+        return run
+
+
+def _talk(run: _Run, first_ms: int, at_ms: int) -> None:
+    run.logged_ms.append(at_ms)
+    metrics = {"loss": 0.2381, "accuracy": 0.918}
+    steps = 1 + (at_ms - first_ms) // 1000
+    run.say(at_ms, "0", "metrics", group="training", steps_completed=steps, metrics=metrics)
+
+
+def _validate(run: _Run, number: int, at_ms: int) -> None:
+    """A validation that is the best so far, and so is kept."""
+    steps = number * BATCHES_PER_VALIDATION
+    trial_id, _, epoch = run.allocation.partition(".")
+    uuid = str(UUID(int=int(trial_id) * 1_000_000 + number))
+    place = {"uuid": uuid, "steps_completed": steps, "path": f"1/{trial_id}/{epoch}/{uuid}"}
+    metrics = {"loss": 1.0 / number, "accuracy": 0.9}
+    run.say(at_ms, "0", "metrics", group="validation", steps_completed=steps, metrics=metrics)
+    run.say(at_ms + INTENT_MS, "0", "checkpoint_intent", **place)
+    stored = {"manifest_sha256": "a" * 64, "size_bytes": 90_000_000, "files": 4, "metadata": {}}
+    run.say(at_ms + CHECKPOINT_MS, "0", "checkpoint", **place, **stored)
