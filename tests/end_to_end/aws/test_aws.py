@@ -1,0 +1,84 @@
+"""A deployed cluster: the stack of a team, materialised on the emulator, is used as people do.
+
+Every test of this folder runs with the emulator's IAM switched on: it checks the signature of each
+call to the table, the buckets, the queues and the token service, and that the caller's role allows
+the action on the resource, for the functions (each by its own role), for instances and for trials
+(by the keys that they are given, and the session's policy). It does not check the conditions on
+leading keys and on tags, and of EC2 nothing: that is a simulator of ours, which trusts everybody.
+Buckets' refusals of whoever comes without TLS are taken away, for here everybody does.
+"""
+
+import json
+import time
+import zipfile
+from pathlib import Path
+
+from tests.emulators.deployment import Deployment, wait_until
+from tests.end_to_end.aws.cluster import (
+    LONG,
+    SHORT,
+    checkpoints,
+    create,
+    first_checkpoint,
+    running,
+    wait_for,
+)
+from tests.end_to_end.laptop import Laptop
+
+
+def test_a_trial_runs_from_create_to_an_empty_pool(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    # One zone has no room, and what the stream brings comes late and twice.
+    deployed.account.ec2.region.capacity["g5.xlarge", "us-east-1a", "spot"] = 0
+    for mapping in deployed.pump.mappings.values():
+        mapping.lag_seconds, mapping.repeats = 2.0, 1
+    experiment = create(person, SHORT, tmp_path)
+    (machine,) = running(deployed)
+    assert machine.zone == "us-east-1b"
+    trial = wait_for(deployed, person, experiment)
+    assert trial["best_metric"] > 0.8
+    assert trial["restarts"] == 0
+    assert checkpoints(deployed, trial["id"])
+    assert "validation at batch" in person.run("trial", "logs", trial["id"]).stdout
+    assert not any(mapping.lost for mapping in deployed.pump.mappings.values())
+    commands = (deployed.account.machines.disk(machine.id) / "commands.log").read_text()
+    # The machine would end itself, and its credentials are closed, before anything else runs.
+    order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
+    assert order == sorted(order)
+
+
+def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    region = deployed.account.ec2.region
+    before = len(region.machines)
+    experiment = create(person, LONG, tmp_path)
+    (machine,) = running(deployed)
+    first_checkpoint(deployed, experiment)
+    region.interrupt(machine.id, notice_ms=30_000)
+    noticed = time.monotonic()
+    # EC2's own event says so too; neither witness needs the other.
+    event = {
+        "detail-type": "EC2 Spot Instance Interruption Warning",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "detail": {"instance-id": machine.id, "instance-action": "terminate"},
+    }
+    deployed.invoke("spot_notice", event)
+    wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
+    assert time.monotonic() - noticed < 30, "the replacement was to come before the end"
+    described = wait_for(deployed, person, experiment)
+    assert described["restarts"] == 0
+    assert described["steps_completed"] == described["target_steps"]
+
+
+def test_the_functions_keep_to_the_quotas(deployed: Deployment, archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        names = {info.filename.partition("/")[0] for info in opened.infolist()}
+        unpacked = sum(info.file_size for info in opened.infolist())
+    # What AWS takes at once, unpacked, and as the environment of a function.
+    assert archive.stat().st_size <= 50_000_000
+    assert unpacked <= 250_000_000
+    assert not names & {"torch", "boto3", "botocore", "numpy"}
+    for function in deployed.aws.client("lambda").list_functions()["Functions"]:
+        assert len(json.dumps(function["Environment"]["Variables"])) <= 4096
