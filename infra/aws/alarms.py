@@ -11,7 +11,10 @@ from infra.aws.scope import Scope
 from provisioner.clouds.provider import CLUSTER_TAG
 
 # What a function writes of an error, and Lambda of one that had no time or memory left.
-ERROR_LINES = r'?"\"level\": \"ERROR\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
+ERROR_LINES = (
+    r'?"\"level\": \"ERROR\"" ?"\"level\": \"CRITICAL\""'
+    ' ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
+)
 FIVE_MINUTES = 300
 ITERATOR_AGE_MS_MAX = 60_000
 
