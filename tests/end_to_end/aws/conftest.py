@@ -8,7 +8,7 @@ import pytest
 from infra.bundle import TARGETS, build
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
-from tests.emulators.ministack import Ministack
+from tests.emulators.ministack import ministack
 from tests.end_to_end.aws.cluster import POOL, POOLS
 from tests.end_to_end.laptop import Laptop
 
@@ -20,12 +20,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def company(
-    strict_aws: Ministack, archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Account]:
+def company(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """An account of its own, whose names no other test takes."""
     require("torch")
     require("sklearn")
-    with account(strict_aws, archive, tmp_path_factory.mktemp("company")) as made:
+    folder = tmp_path_factory.mktemp("company")
+    with ministack(folder, enforces_iam=True) as aws, account(aws, archive, folder) as made:
         yield made
 
 
