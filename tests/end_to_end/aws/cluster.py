@@ -1,9 +1,14 @@
 """What people and tests do with a deployed cluster, and what they wait for."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.emulators.deployment import Deployment, wait_until
+from control_plane.fleet.records import instances_of
+from detcloud.agent.aws_identity import proved_token
+from detcloud.agent.ec2_metadata import Ec2Metadata
+from detcloud.http import ApiError
+from tests.emulators.deployment import Deployment, Stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.laptop import DIGITS, Laptop
 
@@ -103,3 +108,26 @@ def checkpoints(deployed: Deployment, trial: int) -> list[str]:
     found = deployed.aws.client("s3").list_objects_v2(Bucket=deployed.outputs["checkpoints"])
     keys = [it["Key"] for it in found.get("Contents", ())]
     return [key for key in keys if f"/{trial}/" in key and key.endswith("manifest.json")]
+
+
+def end(team: Stack, machine: Machine) -> None:
+    """EC2 takes a machine of the first pool away, and its cluster knows it."""
+    team.account.ec2.region.interrupt(machine.id, notice_ms=0)
+    row = (instances_of(POOL), machine.id)
+    wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
+
+
+def prove(to: Stack, machine: Machine, kept: Path) -> str:
+    """The join token in a file, proved by the keys in the machine's metadata. Raises NotProved."""
+    metadata = Ec2Metadata(to.account.ec2.metadata_url(machine.id))
+    place = to.url, to.outputs["cluster"], POOL
+    return proved_token(kept, *place, metadata, lambda line: None)
+
+
+def status_of(call: Callable[[], object]) -> int:
+    """Of HTTP; 200 where it succeeds."""
+    try:
+        call()
+    except ApiError as error:
+        return error.status
+    return 200

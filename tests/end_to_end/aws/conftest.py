@@ -8,8 +8,10 @@ import pytest
 from infra.bundle import TARGETS, build
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
+from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ministack
-from tests.end_to_end.aws.cluster import POOL, POOLS
+from tests.end_to_end.aws.cluster import POOL, POOLS, SHORT, create, end
+from tests.end_to_end.aws.cluster import running as instances
 from tests.end_to_end.laptop import Laptop
 
 
@@ -41,6 +43,17 @@ def person(deployed: Deployment, tmp_path: Path) -> Laptop:
     """Somebody with the `detcloud` command and the administrator's token."""
     variables = {"DETCLOUD_URL": deployed.url, "DETCLOUD_TOKEN": deployed.token}
     return Laptop(tmp_path / "home", **variables)
+
+
+@pytest.fixture
+def instance(deployed: Deployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
+    """One that was launched for work and runs nothing: the test speaks for it."""
+    deployed.account.ec2.region.sleepers = 1
+    experiment = create(person, SHORT, tmp_path)
+    (machine,) = instances(deployed)
+    yield machine
+    person.run("experiment", "kill", experiment)
+    end(deployed, machine)
 
 
 @pytest.fixture(autouse=True)

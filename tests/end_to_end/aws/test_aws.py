@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 from tests.emulators.deployment import Deployment, wait_until
+from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import (
     LONG,
     SHORT,
@@ -58,18 +59,48 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     first_checkpoint(deployed, experiment)
     region.interrupt(machine.id, notice_ms=30_000)
     noticed = time.monotonic()
-    # EC2's own event says so too; neither witness needs the other.
-    event = {
-        "detail-type": "EC2 Spot Instance Interruption Warning",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "detail": {"instance-id": machine.id, "instance-action": "terminate"},
-    }
-    deployed.invoke("spot_notice", event)
+    warning = "EC2 Spot Instance Interruption Warning"
+    warned = event(warning, machine, **{"instance-action": "terminate"})
+    deployed.invoke("spot_notice", warned)
     wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
     assert time.monotonic() - noticed < 30, "the replacement was to come before the end"
     described = wait_for(deployed, person, experiment)
     assert described["restarts"] == 0
     assert described["steps_completed"] == described["target_steps"]
+
+
+def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_more(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    region = deployed.account.ec2.region
+    before = set(region.machines)
+    first = create(person, LONG, tmp_path)
+    (advised,) = running(deployed)
+    first_checkpoint(deployed, first)
+    region.advise(advised.id)
+    with deployed.client() as client:
+        wait_until(lambda: client.agent(advised.id).draining, 30, "a drained agent")
+    # What comes now gets another instance, of which EC2 speaks by its own event instead.
+    second = create(person, LONG, tmp_path)
+    wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
+    (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
+    first_checkpoint(deployed, second)
+    deployed.invoke("spot_notice", event("EC2 Instance Rebalance Recommendation", other))
+    for experiment in (first, second):
+        described = wait_for(deployed, person, experiment)
+        assert (described["restarts"], described["losses"]) == (0, 0)
+    # Advice stops nothing, and brings nothing by itself.
+    assert set(region.machines) - before == {advised.id, other.id}
+    drained = "instance {} is draining: the cloud advised to leave it"
+    said = "\n".join(deployed.said("tick"))
+    assert all(drained.format(machine.id) in said for machine in (advised, other))
+
+
+def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
+    """As EC2 says of a machine what its metadata says, too; neither witness needs the other."""
+    time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    about = {"instance-id": machine.id, **detail}
+    return {"detail-type": kind, "time": time_text, "detail": about}
 
 
 def test_the_functions_keep_to_the_quotas(deployed: Deployment, archive: Path) -> None:
