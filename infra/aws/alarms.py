@@ -12,8 +12,8 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 # What a function writes of an error, and Lambda of one that had no time or memory left.
 ERROR_LINES = (
-    r'?"\"level\": \"ERROR\"" ?"\"level\": \"CRITICAL\"" ?"[ERROR]"'
-    r' ?"Task timed out" ?"Runtime exited"'
+    r'?"\"level\": \"ERROR\"" ?"\"level\": \"CRITICAL\""'
+    ' ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
 )
 FIVE_MINUTES = 300
 ITERATOR_AGE_MS_MAX = 60_000

@@ -1,5 +1,5 @@
 """A team's whole cluster on this machine: its stack on the emulator, its stream, its ticks, and
-instances that are real processes.
+instances that are real processes. Several teams may share an account, as in a company.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from typing import Any
 
 from detcloud.client import Client
 from infra.aws.program import run
+from provisioner.clouds.provider import CLUSTER_TAG
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
@@ -21,49 +22,49 @@ from tests.emulators.machines import Machines
 from tests.emulators.materialise import Materialised, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.emulators.stream import Pump
+from tests.emulators.throttling import Throttled, throttling
 
 # A minute is long where somebody waits for it.
 TICK_SECONDS = 2.0
 INVOKE_SECONDS_MAX = 120
-POOL = "gpus"
-POOLS = f"""
-resource_manager:
-  default_compute_resource_pool: {POOL}
-  default_aux_resource_pool: {POOL}
-resource_pools:
-  - pool_name: {POOL}
-    provider:
-      type: aws
-      max_instances: 2
-      max_idle_agent_period: 5s
-      offerings:
-        - {{instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1}}
-        - {{instance_type: g5.xlarge, zone: us-east-1b, market: spot, slots: 1}}
-"""
 
 
 @dataclass
-class Deployment:
-    """A deployed cluster. `outputs` are its stack's."""
+class Account:
+    """An account of AWS: the emulator's services, the way of functions to their `tables`, an EC2,
+    and the processes of its instances.
+    """
 
-    team: str
     aws: Ministack
+    tables: Throttled
     ec2: Ec2Server
     machines: Machines
-    pump: Pump
+    archive: Path
+    folder: Path
+
+
+@dataclass
+class Stack:
+    """A team's stack in an account, by which nothing happens unless it is called."""
+
+    account: Account
+    team: str
     outputs: Mapping[str, Any]
     token: str
-    ticking: bool = True
-    failures: list[str] = field(default_factory=list)
+
+    @property
+    def aws(self) -> Ministack:
+        """The account's services."""
+        return self.account.aws
 
     @property
     def url(self) -> str:
         """Of the API."""
         return str(self.outputs["url"])
 
-    def client(self) -> Client:
-        """The administrator's."""
-        return Client(self.url, self.token)
+    def client(self, token: str | None = None) -> Client:
+        """The administrator's, or that of whoever has the token."""
+        return Client(self.url, token or self.token)
 
     def invoke(self, function: str, event: object) -> Any:
         """Calls a function; what it answers, or fails with."""
@@ -79,6 +80,14 @@ class Deployment:
         """What a function is called there."""
         return f"detcloud-{self.team}-{name.replace('_', '-')}"
 
+    def said(self, function: str) -> list[str]:
+        """Every line of a function's log."""
+        pages = self.aws.client("logs").get_paginator("filter_log_events")
+        group = f"/aws/lambda/{self.function(function)}"
+        return [
+            it["message"] for page in pages.paginate(logGroupName=group) for it in page["events"]
+        ]
+
     def rows(self) -> list[tuple[str, str]]:
         """The keys of the table's rows."""
         table = self.outputs["table"]
@@ -86,49 +95,79 @@ class Deployment:
         return sorted((it["p"]["S"], it["s"]["S"]) for page in pages for it in page["Items"])
 
     def living(self) -> list[Machine]:
-        """Instances that are billed."""
-        return self.ec2.region.living()
+        """Its instances that are billed."""
+        cluster = self.outputs["cluster"]
+        living = self.account.ec2.region.living()
+        return [machine for machine in living if machine.tags.get(CLUSTER_TAG) == cluster]
+
+
+@dataclass
+class Deployment(Stack):
+    """A team's cluster that works by itself: its stream is delivered, and minutes go by."""
+
+    pump: Pump
+    failures: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def deployment(
-    aws: Ministack, archive: Path, folder: Path, team: str = "vision", pools: str = POOLS
-) -> Iterator[Deployment]:
-    """A team's cluster, from its stack to its scale to zero."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pools.yaml").write_text(pools)
+def account(aws: Ministack, archive: Path, folder: Path) -> Iterator[Account]:
+    """An account whose stacks run the functions in `archive`. Its end is that of all machines."""
+    region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
+    with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
+        machines = Machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
+        region.on_running, region.on_terminated = machines.boot, machines.end
+        _issue_keys(aws, region)
+        try:
+            yield Account(aws, tables, ec2, machines, archive, folder)
+        finally:
+            machines.end_all()
+
+
+def stack(into: Account, team: str, pools: str) -> Stack:
+    """Makes a team's stack, with a configuration of its resource pools."""
+    config_file = into.folder / f"{team}.yaml"
+    config_file.write_text(pools)
     token = f"dct_of-the-administrator-of-{team}"
     config = {
         "detcloud:account": ACCOUNT,
         "detcloud:region": REGION,
-        "detcloud:clusterConfig": str(folder / "pools.yaml"),
+        "detcloud:clusterConfig": str(config_file),
         "detcloud:adminSha256": hashlib.sha256(token.encode()).hexdigest(),
-        "detcloud:archive": str(archive),
+        "detcloud:archive": str(into.archive),
     }
-    region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
+    urls = {
+        "AWS_ENDPOINT_URL": into.aws.url,
+        "AWS_ENDPOINT_URL_DYNAMODB": into.tables.url,
+        "AWS_ENDPOINT_URL_EC2": into.ec2.url,
+    }
+    made = Materialised(into.aws, environment=urls, streams=False)
+    outputs = materialise(run, team, config, made)
+    for bucket in (outputs["objects"], outputs["checkpoints"]):
+        # It refuses whoever comes without TLS, as everybody does here.
+        into.aws.client("s3").delete_bucket_policy(Bucket=bucket)
+    subnets = into.aws.client("ec2").describe_subnets()["Subnets"]
+    zones = {it["SubnetId"]: it["AvailabilityZone"] for it in subnets}
+    into.ec2.region.subnets.update(zones)
+    return Stack(into, team, outputs, token)
+
+
+@contextmanager
+def running(made: Stack) -> Iterator[Deployment]:
+    """The cluster of a stack, from its first tick to its last."""
     with ExitStack() as stack:
-        ec2 = stack.enter_context(ec2_server(region, beats=True))
-        urls = {"AWS_ENDPOINT_URL": aws.url, "AWS_ENDPOINT_URL_EC2": ec2.url}
-        made = Materialised(aws, environment=urls, streams=False)
-        outputs = materialise(run, team, config, made)
-        subnets = aws.client("ec2").describe_subnets()["Subnets"]
-        region.subnets.update({it["SubnetId"]: it["AvailabilityZone"] for it in subnets})
-        _issue_keys(aws, region, team)
-        machines = Machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
-        stack.callback(machines.end_all)
-        region.on_running, region.on_terminated = machines.boot, machines.end
-        pump = stack.enter_context(Pump(aws, outputs["table"]).running())
-        deployed = Deployment(team, aws, ec2, machines, pump, outputs, token)
+        pump = stack.enter_context(Pump(made.aws, made.outputs["table"]).running())
+        deployed = Deployment(made.account, made.team, made.outputs, made.token, pump)
         stack.enter_context(_ticks(deployed))
         yield deployed
 
 
-def _issue_keys(aws: Ministack, region: Region, team: str) -> None:
+def _issue_keys(aws: Ministack, region: Region) -> None:
     """An instance's metadata gives it keys of its role, in a session of its own name."""
-    role = f"arn:aws:iam::{ACCOUNT}:role/detcloud-{team}-instance"
     sts = aws.client("sts")
 
     def keys(machine: Machine) -> Mapping[str, str]:
+        name = machine.data["IamInstanceProfile"]["Arn"].rpartition("/")[2]
+        role = f"arn:aws:iam::{ACCOUNT}:role/{name}"
         given = sts.assume_role(RoleArn=role, RoleSessionName=machine.id)["Credentials"]
         names = ("AccessKeyId", "SecretAccessKey")
         return {name: given[name] for name in names} | {"Token": given["SessionToken"]}
@@ -142,8 +181,6 @@ def _ticks(deployed: Deployment) -> Iterator[None]:
 
     def run() -> None:
         while not stopped.wait(TICK_SECONDS):
-            if not deployed.ticking:
-                continue
             try:
                 deployed.invoke("tick", {})
             except Exception as error:

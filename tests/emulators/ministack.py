@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,20 @@ class Ministack:
 
     def client(self, service: str, **named: Any) -> Any:
         """A client of boto3, which repeats nothing by itself."""
-        return boto3.client(
-            service,
-            endpoint_url=self.url,
-            region_name=REGION,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 1}, **named),
-        )
+        return _client(self.url, service, **named)
+
+
+# To make one takes longer than a call of it does.
+@lru_cache(maxsize=100)
+def _client(url: str, service: str, **named: Any) -> Any:
+    return boto3.client(
+        service,
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 1}, **named),
+    )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.emulators.ministack import Ministack
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.2
 READ_MAX = 500
 # In the place of a pause that doubles, of which the tests would have to wait for each.
 RETRY_SECONDS = 0.2
@@ -149,9 +149,15 @@ class Pump:
         """The place of the first record that failed; None where all went well."""
         mapping.invocations += 1
         mapping.records += len(batch)
-        answer = client.invoke(
-            FunctionName=mapping.function, Payload=json.dumps({"Records": batch})
-        )
+        while True:
+            try:
+                answer = client.invoke(
+                    FunctionName=mapping.function, Payload=json.dumps({"Records": batch})
+                )
+                break
+            except client.exceptions.TooManyRequestsException:
+                # As many of it run as may: that counts as no try.
+                time.sleep(RETRY_SECONDS)
         said = json.loads(answer["Payload"].read() or b"null")
         if answer.get("FunctionError"):
             return 0

@@ -1,0 +1,121 @@
+"""A table that may be asked too much: a server between a cluster's functions and the emulator's
+DynamoDB, which throttles nobody by itself. It refuses a share of the requests before they reach the
+table, in each of the ways in which DynamoDB does; of others it carries out, the answer is lost.
+"""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from typing import Any
+from urllib.parse import urlsplit
+
+ANSWER_SECONDS_MAX = 30
+# Then a connection closes on which nobody asks anything.
+IDLE_SECONDS_MAX = 2.0
+JSON = "application/x-amz-json-1.0"
+THROTTLES = (
+    "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
+    "com.amazon.coral.availability#ThrottlingException",
+)
+_CANCELED = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
+
+
+@dataclass
+class Throttled:
+    """DynamoDB at `url`: AWS_ENDPOINT_URL_DYNAMODB of another process. What became of requests is
+    counted by their operation, while the shares (0 to 1) say that anything is to become of them.
+    """
+
+    url: str
+    refused_share: float = 0.0
+    lost_share: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    random: Random = field(default_factory=lambda: Random(7))
+
+
+@contextmanager
+def throttling(dynamodb: str) -> Iterator[Throttled]:
+    """Stands before the DynamoDB at that URL."""
+
+    class Handler(_Handler):
+        behind = urlsplit(dynamodb).netloc
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False
+    Handler.table = Throttled(f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield Handler.table
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, and the one behind it."""
+
+    table: Throttled
+    behind: str
+    timeout = IDLE_SECONDS_MAX
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._onward = HTTPConnection(self.behind, timeout=ANSWER_SECONDS_MAX)
+
+    def finish(self) -> None:
+        self._onward.close()
+        super().finish()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        operation = self.headers["X-Amz-Target"].rpartition(".")[2]
+        table = self.table
+        drawn = table.random.random()
+        if drawn < table.refused_share:
+            table.refused[operation] += 1
+            self._send(*self._refusal(operation, json.loads(body)), JSON)
+            return
+        # As it is, its Host too: a signature covers that.
+        self._onward.request("POST", self.path, body, dict(self.headers))
+        answer = self._onward.getresponse()
+        content = answer.read()
+        if drawn < table.refused_share + table.lost_share:
+            table.lost[operation] += 1
+            self.close_connection = True
+            return
+        self._send(answer.status, content, answer.headers["Content-Type"])
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
+
+    def _refusal(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
+        """A status and what is said with it."""
+        if operation == "BatchGetItem":
+            unread = {"Responses": {}, "UnprocessedKeys": request["RequestItems"]}
+            return 200, json.dumps(unread).encode()
+        if operation == "TransactWriteItems":
+            throttle = {"Code": "ThrottlingError", "Message": "Throughput exceeds the limit"}
+            others = [{"Code": "None"}] * (len(request["TransactItems"]) - 1)
+            said: dict[str, Any] = {"__type": _CANCELED, "CancellationReasons": [throttle, *others]}
+            return 400, json.dumps(said | {"Message": "Transaction cancelled"}).encode()
+        kind = self.table.random.choice(THROTTLES)
+        return 400, json.dumps({"__type": kind, "message": "Rate exceeded"}).encode()
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,133 @@
+"""What people and tests do with a deployed cluster, and what they wait for."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from control_plane.fleet.records import instances_of
+from detcloud.agent.aws_identity import proved_token
+from detcloud.agent.ec2_metadata import Ec2Metadata
+from detcloud.http import ApiError
+from tests.emulators.deployment import Deployment, Stack, wait_until
+from tests.emulators.ec2.machine import Machine
+from tests.end_to_end.laptop import DIGITS, Laptop
+
+DONE_SECONDS_MAX = 150.0
+SHORT, LONG = 2, 12  # epochs
+
+# The second pool believes in an instance for seconds only, and has no room for another beside it;
+# agents of the third are started by hand.
+POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
+_OFFERINGS = """[
+        {instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1},
+        {instance_type: g5.xlarge, zone: us-east-1b, market: spot, slots: 1}]"""
+POOLS = f"""
+resource_manager:
+  default_compute_resource_pool: {POOL}
+  default_aux_resource_pool: {POOL}
+resource_pools:
+  - pool_name: {POOL}
+    provider:
+      type: aws
+      max_instances: 2
+      max_idle_agent_period: 5s
+      offerings: {_OFFERINGS}
+  - pool_name: {IMPATIENT}
+    provider:
+      type: aws
+      max_instances: 1
+      max_idle_agent_period: 5s
+      max_agent_starting_period: 15s
+      offerings: {_OFFERINGS}
+  - pool_name: {DESK}
+"""
+
+
+def create(person: Laptop, epochs: int, folder: Path, pool: str = POOL) -> int:
+    """One digits trial of so many epochs; its experiment."""
+    config = folder / f"digits-{epochs}.yaml"
+    text = (DIGITS / "const.yaml").read_text()
+    config.write_text(
+        text.replace("epochs: 15", f"epochs: {epochs}\nmin_checkpoint_period: {{epochs: 1}}")
+    )
+    where = ("--config", f"resources.resource_pool={pool}")
+    created: int = person.json("create", config, DIGITS, *where)["id"]
+    return created
+
+
+def trial_of(deployed: Deployment, experiment: int) -> int:
+    """The experiment's only one."""
+    with deployed.client() as client:
+        (trial,) = client.experiment(experiment).trials()
+        return trial.id
+
+
+def validated(deployed: Deployment, trial: int) -> list[int]:
+    """After how many batches it reported a validation."""
+    with deployed.client() as client:
+        reports = client.trial(trial).metrics("validation")
+        return [report["steps_completed"] for report in reports]
+
+
+def wait_for(deployed: Deployment, person: Laptop, experiment: int) -> dict[str, Any]:
+    """The experiment's one trial, once it is completed."""
+    with deployed.client() as client:
+        asked = client.experiment(experiment)
+
+        def is_over() -> bool:
+            asked.refresh()
+            return asked.state not in ("ACTIVE", "PAUSED")
+
+        try:
+            wait_until(is_over, DONE_SECONDS_MAX, f"experiment {experiment}")
+            assert asked.state == "COMPLETED"
+        except AssertionError as error:
+            machines = deployed.account.machines
+            logs = "\n".join(map(machines.log, deployed.account.ec2.region.machines))
+            raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs[-6000:]}") from error
+    trial = trial_of(deployed, experiment)
+    described: dict[str, Any] = person.json("trial", "describe", trial)
+    return described
+
+
+def running(deployed: Deployment, count: int = 1) -> list[Machine]:
+    """The instances, once there are so many."""
+    wait_until(lambda: len(deployed.living()) >= count, 60, f"{count} instances")
+    return deployed.living()
+
+
+def first_checkpoint(deployed: Deployment, experiment: int) -> int:
+    """The experiment's trial, once it has stored one."""
+    trial = trial_of(deployed, experiment)
+    wait_until(lambda: len(checkpoints(deployed, trial)) > 0, 60, "a first checkpoint")
+    return trial
+
+
+def checkpoints(deployed: Deployment, trial: int) -> list[str]:
+    """Whole checkpoints of the trial in the bucket."""
+    found = deployed.aws.client("s3").list_objects_v2(Bucket=deployed.outputs["checkpoints"])
+    keys = [it["Key"] for it in found.get("Contents", ())]
+    return [key for key in keys if f"/{trial}/" in key and key.endswith("manifest.json")]
+
+
+def end(team: Stack, machine: Machine) -> None:
+    """EC2 takes a machine of the first pool away, and its cluster knows it."""
+    team.account.ec2.region.interrupt(machine.id, notice_ms=0)
+    row = (instances_of(POOL), machine.id)
+    wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
+
+
+def prove(to: Stack, machine: Machine, kept: Path) -> str:
+    """The join token in a file, proved by the keys in the machine's metadata. Raises NotProved."""
+    metadata = Ec2Metadata(to.account.ec2.metadata_url(machine.id))
+    place = to.url, to.outputs["cluster"], POOL
+    return proved_token(kept, *place, metadata, lambda line: None)
+
+
+def status_of(call: Callable[[], object]) -> int:
+    """Of HTTP; 200 where it succeeds."""
+    try:
+        call()
+    except ApiError as error:
+        return error.status
+    return 200

@@ -1,0 +1,69 @@
+"""One deployed cluster for all tests of this folder, in an account that checks who may do what."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.bundle import TARGETS, build
+from tests.conftest import require
+from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
+from tests.emulators.ec2.machine import Machine
+from tests.emulators.ministack import ministack
+from tests.end_to_end.aws.cluster import POOL, POOLS, SHORT, create, end
+from tests.end_to_end.aws.cluster import running as instances
+from tests.end_to_end.laptop import Laptop
+
+
+@pytest.fixture(scope="package")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The functions, as they are deployed here."""
+    return build(TARGETS["emulator"], tmp_path_factory.mktemp("functions"))
+
+
+@pytest.fixture(scope="package")
+def company(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """An account of its own, whose names no other test takes."""
+    require("torch")
+    require("sklearn")
+    folder = tmp_path_factory.mktemp("company")
+    with ministack(folder, enforces_iam=True) as aws, account(aws, archive, folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def deployed(company: Account) -> Iterator[Deployment]:
+    with running(stack(company, "vision", POOLS)) as cluster:
+        wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
+        yield cluster
+
+
+@pytest.fixture
+def person(deployed: Deployment, tmp_path: Path) -> Laptop:
+    """Somebody with the `detcloud` command and the administrator's token."""
+    variables = {"DETCLOUD_URL": deployed.url, "DETCLOUD_TOKEN": deployed.token}
+    return Laptop(tmp_path / "home", **variables)
+
+
+@pytest.fixture
+def instance(deployed: Deployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
+    """One that was launched for work and runs nothing: the test speaks for it."""
+    deployed.account.ec2.region.sleepers = 1
+    experiment = create(person, SHORT, tmp_path)
+    (machine,) = instances(deployed)
+    yield machine
+    person.run("experiment", "kill", experiment)
+    end(deployed, machine)
+
+
+@pytest.fixture(autouse=True)
+def as_before(deployed: Deployment) -> Iterator[None]:
+    """Each test leaves a cluster without instances, in a cloud without faults."""
+    yield
+    region, tables = deployed.account.ec2.region, deployed.account.tables
+    tables.refused_share = tables.lost_share = 0.0
+    region.capacity.clear()
+    region.sleepers = 0
+    for mapping in deployed.pump.mappings.values():
+        mapping.lag_seconds, mapping.repeats = 0.0, 0
+    wait_until(lambda: not deployed.living(), 90, "no instance without work")

@@ -1,0 +1,118 @@
+"""A deployed cluster: the stack of a team, materialised on the emulator, is used as people do.
+
+Every test of this folder runs with the emulator's IAM switched on: it checks the signature of each
+call to the table, the buckets, the queues and the token service, and that the caller's role allows
+the action on the resource, for the functions (each by its own role), for instances and for trials
+(by the keys that they are given, and the session's policy). It does not check the conditions on
+leading keys and on tags, and of EC2 nothing: that is a simulator of ours, which trusts everybody.
+Buckets' refusals of whoever comes without TLS are taken away, for here everybody does.
+"""
+
+import json
+import time
+import zipfile
+from pathlib import Path
+
+from tests.emulators.deployment import Deployment, wait_until
+from tests.emulators.ec2.machine import Machine
+from tests.end_to_end.aws.cluster import (
+    LONG,
+    SHORT,
+    checkpoints,
+    create,
+    first_checkpoint,
+    running,
+    wait_for,
+)
+from tests.end_to_end.laptop import Laptop
+
+
+def test_a_trial_runs_from_create_to_an_empty_pool(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    # One zone has no room, and what the stream brings comes late and twice.
+    deployed.account.ec2.region.capacity["g5.xlarge", "us-east-1a", "spot"] = 0
+    for mapping in deployed.pump.mappings.values():
+        mapping.lag_seconds, mapping.repeats = 2.0, 1
+    experiment = create(person, SHORT, tmp_path)
+    (machine,) = running(deployed)
+    assert machine.zone == "us-east-1b"
+    trial = wait_for(deployed, person, experiment)
+    assert trial["best_metric"] > 0.8
+    assert trial["restarts"] == 0
+    assert checkpoints(deployed, trial["id"])
+    assert "validation at batch" in person.run("trial", "logs", trial["id"]).stdout
+    assert not any(mapping.lost for mapping in deployed.pump.mappings.values())
+    commands = (deployed.account.machines.disk(machine.id) / "commands.log").read_text()
+    # The machine would end itself, and its credentials are closed, before anything else runs.
+    order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
+    assert order == sorted(order)
+
+
+def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    region = deployed.account.ec2.region
+    before = len(region.machines)
+    experiment = create(person, LONG, tmp_path)
+    (machine,) = running(deployed)
+    first_checkpoint(deployed, experiment)
+    region.interrupt(machine.id, notice_ms=30_000)
+    noticed = time.monotonic()
+    warning = "EC2 Spot Instance Interruption Warning"
+    warned = event(warning, machine, **{"instance-action": "terminate"})
+    deployed.invoke("spot_notice", warned)
+    wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
+    assert time.monotonic() - noticed < 30, "the replacement was to come before the end"
+    described = wait_for(deployed, person, experiment)
+    assert described["restarts"] == 0
+    assert described["steps_completed"] == described["target_steps"]
+
+
+def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_more(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    region = deployed.account.ec2.region
+    before = set(region.machines)
+    first = create(person, LONG, tmp_path)
+    (advised,) = running(deployed)
+    first_checkpoint(deployed, first)
+    region.advise(advised.id)
+    wait_until(lambda: is_drained(deployed, advised), 30, "a drained agent")
+    # What comes now gets another instance, of which EC2 speaks by its own event instead.
+    second = create(person, 3 * LONG, tmp_path)
+    wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
+    (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
+    first_checkpoint(deployed, second)
+    deployed.invoke("spot_notice", event("EC2 Instance Rebalance Recommendation", other))
+    wait_until(lambda: is_drained(deployed, other), 30, "a drained agent")
+    for experiment in (first, second):
+        described = wait_for(deployed, person, experiment)
+        assert (described["restarts"], described["losses"]) == (0, 0)
+    # Advice stops nothing, and brings nothing by itself.
+    assert set(region.machines) - before == {advised.id, other.id}
+
+
+def is_drained(deployed: Deployment, machine: Machine) -> bool:
+    """Whether its agent may finish what it has and gets nothing more."""
+    with deployed.client() as client:
+        return client.agent(machine.id).draining
+
+
+def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
+    """As EC2 says of a machine what its metadata says, too; neither witness needs the other."""
+    time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    about = {"instance-id": machine.id, **detail}
+    return {"detail-type": kind, "time": time_text, "detail": about}
+
+
+def test_the_functions_keep_to_the_quotas(deployed: Deployment, archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        names = {info.filename.partition("/")[0] for info in opened.infolist()}
+        unpacked = sum(info.file_size for info in opened.infolist())
+    # What AWS takes at once, unpacked, and as the environment of a function.
+    assert archive.stat().st_size <= 50_000_000
+    assert unpacked <= 250_000_000
+    assert not names & {"torch", "boto3", "botocore", "numpy"}
+    for function in deployed.aws.client("lambda").list_functions()["Functions"]:
+        assert len(json.dumps(function["Environment"]["Variables"])) <= 4096

@@ -1,0 +1,137 @@
+"""Two teams in one account never see each other's data or instances.
+
+The account's IAM is enforced, see test_aws.py, but for EC2: that a tick may end only instances with
+its own cluster's tag is read from the policies in tests/unit/infra; here it is seen never to ask.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from detcloud.agent.aws_identity import NotProved
+from provisioner.clouds.provider import INTENT_TAG
+from tests.emulators.deployment import TICK_SECONDS, Account, Deployment, Stack, stack, wait_until
+from tests.emulators.ec2.machine import Machine
+from tests.emulators.ministack import ACCOUNT, REGION
+from tests.end_to_end.aws.cluster import POOL, prove, status_of
+
+# It holds one instance without work.
+SPEECH = f"""
+resource_manager: {{default_compute_resource_pool: {POOL}, default_aux_resource_pool: {POOL}}}
+resource_pools:
+  - pool_name: {POOL}
+    provider:
+      type: aws
+      min_instances: 1
+      offerings: [{{instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1}}]
+"""
+OLD_MS = 600_000
+
+
+@pytest.fixture(scope="module")
+def speech(company: Account) -> Stack:
+    """The second team, for which no time goes by unless a test lets it."""
+    made = stack(company, "speech", SPEECH)
+    made.invoke("tick", {})
+    return made
+
+
+def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
+    deployed: Deployment,
+    speech: Stack,
+    instance: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for own, other in ((deployed, speech), (speech, deployed)):
+        with own.client() as admin:
+            colleague = admin.create_token("ada").data["token"]
+        for token in (own.token, colleague):
+            with own.client(token) as at_home, other.client(token) as abroad:
+                assert status_of(at_home.whoami) == 200
+                assert status_of(abroad.whoami) == 401
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
+    with pytest.raises(NotProved, match="not one of an instance of this cluster"):
+        prove(speech, instance, tmp_path / "join.token")
+
+
+@pytest.mark.parametrize("function", ["api", "advance", "tick", "checkpoint_gc"])
+def test_the_functions_of_a_team_read_nothing_of_the_others(
+    function: str, deployed: Deployment, speech: Stack
+) -> None:
+    sts = speech.aws.client("sts")
+    role = f"arn:aws:iam::{ACCOUNT}:role/{speech.function(function)}"
+    keys = sts.assume_role(RoleArn=role, RoleSessionName=function)["Credentials"]
+    session = boto3.Session(
+        keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=REGION
+    )
+    table = session.client("dynamodb", endpoint_url=speech.aws.url)
+    bucket = session.client("s3", endpoint_url=speech.aws.url)
+    row = {"p": {"S": "pools"}, "s": {"S": POOL}}
+    for team in (speech, deployed):
+        may = team is speech
+        outputs = team.outputs
+        config = {"Bucket": outputs["objects"], "Key": "config/cluster.yaml"}
+        assert is_allowed(table.get_item, TableName=outputs["table"], Key=row) is may
+        assert is_allowed(bucket.get_object, **config) is (may and function != "advance")
+    table.close()
+    bucket.close()
+
+
+def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
+    deployed: Deployment, speech: Stack
+) -> None:
+    client, name = speech.aws.client("lambda"), speech.function("checkpoint_gc")
+    said = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    speech.invoke("checkpoint_gc", {})
+    sent = {**said, "DETCLOUD_TABLE": deployed.outputs["table"]}
+    client.update_function_configuration(FunctionName=name, Environment={"Variables": sent})
+    with pytest.raises(AssertionError, match="failed"):
+        speech.invoke("checkpoint_gc", {})
+    assert any("AccessDenied" in line for line in speech.said("checkpoint_gc"))
+
+
+def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others(
+    deployed: Deployment, speech: Stack, instance: Machine
+) -> None:
+    region = deployed.account.ec2.region
+    region.sleepers = 1
+    speech.invoke("tick", {})
+    (own,) = speech.living()
+    # What was launched for nobody, long ago; and those who are somebody's are as old.
+    strays = {team.team: stray(team, of) for team, of in ((deployed, instance), (speech, own))}
+    for machine in (instance, own):
+        machine.launched_ms -= OLD_MS
+    wait_until(lambda: strays["vision"] not in region.living(), 5 * TICK_SECONDS + 20, "a sweep")
+    assert {it.id for it in region.living()} == {instance.id, own.id, strays["speech"].id}
+    speech.invoke("tick", {})
+    assert {it.id for it in region.living()} == {instance.id, own.id}
+    region.interrupt(own.id, notice_ms=0)
+
+
+def stray(team: Stack, like: Machine) -> Machine:
+    """One more instance like a team's own, of a launch that the team knows nothing of."""
+    region = team.account.ec2.region
+    tags = {**like.tags, INTENT_TAG: "nobodys"}
+    name = f"i-{region.number():017x}"
+    launched_ms = like.launched_ms - OLD_MS
+    made = replace(like, id=name, tags=tags, launched_ms=launched_ms, heard=set())
+    with region.lock:
+        region.machines[name] = made
+    return made
+
+
+def is_allowed(call: Callable[..., Any], **request: Any) -> bool:
+    """Raises ClientError where it fails for another reason."""
+    try:
+        call(**request)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("AccessDenied", "AccessDeniedException"):
+            raise
+        return False
+    return True

@@ -1,0 +1,214 @@
+"""Whose word counts in a deployed cluster: tokens that were stolen or are over, and a machine that
+somebody started by hand.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.api.auth import digest_of
+from detcloud.agent import aws_identity
+from detcloud.agent.aws_identity import NotProved
+from detcloud.client import Client
+from detcloud.http import Transport
+from tests.emulators.deployment import Deployment, Stack, wait_until
+from tests.emulators.ec2.machine import Machine
+from tests.end_to_end.aws.cluster import (
+    DESK,
+    IMPATIENT,
+    POOL,
+    SHORT,
+    checkpoints,
+    create,
+    end,
+    prove,
+    status_of,
+    wait_for,
+)
+from tests.end_to_end.laptop import Laptop
+
+SLOTS = [{"id": 0, "type": "cuda", "uuid": "gpu-0", "name": "A10G"}]
+HOUR_MS = 3_600_000
+
+
+class Overheard(Transport):
+    """What an instance sends to its cluster, as somebody on its way would see it."""
+
+    bodies: list[Any] = []  # noqa: RUF012
+
+    def request(self, method: str, path: str, body: object = None, *rest: Any, **named: Any) -> Any:
+        self.bodies.append(body)
+        return super().request(method, path, body, *rest, **named)
+
+
+def enrol(deployed: Stack, token: str, name: str, pool: str) -> dict[str, Any]:
+    with deployed.client(token) as client:
+        asked = {"name": name, "resource_pool": pool, "slots": SLOTS}
+        enrolled: dict[str, Any] = client.post("/agents", asked)
+        return enrolled
+
+
+def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
+    deployed: Deployment,
+    person: Laptop,
+    instance: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
+    monkeypatch.setattr(aws_identity, "Transport", Overheard)
+    joins = prove(deployed, instance, tmp_path / "join.token")
+    proof = Overheard.bodies[-1]
+
+    # Who saw the proof gains nothing by it: neither for a token of theirs, nor for another name.
+    with deployed.client("dct_nobodys") as thief:
+
+        def send(name: str, **other: str) -> int:
+            path = f"/instances/{name}/identity"
+            return status_of(lambda: thief.put(path, {**proof, **other}))
+
+        assert send(instance.id) == 200
+        assert send(instance.id, token_sha256=digest_of("dct_the-thiefs")) == 403
+        assert send("i-0123456789abcdef0") == 403
+    assert not alarms(deployed, instance)
+    # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
+    with pytest.raises(NotProved, match="has proved its identity before"):
+        prove(deployed, instance, tmp_path / "thiefs.token")
+    assert len(alarms(deployed, instance)) == 1
+
+    assert status_of(lambda: enrol(deployed, joins, "i-0123456789abcdef0", POOL)) == 403
+    assert status_of(lambda: enrol(deployed, joins, instance.id, IMPATIENT)) == 403
+    enrolled = enrol(deployed, joins, instance.id, POOL)
+    with deployed.client(enrolled["token"]) as agent:
+        assert set(map(status_of, people_do(agent))) == {403}
+        assert status_of(lambda: agent.post("/agents/other/sync", {"epoch": 1})) == 403
+        allocation = started(agent, enrolled)
+
+        def keys(of: str) -> int:
+            path = f"/agents/{instance.id}/storage-credentials"
+            return status_of(lambda: agent.post(path, {"allocation": of}))
+
+        assert (keys(allocation), keys("999.1")) == (200, 403)
+        person.run("experiment", "kill", experiment_of(deployed))
+        end(deployed, instance)
+        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
+        wait_until(lambda: keys(allocation) == 403, 10, "the end of what it may ask for")
+    assert status_of(lambda: enrol(deployed, joins, instance.id, POOL)) == 403
+
+
+def alarms(deployed: Stack, machine: Machine) -> list[str]:
+    """Lines of the API's log for which its team is woken."""
+    lines = deployed.said("api")
+    return [it for it in lines if '"level": "CRITICAL"' in it and machine.id in it]
+
+
+def people_do(client: Client) -> list[Callable[[], object]]:
+    reads = ("experiments", "agents", "tokens", "jobs", "resource-pools", "whoami", "cost")
+    return [
+        *(partial(client.get, f"/{path}") for path in reads),
+        lambda: client.post("/tokens", {"role": "admin"}),
+        lambda: client.post("/experiments", {"config": "name: mine"}),
+        lambda: client.post("/agents/other/disable"),
+    ]
+
+
+def sync(agent: Client, enrolled: dict[str, Any]) -> Any:
+    return agent.post(f"/agents/{enrolled['agent_id']}/sync", {"epoch": enrolled["epoch"]})
+
+
+def started(agent: Client, enrolled: dict[str, Any]) -> str:
+    """The allocation that the agent is given."""
+    given: list[str] = []
+
+    def is_given() -> bool:
+        given.extend(it["allocation"] for it in sync(agent, enrolled)["desired"])
+        return bool(given)
+
+    wait_until(is_given, 30, "work for the agent")
+    return given[0]
+
+
+def experiment_of(deployed: Stack) -> int:
+    """The newest."""
+    with deployed.client() as client:
+        return max(experiment.id for experiment in client.experiments())
+
+
+def test_a_persons_token_ends_when_it_expires_or_is_revoked(
+    deployed: Deployment, person: Laptop
+) -> None:
+    with deployed.client() as admin:
+        expiring = admin.create_token("ada", expires_days=1).data["token"]
+        revoked = admin.create_token("ada").data
+        table = deployed.aws.client("dynamodb")
+        for token in (expiring, revoked["token"]):
+            with deployed.client(token) as ada:
+                assert ada.whoami()["user"] == "ada"
+                assert status_of(partial(ada.post, "/agents/node/disable")) == 403
+        # A day goes by for the row.
+        row = {"p": {"S": "tokens"}, "s": {"S": digest_of(expiring)}}
+        found = table.get_item(TableName=deployed.outputs["table"], Key=row)["Item"]
+        fields = json.loads(found["b"]["B"])
+        assert 23 * HOUR_MS < fields["expires_ms"] - time.time() * 1000 <= 24 * HOUR_MS
+        body = json.dumps({**fields, "expires_ms": fields["expires_ms"] - 24 * HOUR_MS}).encode()
+        table.put_item(TableName=deployed.outputs["table"], Item={**found, "b": {"B": body}})
+        person.run("token", "revoke", revoked["id"])
+    for token in (expiring, revoked["token"]):
+        with deployed.client(token) as ada:
+            assert status_of(ada.whoami) == 401
+
+
+def test_whoever_has_no_token_is_told_so(deployed: Deployment) -> None:
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(f"{deployed.url}/api/v1/experiments", timeout=30)
+    assert raised.value.code == 401
+    assert json.loads(raised.value.read())["error"]["code"] == "unauthenticated"
+    raised.value.close()
+
+
+def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    # As docs/resource-pools.md says it.
+    (tmp_path / "join.token").write_text(person.run("token", "create", "--join", DESK).stdout)
+
+    def agent(pool: str) -> subprocess.Popen[str]:
+        given = {"--url": deployed.url, "--pool": pool, "--name": "node-1", "--slots": "1"}
+        given |= {"--token-file": "join.token", "--work-dir": f"work-{pool}"}
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "detcloud.agent",
+                *(it for pair in given.items() for it in pair),
+            ],
+            cwd=tmp_path,
+            env=person.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    refused = agent(POOL)
+    assert f"not for pool {POOL}" in refused.communicate(timeout=60)[1]
+    assert refused.returncode == 1
+    joined = agent(DESK)
+    try:
+        described = wait_for(deployed, person, create(person, SHORT, tmp_path, DESK))
+        assert described["best_metric"] > 0.8
+        # It has no keys of AWS: those for its trial's checkpoints come from the cluster.
+        assert checkpoints(deployed, described["id"])
+    finally:
+        joined.send_signal(signal.SIGTERM)
+        said = joined.communicate(timeout=60)[1]
+    assert joined.returncode == 0, said
+    assert not deployed.living()
