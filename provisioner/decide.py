@@ -10,8 +10,6 @@ what waits, between a minimum and a maximum. It differs where that is known to h
   notice is neither, so that its replacement may start at the notice;
 - what a job may not have is not counted as demand; what an instance given notice runs is;
 - terminations are limited by a bucket, launches by what failed before;
-- an instance whose agent never enrolled has nothing to come back with: it ends when its time to
-  start is over, not another ten minutes later;
 - a mark from before a time in which nobody looked begins anew.
 """
 
@@ -221,14 +219,14 @@ def _end(draft: _Draft) -> None:
 
 def _end_silent(draft: _Draft) -> None:
     for row in draft.of(*_ACTIVE, InstanceState.DRAINING):
-        came = row.connected_ms is not None
-        if row.silent_ms is None or (came and draft.since(row.silent_ms) < SILENT_MS_MAX):
+        if draft.since(row.silent_ms) < SILENT_MS_MAX:
             continue
-        reason = f"its agent has been away for {SILENT_MS_MAX // MINUTE_MS} min"
-        if not came:
-            seconds = draft.given.settings.starting_ms_max // 1000
-            reason = f"its agent has not enrolled within {seconds} s; look at the instance's log"
-        if draft.leave(row, InstanceState.TERMINATING, reason) and not came:
+        minutes = SILENT_MS_MAX // MINUTE_MS
+        reason = f"its agent has been away for {minutes} min"
+        if row.connected_ms is None:
+            minutes += draft.given.settings.starting_ms_max // MINUTE_MS
+            reason = f"its agent has not enrolled for {minutes} min; look at the instance's log"
+        if draft.leave(row, InstanceState.TERMINATING, reason) and row.connected_ms is None:
             _boot_failed(draft, row, f"instance {row.id}: {reason}")
 
 

@@ -165,8 +165,8 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     world.pool.waiting = 1
     world.run(5)
     (sleeper,) = world.living()
-    # Believed in for a minute; then it ends, and its replacement boots.
-    world.run_until(lambda: sleeper not in world.living(), 75)
+    # Believed in for a minute, counted as silent for ten; then it ends, and its replacement boots.
+    world.run_until(lambda: sleeper not in world.living(), 780)
     fleet = fleet_of(world.table, POOL)
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT

@@ -267,23 +267,14 @@ class TestLostInstances:
         plan = decide(situation([(instance("a"), up(None))]))
         assert [row.silent_ms for row in plan.changed] == [NOW_MS]
 
-    def test_one_that_never_connects_ends_when_its_time_to_start_is_over(self) -> None:
-        assert decide(situation([(starting("a", 19.9), up(None))])).changed == ()
-        plan = decide(situation([(starting("a", 20), up(None))]))
+    def test_one_that_never_connects_is_given_up_at_last(self) -> None:
+        # Starting for 20 minutes, then away for 10.
+        row = starting("a", 20)
+        assert [one.silent_ms for one in decide(situation([(row, up(None))])).changed] == [NOW_MS]
+        row = starting("a", 30, silent_ms=NOW_MS - 10 * MINUTE_MS)
+        plan = decide(situation([(row, up(None))]))
         assert moves(plan) == {"a": "TERMINATING"}
         assert plan.fleet.health[SMALL.name].kind is ErrorKind.BOOT
-        assert plan.unseen == ("a",)
-
-    def test_its_replacement_starts_at_once(self) -> None:
-        # The one that ends is neither credit nor count: 1 - 0 = 1, from the other offering.
-        pairs = [(starting("a", 20), up(None))]
-        plan = decide(situation(pairs, waiting(4), offerings=(SMALL, SPOT), max_instances=1))
-        assert launches(plan) == {SPOT.name: 1}
-
-    def test_a_time_in_which_nobody_looked_is_no_time_to_start(self) -> None:
-        # Nobody looked until a minute ago: 1 of its 20 minutes has passed.
-        fleet = FleetRow("p", passed_ms=NOW_MS, resumed_ms=NOW_MS - MINUTE_MS)
-        assert decide(situation([(starting("a", 20), up(None))], fleet=fleet)).changed == ()
 
     def test_one_that_ends_before_it_connects_counts_against_its_offering(self) -> None:
         # Draw 0.5 of the first 30 s: not again for 15 s.

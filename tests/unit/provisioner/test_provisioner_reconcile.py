@@ -232,8 +232,8 @@ def test_an_agent_that_enrols_in_the_last_moment_keeps_its_machine() -> None:
 
     table = InterleavingTable(world.table, enrols, is_ending)
     world.boot(table, lambda settings: world.watched)
-    # It has a minute to start: then it would be ended.
-    world.run(70)
+    # Starting for a minute, away for ten: then it would be ended.
+    world.run(11 * 60 + 10)
     assert table.acted
     world.run(60)
     assert _states(world) == [InstanceState.RUNNING]
