@@ -1,10 +1,14 @@
 """What people and tests do with a deployed cluster, and what they wait for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from control_plane.fleet.records import instances_of
+from control_plane.fleet.rows import decode_instance, encode
+from control_plane.state.dynamodb import DynamoTable
+from control_plane.state.table import Conflict, Key, Put
 from detcloud.agent.aws_identity import proved_token
 from detcloud.agent.ec2_metadata import Ec2Metadata
 from detcloud.http import ApiError
@@ -15,8 +19,7 @@ from tests.end_to_end.laptop import DIGITS, Laptop
 DONE_SECONDS_MAX = 150.0
 SHORT, LONG = 2, 12  # epochs
 
-# The second pool believes in an instance for seconds only, and has no room for another beside it;
-# agents of the third are started by hand.
+# The second pool believes in an instance for seconds only; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
 _OFFERINGS = """[
         {instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1},
@@ -35,7 +38,7 @@ resource_pools:
   - pool_name: {IMPATIENT}
     provider:
       type: aws
-      max_instances: 1
+      max_instances: 2
       max_idle_agent_period: 5s
       max_agent_starting_period: 15s
       offerings: {_OFFERINGS}
@@ -131,3 +134,23 @@ def status_of(call: Callable[[], object]) -> int:
     except ApiError as error:
         return error.status
     return 200
+
+
+def let_ten_minutes_pass(deployed: Deployment, pool: str, machine: Machine) -> None:
+    """In the cluster's books, since the instance's agent should have come."""
+    table = DynamoTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
+
+    def is_written() -> bool:
+        row = table.get(Key(instances_of(pool), machine.id))
+        assert row is not None
+        found = decode_instance(row)
+        if found.silent_ms is None:
+            return False
+        before = replace(found, silent_ms=found.silent_ms - 600_000)
+        try:
+            table.commit((Put(row.key, row.revision + 1, encode(before), row.revision),))
+        except Conflict:
+            return False
+        return True
+
+    wait_until(is_written, 30, f"{machine.id} to be missed")
