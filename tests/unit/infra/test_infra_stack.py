@@ -314,7 +314,7 @@ def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
 
 def test_an_idle_month_costs_less_than_a_dollar(vision: Graph) -> None:
     assert kinds(vision) - {"TeamStack"} <= FREE_WHILE_IDLE
-    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.30 $.
+    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.27 $.
     assert alarm_metrics(vision) == 5
 
 
