@@ -15,7 +15,7 @@ from infra.aws.events import INTENTS, MAIL, WARNINGS
 from infra.aws.names import FUNCTIONS
 from infra.aws.program import run
 from infra.recording import run_program
-from tests.unit.infra.graphs import POOLS, VISION, Graph, files, texts
+from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
 
 TAG = "detcloud-cluster"
 # What has tags, of all that a stack is made of.
@@ -314,12 +314,8 @@ def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
 
 def test_an_idle_month_costs_less_than_a_dollar(vision: Graph) -> None:
     assert kinds(vision) - {"TeamStack"} <= FREE_WHILE_IDLE
-    metrics = 0
-    for alarm in vision.of("MetricAlarm").values():
-        queries = alarm.get("metricQueries")
-        metrics += len([it for it in queries if "metric" in it]) if queries else 1
-    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.30 $.
-    assert metrics == 5
+    # 0.10 $ for each, beside the tick's own, which docs/aws.md adds up to 0.27 $.
+    assert alarm_metrics(vision) == 5
 
 
 def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
