@@ -48,7 +48,7 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.metering import Bill, MeteredTable
 from control_plane.state.table import Expect, Put, Write
 from infra.aws.events import GATHER_SECONDS, INTENTS, MAIL
-from lambdas import aws, deployed, rounds
+from lambdas import deployed, rounds
 from lambdas.stream import serve
 from provisioner.clouds.announced import AnnouncedCloud
 from provisioner.clouds.fake import FakeCloud, FakeRules
@@ -263,7 +263,7 @@ class MeteredCluster:
         with (
             patch.object(deployed, "engine", lambda: engine),
             patch.object(rounds, "provisioner", lambda: parts),
-            patch.object(aws, "client", lambda service: _Invoked(self._collect)),
+            patch.object(deployed, "client", lambda service: _Invoked(self._collect)),
             patch.dict("os.environ", ENVIRONMENT),
         ):
             yield
