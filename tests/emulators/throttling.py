@@ -1,6 +1,6 @@
 """A table that may be asked too much: a server between a cluster's functions and the emulator's
-DynamoDB, which throttles nobody by itself. It refuses a share of the requests before they reach the
-table, in each of the ways in which DynamoDB does; of others it carries out, the answer is lost.
+DynamoDB, which throttles nobody by itself. It refuses some requests before they reach the table, in
+each of the ways in which DynamoDB does; of others, which it carries out, the answer is lost.
 """
 
 import json
@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,16 +27,16 @@ _CANCELED = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
 
 @dataclass
 class Throttled:
-    """DynamoDB at `url`: AWS_ENDPOINT_URL_DYNAMODB of another process. What became of requests is
-    counted by their operation, while the shares (0 to 1) say that anything is to become of them.
+    """DynamoDB at `url`: AWS_ENDPOINT_URL_DYNAMODB of another process. Of each operation's requests
+    one in so many is refused, and the answer to one in so many lost; 0: of none. They are counted.
     """
 
     url: str
-    refused_share: float = 0.0
-    lost_share: float = 0.0
+    refused_of: int = 0
+    lost_of: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
-    random: Random = field(default_factory=lambda: Random(7))
 
 
 @contextmanager
@@ -82,8 +81,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         operation = self.headers["X-Amz-Target"].rpartition(".")[2]
         table = self.table
-        drawn = table.random.random()
-        if drawn < table.refused_share:
+        table.asked[operation] += 1
+        number = table.asked[operation]
+        if table.refused_of and number % table.refused_of == 0:
             table.refused[operation] += 1
             self._send(*self._refusal(operation, json.loads(body)), JSON)
             return
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._onward.request("POST", self.path, body, dict(self.headers))
         answer = self._onward.getresponse()
         content = answer.read()
-        if drawn < table.refused_share + table.lost_share:
+        if table.lost_of and number % table.lost_of == 0:
             table.lost[operation] += 1
             self.close_connection = True
             return
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             others = [{"Code": "None"}] * (len(request["TransactItems"]) - 1)
             said: dict[str, Any] = {"__type": _CANCELED, "CancellationReasons": [throttle, *others]}
             return 400, json.dumps(said | {"Message": "Transaction cancelled"}).encode()
-        kind = self.table.random.choice(THROTTLES)
+        kind = THROTTLES[self.table.refused[operation] % len(THROTTLES)]
         return 400, json.dumps({"__type": kind, "message": "Rate exceeded"}).encode()
 
     def _send(self, status: int, body: bytes, kind: str) -> None:

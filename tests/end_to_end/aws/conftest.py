@@ -61,7 +61,7 @@ def as_before(deployed: Deployment) -> Iterator[None]:
     """Each test leaves a cluster without instances, in a cloud without faults."""
     yield
     region, tables = deployed.account.ec2.region, deployed.account.tables
-    tables.refused_share = tables.lost_share = 0.0
+    tables.refused_of = tables.lost_of = 0
     region.capacity.clear()
     region.sleepers = 0
     for mapping in deployed.pump.mappings.values():

@@ -44,8 +44,8 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
 ) -> None:
     region, table = deployed.account.ec2.region, deployed.account.tables
     before = len(region.machines)
-    # Most of what is refused passes with the next try; of lost answers many reach their caller.
-    table.refused_share, table.lost_share = 0.2, 0.05
+    # What is refused passes with the next try, but a lost answer to a single write is an error.
+    table.refused_of, table.lost_of = 5, 9
     experiment = create(person, SHORT, tmp_path)
     described = wait_for(deployed, person, experiment)
     wait_until(lambda: not deployed.living(), 90, "no instance without work")
