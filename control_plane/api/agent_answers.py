@@ -45,12 +45,14 @@ def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
         Refused: as AgentService.sync.
     """
     *portions, last = sync_requests(asked)
+    for portion in portions:
+        services.agents.sync(agent_id, portion)
+    answer = answered(services, agent_id, last)
+    # Not before: a session that is over says nothing that counts.
     if asked.notice is not None:
         told = Announcement(agent_id, asked.notice.deadline_ms)
         announce(services.table, told, services.now_ms())
-    for portion in portions:
-        services.agents.sync(agent_id, portion)
-    return answered(services, agent_id, last)
+    return answer
 
 
 def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:

@@ -265,6 +265,13 @@ def test_a_finished_trial_is_forgotten(served: Cluster) -> None:
     assert served.get("/trials/1").json["state"] == "COMPLETED"
 
 
+def test_a_notice_of_a_session_that_is_over_counts_for_nothing(served: Cluster) -> None:
+    agent = Agent(served)
+    agent.epoch -= 1
+    assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 409
+    assert not list(announcements(served.services.table))
+
+
 def test_a_notice_is_kept_once(served: Cluster) -> None:
     agent = Agent(served)
     for _ in range(2):
