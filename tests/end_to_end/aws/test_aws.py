@@ -80,7 +80,7 @@ def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_m
     region.advise(advised.id)
     wait_until(lambda: is_drained(deployed, advised), 30, "a drained agent")
     # What comes now gets another instance, of which EC2 speaks by its own event instead.
-    second = create(person, 3 * LONG, tmp_path)
+    second = create(person, 2 * LONG, tmp_path)
     wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
     (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
     first_checkpoint(deployed, second)
