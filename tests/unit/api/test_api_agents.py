@@ -266,8 +266,9 @@ def test_a_finished_trial_is_forgotten(served: Cluster) -> None:
 
 
 def test_a_notice_of_a_session_that_is_over_counts_for_nothing(served: Cluster) -> None:
+    Agent(served)
     agent = Agent(served)
-    agent.epoch -= 1
+    agent.epoch = 1
     assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 409
     assert not list(announcements(served.services.table))
 
