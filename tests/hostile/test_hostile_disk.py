@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.agents.logs import SMALL_BYTES_MAX
 from control_plane.api.auth import Role
 from control_plane.dispatch import due
 from control_plane.state.sqlite import SqliteTable
@@ -165,7 +166,9 @@ def test_a_log_without_room_is_taken_when_there_is_some(
     assert served.create(CONFIG).status == 201
     agent = Agent(served)
     first, _ = agent.take_work()
-    logs = [{"allocation": first, "offset": 0, "text": "a line\n"}]
+    # More than its row takes.
+    text = "a line\n" * SMALL_BYTES_MAX
+    logs = [{"allocation": first, "offset": 0, "text": text}]
 
     def full_disk(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -176,8 +179,8 @@ def test_a_log_without_room_is_taken_when_there_is_some(
         assert (answer.status, answer.code) == (503, "unavailable")
         assert "No space left on device" in answer.json["error"]["message"]
     assert served.get("/trials/1/logs").json["text"] == ""
-    assert agent.sync(logs=logs).json["logs_acked"][first] == 7
-    assert served.get("/trials/1/logs").json["text"] == "a line\n"
+    assert agent.sync(logs=logs).json["logs_acked"][first] == len(text)
+    assert served.get("/trials/1/logs").json["text"] == text
 
 
 def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
