@@ -33,13 +33,16 @@ class TrialNode:
         runtime: ContainerRuntime | None = None,
         spec: Mapping[str, Any] | None = None,
     ) -> None:
-        """`spec` is what all its trials' specs say unless `begin` is told otherwise."""
+        """`spec` is what all its trials' specs say unless `begin` is told otherwise. The template
+        is its maker's, who closes it.
+        """
         self.folder = folder
         self._spec = spec or {}
         self.said: list[str] = []
         self._archives: dict[str, bytes] = {}
         cache = CodeCache(folder / "cache", self._download)
         self.runtime = runtime or ProcessRuntime(template)
+        self._is_shared = template is not None
         say, slots = self.said.append, cpu_slots(1)
         self.node = Node(folder, slots, self.runtime, cache, say, log_bytes_max=log_bytes_max)
         self.node.adopt()
@@ -84,7 +87,8 @@ class TrialNode:
         self.node.kill_all(0)
         for allocation in self.node.allocations():
             self.look(allocation)
-        self.runtime.close()
+        if not self._is_shared:
+            self.runtime.close()
 
     def _download(self, path: str, file: BinaryIO) -> int:
         return file.write(self._archives[path])
