@@ -29,7 +29,8 @@ SMALL = Size(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `chances` a world breaks, in words in which `seen` is found."""
+    """`takes_away` something; under `chances` a world breaks, in words that `seen`, a pattern, finds.
+    """
 
     name: str
     takes_away: Patch
@@ -196,7 +197,7 @@ MUTANTS = (
         "no condition on fleets",
         without_conditions_on("fleets"),
         CROWDED_SKY,
-        "it may have",
+        "it may have|belongs to another request",
         size=MANY,
     ),
     Mutant("no fence of leases", patched(service, "renew", nothing), LOST),
