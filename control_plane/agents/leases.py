@@ -59,20 +59,22 @@ class Marking:
     lost: tuple[str, ...] = field(default=())
 
 
-def renew(table: StateTable, partition: str, agent: str, epoch: int, now_ms: int) -> None:
-    """Renews the lease of this epoch once a third of it is used. Raises Refused if it was lost."""
-    row = table.get(Key(partition, agent))
+def renew(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms: int) -> None:
+    """Renews the lease of this epoch, whose `row` was read just now, once a third of it is used.
+
+    Raises Refused if it was lost.
+    """
     lease = _LEASE().validate_json(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
-        raise Refused("conflict", f"the session {epoch} of agent {agent} has ended; enrol again")
+        raise Refused("conflict", f"the session {epoch} of agent {key.sort} has ended; enrol again")
     # One from the future is of a clock that has gone back since.
     if abs(now_ms - lease.renewed_ms) < RENEW_AFTER_MS:
         return
     body = _LEASE().dump_json(replace(lease, renewed_ms=now_ms))
     try:
-        table.commit((Put(row.key, row.revision + 1, body, row.revision),))
+        table.commit((Put(key, row.revision + 1, body, row.revision),))
     except Conflict:
-        renew(table, partition, agent, epoch, now_ms)
+        renew(table, key, table.get(key), epoch, now_ms)
 
 
 def mark(leases: dict[str, Lease], brake: Brake, now_ms: int, pass_ms: int = PASS_MS) -> Marking:

@@ -1,7 +1,7 @@
 """The agent's two calls: enrol, and sync."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from control_plane.state.table import (
     Expect,
     Key,
     Put,
+    Row,
     TableError,
     Write,
 )
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
+TRIALS_KNOWN_MAX = 10_000
 # What goes into one commit, so that a trial's mail stays far below what a row holds.
 REPORTS_MAX = 1_000
 LOST_MAX = 30
@@ -88,6 +90,7 @@ class AgentService:
         self._spec_of = spec_of
         self._store_log = store_log
         self._definitions: dict[tuple[int, int], Definition] = {}
+        self._experiments: dict[int, int] = {}
 
     def enrol(
         self,
@@ -126,9 +129,7 @@ class AgentService:
         Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch, "invalid"
         or "too_large" for what no session can hold.
         """
-        session, state = self._take_all(agent, request)
-        ids = [desired.trial_id for desired in state.desired]
-        heads = dict(zip(ids, self.trials(ids), strict=True))
+        session, state, heads = self._take_all(agent, request)
         trials = Trials(heads.get, self.experiment, self._spec_of, self._address)
         return SyncAnswer(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
@@ -164,15 +165,18 @@ class AgentService:
         self._definitions[key] = definition
         return state, definition
 
-    def _take_all(self, agent: str, request: SyncRequest) -> tuple[Session, AgentState]:
+    def _take_all(
+        self, agent: str, request: SyncRequest
+    ) -> tuple[Session, AgentState, dict[int, TrialState | None]]:
         """Takes a request in one commit, or in halves where one cannot hold it. Returns the
-        agent's session and its head afterwards.
+        agent's session, its head and those of its trials afterwards.
         """
         halves = _halves(request)
         for _ in range(SYNC_TRIES_MAX):
-            state = self._agent(agent, request.epoch)
+            (found,), (row,) = self._engine.read((addresses.agent(agent),), (Key(SESSIONS, agent),))
+            state = _of_session(agent, found, request.epoch)
             try:
-                taken = self._take(agent, state, request)
+                taken = self._take(agent, state, row, request)
             except Conflict:
                 # Another call of this agent was first: what it took counts as taken.
                 continue
@@ -185,21 +189,35 @@ class AgentService:
             if taken is not None:
                 self._engine.follow(taken.mailed)
                 self._merge(taken.crowded)
-                after = self._agent(agent, request.epoch) if taken.mailed else state
-                return taken.session, after
+                return taken.session, *self._after(agent, state, request.epoch, taken)
             for half in halves:
                 done = self._take_all(agent, half)
             return done
         raise Refused("unavailable", f"agent {agent} reports from two places at once")
 
-    def _take(self, agent: str, state: AgentState, request: SyncRequest) -> Taken | None:
+    def _after(
+        self, agent: str, before: AgentState, epoch: int, taken: Taken
+    ) -> tuple[AgentState, dict[int, TrialState | None]]:
+        """The agent's head and its trials', once it is taken what the agent said."""
+        ids = [desired.trial_id for desired in before.desired]
+        if not taken.mailed:
+            return before, dict(zip(ids, self.trials(ids), strict=True))
+        found, *trials = self._engine.states([addresses.agent(agent), *map(addresses.trial, ids)])
+        state = _of_session(agent, found, epoch)
+        heads = dict(zip(ids, trials, strict=True))
+        came = [it.trial_id for it in state.desired if it.trial_id not in heads]
+        return state, heads | dict(zip(came, self.trials(came), strict=True))
+
+    def _take(
+        self, agent: str, state: AgentState, row: Row | None, request: SyncRequest
+    ) -> Taken | None:
         now_ms = self._engine.clock()
-        renew(self._engine.table, leases_of(state.pool), agent, request.epoch, now_ms)
-        row = self._engine.table.get(Key(SESSIONS, agent))
         before = session_of(row)
         _check_session(agent, request.epoch, before.epoch)
         reports = (*request.reports, *_lost(state, before, request))
-        measures = self._measures(state, reports)
+        lease = Key(leases_of(state.pool), agent)
+        measures, leased = self._measures(state, reports, lease)
+        renew(self._engine.table, lease, leased, request.epoch, now_ms)
         taken = take_reports(agent, before, reports, measures, now_ms)
         session, chunks = take_logs(taken.session, request.logs)
         ours = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
@@ -237,37 +255,44 @@ class AgentService:
         state = self._engine.state(addresses.agent(agent))
         return state.address if isinstance(state, AgentState) else LOOPBACK
 
-    def _agent(self, agent: str, epoch: int) -> AgentState:
-        state = self._engine.state(addresses.agent(agent))
-        if not isinstance(state, AgentState):
-            raise Refused("not_found", f"there is no agent {agent}; enrol first")
-        _check_session(agent, epoch, state.epoch)
-        return state
-
-    def _measures(self, state: AgentState, reports: Iterable[Report]) -> dict[str, Measures]:
-        """What counts of each allocation that reports and belongs on the agent."""
-        found: dict[str, Measures] = {}
-        measures: dict[int, Measures | None] = {}
+    def _measures(
+        self, state: AgentState, reports: Iterable[Report], beside: Key
+    ) -> tuple[dict[str, Measures], Row | None]:
+        """What counts of each allocation that reports and belongs on the agent, and the row that
+        was read with it.
+        """
         reporting = {(report.trial_id, report.epoch) for report in reports}
-        for desired in state.desired:
-            if (desired.trial_id, desired.epoch) not in reporting:
-                continue
-            trial = self.trial(desired.trial_id)
-            if trial is None:
-                continue
-            if trial.experiment_id not in measures:
-                measures[trial.experiment_id] = self._measures_of(trial.experiment_id)
-            counted = measures[trial.experiment_id]
-            if counted is not None:
-                node = counted._replace(node_rank=desired.node_rank, nodes=desired.nodes)
-                found[f"{desired.trial_id}.{desired.epoch}"] = node
-        return found
+        ours = [it for it in state.desired if (it.trial_id, it.epoch) in reporting]
+        owners = self._owners({it.trial_id for it in ours})
+        numbers = sorted(set(owners.values()))
+        heads, (row,) = self._engine.read([addresses.experiment(it) for it in numbers], (beside,))
+        experiments = dict(zip(numbers, heads, strict=True))
+        found: dict[str, Measures] = {}
+        for desired in ours:
+            head = experiments.get(owners.get(desired.trial_id, 0))
+            if isinstance(head, ExperimentState):
+                found[f"{desired.trial_id}.{desired.epoch}"] = Measures(
+                    head.metric, head.time_metric, desired.node_rank, desired.nodes
+                )
+        return found, row
 
-    def _measures_of(self, experiment_id: int) -> Measures | None:
-        state = self._engine.state(addresses.experiment(experiment_id))
-        if not isinstance(state, ExperimentState):
-            return None
-        return Measures(state.metric, state.time_metric)
+    def _owners(self, trial_ids: Set[int]) -> dict[int, int]:
+        """The experiments of trials, which stay the same for good: each is looked up once."""
+        unknown = sorted(trial_ids - self._experiments.keys())
+        if len(self._experiments) + len(unknown) > TRIALS_KNOWN_MAX:
+            self._experiments.clear()
+            unknown = sorted(trial_ids)
+        for number, trial in zip(unknown, self.trials(unknown), strict=True):
+            if trial is not None:
+                self._experiments[number] = trial.experiment_id
+        return {it: self._experiments[it] for it in trial_ids if it in self._experiments}
+
+
+def _of_session(agent: str, found: object, epoch: int) -> AgentState:
+    if not isinstance(found, AgentState):
+        raise Refused("not_found", f"there is no agent {agent}; enrol first")
+    _check_session(agent, epoch, found.epoch)
+    return found
 
 
 def _beside(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:

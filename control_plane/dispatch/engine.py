@@ -128,14 +128,21 @@ class Engine:
 
     def states(self, addresses: Sequence[str]) -> list[Any]:
         """The same of many actors, in their order."""
+        return self.read(addresses, ())[0]
+
+    def read(
+        self, addresses: Sequence[str], keys: Sequence[Key]
+    ) -> tuple[list[Any], list[Row | None]]:
+        """The states of actors, and rows beside them: together, but each as of its own moment."""
+        asked = [*(Key(address, HEAD) for address in addresses), *keys]
         rows: list[Row | None] = []
-        for start in range(0, len(addresses), GET_MAX):
-            some = addresses[start : start + GET_MAX]
-            rows += self.table.get_many([Key(address, HEAD) for address in some])
-        return [
+        for start in range(0, len(asked), GET_MAX):
+            rows += self.table.get_many(asked[start : start + GET_MAX])
+        states = [
             None if row is None else self._read(address, row).state
-            for address, row in zip(addresses, rows, strict=True)
+            for address, row in zip(addresses, rows, strict=False)
         ]
+        return states, rows[len(addresses) :]
 
     def _read(self, address: str, row: Row) -> Snapshot:
         snapshot = snapshot_of(self._cache, address, row)[0]

@@ -118,6 +118,8 @@ def client() -> Any:
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         tcp_keepalive=True,
+        # What is asked is built here; to look through each item again takes as long as to sign it.
+        parameter_validation=False,
     )
     return session().create_client("dynamodb", config=config)
 

@@ -164,11 +164,17 @@ def kept(table: StateTable, agent: str) -> Lease:
     return Lease(**json.loads(row.body))
 
 
+def renewed(table: StateTable, now_ms: int) -> None:
+    """By the first session of agent a."""
+    key = Key(LEASES, "a")
+    renew(table, key, table.get(key), 1, now_ms)
+
+
 def test_a_lease_is_renewed_once_a_third_of_it_is_used(table: SqliteTable) -> None:
     keep(table, "a", Lease(1, NOW_MS))
-    renew(table, LEASES, "a", 1, NOW_MS + RENEW_AFTER_MS - 1)
+    renewed(table, NOW_MS + RENEW_AFTER_MS - 1)
     assert kept(table, "a").renewed_ms == NOW_MS
-    renew(table, LEASES, "a", 1, NOW_MS + RENEW_AFTER_MS)
+    renewed(table, NOW_MS + RENEW_AFTER_MS)
     assert kept(table, "a").renewed_ms == NOW_MS + RENEW_AFTER_MS
 
 
@@ -177,7 +183,7 @@ def test_a_session_that_is_over_renews_nothing(table: SqliteTable, lease: Lease 
     if lease:
         keep(table, "a", lease)
     with pytest.raises(Refused, match="the session 1 of agent a has ended; enrol again") as refused:
-        renew(table, LEASES, "a", 1, NOW_MS + LEASE_MS)
+        renewed(table, NOW_MS + LEASE_MS)
     assert refused.value.code == "conflict"
 
 
@@ -214,7 +220,7 @@ class Renewing(TableDecorator):
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
         page = super().query(partition, first, last, limit=limit, descending=descending)
-        renew(self.table, LEASES, "a", 1, NOW_MS)
+        renewed(self.table, NOW_MS)
         return page
 
 
