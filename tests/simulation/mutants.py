@@ -29,8 +29,7 @@ SMALL = Size(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `chances` a world breaks, in words that `seen`, a pattern, finds.
-    """
+    """`takes_away` something; under `chances` a world breaks, in words that match `seen`."""
 
     name: str
     takes_away: Patch
