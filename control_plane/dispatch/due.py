@@ -2,11 +2,13 @@
 
 A row's attempts are raised before it is folded again, so that one which brings the process down
 is counted; from ALONE_FROM on it is folded on its own, and after ATTEMPTS_MAX it becomes a dead
-letter. A poisoned actor holds up nobody but itself: what was tried before is tried last.
+letter. A poisoned actor holds up nobody but itself: what was tried before is tried last. An attempt
+that failed for the table alone is taken back.
 """
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from control_plane.actors.step import Refused
@@ -76,22 +78,38 @@ def _redrive(engine: Engine, address: str, late: list[Mail], now_ms: int) -> int
     if _tried((address, late)) >= ALONE_FROM:
         # Those behind the first may be held up by it, and innocent.
         ordered = ordered[:1]
-    dead = sum(_raise_attempts(engine, mail, now_ms) for mail in ordered)
-    engine.follow((address, *engine.advance(address, timers=True)))
+    raised: list[Mail] = []
+    try:
+        dead = sum(_raise_attempts(engine, mail, now_ms, raised) for mail in ordered)
+        engine.follow((address, *engine.advance(address, timers=True)))
+    except Unavailable:
+        _take_back(engine, raised, now_ms)
+        raise
     return dead
 
 
-def _raise_attempts(engine: Engine, mail: Mail, now_ms: int) -> bool:
-    """Counts the attempt; True if the row became a dead letter instead."""
+def _raise_attempts(engine: Engine, mail: Mail, now_ms: int, raised: list[Mail]) -> bool:
+    """Counts the attempt, of which `raised` gets the mail; True if the row became a dead letter
+    instead.
+    """
     try:
         if mail.attempts >= ATTEMPTS_MAX:
             engine.follow(engine.dead_letter(mail))
             return True
-        engine.table.commit((put_attempt(mail, now_ms)[1],))
+        after, write = put_attempt(mail, now_ms)
+        engine.table.commit((write,))
+        raised.append(after)
     except (Conflict, Torn, Refused):
         # Somebody else was first: the next pass looks again.
         return False
     return False
+
+
+def _take_back(engine: Engine, raised: list[Mail], now_ms: int) -> None:
+    """An attempt that the table did not allow says nothing of the mail."""
+    for mail in raised:
+        with suppress(Conflict, Unavailable):
+            engine.table.commit((put_attempt(mail, now_ms, -1)[1],))
 
 
 def _expire(engine: Engine, row: Row) -> int:

@@ -81,15 +81,15 @@ def read_mail(row: Row) -> Mail:
     )
 
 
-def put_attempt(mail: Mail, now_ms: int) -> tuple[Mail, Put]:
+def put_attempt(mail: Mail, now_ms: int, count: int = 1) -> tuple[Mail, Put]:
     """The mail with one more attempt, due again after 2^attempts seconds, and the write that says
-    so.
+    so. A `count` of -1 takes the attempt back that was made last.
     """
-    attempts = mail.attempts + 1
+    attempts = mail.attempts + count
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
     body = mail.body.replace(before, after, 1)
     raised = replace(mail, attempts=attempts, revision=mail.revision + 1, body=body)
-    due_ms = now_ms + (1 << attempts) * 1000
+    due_ms = now_ms + (1 << max(attempts, mail.attempts)) * 1000
     return raised, Put(mail.key, raised.revision, body, mail.revision, due_ms)
 
 

@@ -117,6 +117,11 @@ class FlakyTable(TableDecorator):
         self._fail_reading()
         return super().get(key)
 
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """See StateTable."""
+        self._fail_reading()
+        return super().get_many(keys)
+
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
