@@ -1,7 +1,7 @@
 """The agent's two calls: enrol, and sync."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -276,16 +276,17 @@ class AgentService:
                 )
         return found, row
 
-    def _owners(self, trial_ids: Set[int]) -> dict[int, int]:
+    def _owners(self, trial_ids: Collection[int]) -> dict[int, int]:
         """The experiments of trials, which stay the same for good: each is looked up once."""
-        unknown = sorted(trial_ids - self._experiments.keys())
-        if len(self._experiments) + len(unknown) > TRIALS_KNOWN_MAX:
-            self._experiments.clear()
-            unknown = sorted(trial_ids)
+        known = self._experiments
+        owners = {it: owner for it in trial_ids if (owner := known.get(it)) is not None}
+        unknown = sorted(set(trial_ids) - owners.keys())
+        if len(known) + len(unknown) > TRIALS_KNOWN_MAX:
+            known.clear()
         for number, trial in zip(unknown, self.trials(unknown), strict=True):
             if trial is not None:
-                self._experiments[number] = trial.experiment_id
-        return {it: self._experiments[it] for it in trial_ids if it in self._experiments}
+                known[number] = owners[number] = trial.experiment_id
+        return owners
 
 
 def _of_session(agent: str, found: object, epoch: int) -> AgentState:
