@@ -107,6 +107,7 @@ class Deployment(Stack):
 
     pump: Pump
     failures: list[str] = field(default_factory=list)
+    tick_seconds: float = TICK_SECONDS
 
 
 @contextmanager
@@ -180,11 +181,15 @@ def _ticks(deployed: Deployment) -> Iterator[None]:
     stopped = threading.Event()
 
     def run() -> None:
-        while not stopped.wait(TICK_SECONDS):
+        ticked_at = time.monotonic()
+        while not stopped.wait(0.1):
+            if time.monotonic() < ticked_at + deployed.tick_seconds:
+                continue
             try:
                 deployed.invoke("tick", {})
             except Exception as error:
                 deployed.failures.append(str(error))
+            ticked_at = time.monotonic()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

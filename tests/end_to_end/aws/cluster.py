@@ -17,7 +17,7 @@ from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.laptop import DIGITS, Laptop
 
 DONE_SECONDS_MAX = 150.0
-SHORT, LONG = 2, 12  # epochs
+SHORT, LONG, LONGEST = 2, 12, 40  # epochs
 
 # The second pool believes in an instance for seconds only; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"

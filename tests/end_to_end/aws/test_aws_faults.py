@@ -1,18 +1,20 @@
 """A deployed cluster whose instances, stream, table and API fail."""
 
+import time
 from pathlib import Path
 from typing import Any
 
-from tests.emulators.deployment import Deployment, wait_until
+from tests.emulators.deployment import TICK_SECONDS, Deployment, wait_until
 from tests.end_to_end.aws.cluster import (
     IMPATIENT,
-    LONG,
+    LONGEST,
     SHORT,
     checkpoints,
     create,
     first_checkpoint,
     let_ten_minutes_pass,
     running,
+    status_of,
     validated,
     wait_for,
 )
@@ -58,22 +60,34 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
     assert validated(deployed, described["id"]) == [44]
 
 
-def test_an_api_that_is_down_for_a_while_stops_no_training(
+def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     deployed: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    experiment = create(person, LONG, tmp_path)
+    experiment = create(person, LONGEST, tmp_path)
     running(deployed)
+    launched = len(deployed.account.ec2.region.machines)
     trial = first_checkpoint(deployed, experiment)
     client = deployed.aws.client("lambda")
     name = deployed.function("api")
+    # Of ticks there come as many as in any minute.
+    deployed.tick_seconds = 60.0
     client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
-    before = len(checkpoints(deployed, trial))
+    down_until = time.monotonic() + 60.0
     try:
-        wait_until(lambda: len(checkpoints(deployed, trial)) > before, 30, "training without API")
+        # Its work goes on to the end, and then it waits with what it has to say.
+        assert len(checkpoints(deployed, trial)) <= LONGEST
+        wait_until(lambda: len(checkpoints(deployed, trial)) > LONGEST, 50, "training without API")
+        # What the gateway says of a function that may not run.
+        assert status_of(deployed.client().agents) == 429
+        wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
     finally:
         client.delete_function_concurrency(FunctionName=name)
+        deployed.tick_seconds = TICK_SECONDS
     described = wait_for(deployed, person, experiment)
-    assert described["restarts"] == 0
+    assert (described["restarts"], described["losses"]) == (0, 0)
+    assert len(deployed.account.ec2.region.machines) == launched
+    # 40 epochs of 1,437 records in batches of 64.
+    assert validated(deployed, trial) == [898]
 
 
 def test_an_actor_that_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nobody(
