@@ -17,15 +17,6 @@ from control_plane.objects.store import (
 from detcloud.s3 import Bucket, KeyMissing
 
 SIGNED_SECONDS_MAX = 15 * 60
-# Uploads in parts whose writer died take up room that no listing of objects shows.
-LIFECYCLE_RULES = (
-    {
-        "ID": "unfinished-uploads",
-        "Status": "Enabled",
-        "Filter": {"Prefix": ""},
-        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
-    },
-)
 
 
 class S3Store:

@@ -17,7 +17,7 @@ from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.response import StreamingBody
 
 import detcloud.s3
-from control_plane.objects.s3 import LIFECYCLE_RULES, S3Store
+from control_plane.objects.s3 import S3Store
 from control_plane.objects.store import Key, SignedUrl
 from detcloud.s3 import (
     ATTEMPTS_MAX,
@@ -394,9 +394,3 @@ def test_what_no_key_can_name_is_not_listed(s3: SeaweedFs) -> None:
         bucket.write(key, [b"x"])
     store = S3Store(bucket, lambda: NOW_MS)
     assert [listed.key.text for listed in store.list(Key("logs/1"))] == ["logs/1/good"]
-
-
-def test_the_rules_of_a_bucket_are_taken_as_they_are(s3: SeaweedFs) -> None:
-    name = s3.place().name
-    rules = {"Rules": list(LIFECYCLE_RULES)}
-    s3.client.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration=rules)
