@@ -27,6 +27,7 @@ from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.records import Status
 from control_plane.agents.identity import Proof
 from control_plane.agents.logs import TrialLogs
+from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
 from control_plane.api.app import create_app
@@ -285,7 +286,12 @@ class MeteredCluster:
             now_ms=self._clock,
             hosts=frozenset({HOST}),
             engine=engine,
-            agents=AgentService(engine, spec_builder(CLUSTER, self._checkpoints), logs.store),
+            agents=AgentService(
+                engine,
+                spec_builder(CLUSTER, self._checkpoints),
+                logs.store,
+                partial(stored, self._objects),
+            ),
             cluster_id=CLUSTER,
             version="1",
             checkpoints=self._checkpoints,

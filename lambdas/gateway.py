@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from control_plane.agents.aws import StsVendor
 from control_plane.agents.aws_witness import AwsWitness
 from control_plane.agents.logs import TrialLogs
+from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
 from control_plane.api.app import create_app
@@ -57,7 +58,10 @@ def services() -> Services:
         hosts=frozenset({urlsplit(url).hostname or ""}),
         engine=engine(),
         agents=AgentService(
-            engine(), spec_builder(cluster, checkpoints), TrialLogs(table, objects).store
+            engine(),
+            spec_builder(cluster, checkpoints),
+            TrialLogs(table, objects).store,
+            partial(stored, objects),
         ),
         cluster_id=cluster,
         version=__version__,

@@ -3,12 +3,14 @@
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fastapi import FastAPI
 
 from control_plane.actors import addresses
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.agents.logs import TrialLogs
+from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
 from control_plane.api.app import create_app
@@ -84,6 +86,7 @@ def embedded(home: HomeFolder, user: str, config: str | None = None) -> Embedded
             engine,
             spec_builder(cluster_id, home.checkpoints),
             TrialLogs(table, objects).store,
+            partial(stored, objects),
         ),
         cluster_id=cluster_id,
         version=__version__,

@@ -6,17 +6,32 @@ stream become one, under the key of the last of them, in one commit that is guar
 revisions they were read at. Reading upwards through that, one meets each report at least once: what
 has not been read yet is never moved to where one has been. A report met again is known by its
 offset.
+
+A row that has grown full is never written again. The reports of one that is worth it go into the
+object store then, under the digest of their content: nothing there is ever replaced, and what was
+stored for a commit that failed is in nobody's way until the trial is deleted.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from control_plane.actors import addresses
 from control_plane.metrics.columns import Columns, Reported, columns_of, joined
-from control_plane.metrics.segment import decoded, encoded, reports_in
+from control_plane.metrics.segment import (
+    decoded,
+    digest_of,
+    encoded,
+    parted,
+    rejoined,
+    reports_in,
+)
+from control_plane.objects.store import Key as ObjectKey
+from control_plane.objects.store import ObjectMissing, ObjectStore
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
 METRICS = "R#"
@@ -32,6 +47,12 @@ MERGED_ROWS_MAX = 96
 STREAMS_MAX = 64
 # Rows of this size or less are merged whatever follows them.
 SMALL_BYTES = 4 * 1024
+NAMESPACE = "metrics"
+# In a row so many bytes cost as much as an object in a store that takes money for each.
+OBJECT_BYTES_MIN = 8 * 1024
+
+StoreSegment = Callable[[Put], Put]
+"""Stores what the row of a segment is too small for, and returns the write of the row."""
 
 _GROUP = re.compile(r"[^.]{1,64}", re.DOTALL)
 
@@ -65,14 +86,20 @@ class Segment(NamedTuple):
     offset: int
     row: Row
 
-    def columns(self) -> Columns:
-        """Its reports."""
-        return decoded(self.row.body, self.offset)
+    def columns(self, objects: ObjectStore) -> Columns:
+        """Its reports; none where they are gone. Raises OSError."""
+        digest = digest_of(self.row.body)
+        if digest is None:
+            return decoded(self.row.body, self.offset)
+        try:
+            content = b"".join(objects.get(_object(self.row.key, digest)))
+        except ObjectMissing:
+            return columns_of(())
+        return rejoined(self.row.body, content)
 
-    @property
-    def began(self) -> float:
+    def began(self, objects: ObjectStore) -> float:
         """The steps of its first report; infinite where it holds none that can be read."""
-        steps = self.columns().steps
+        steps = self.columns(objects).steps
         return steps[0] if steps else float("inf")
 
 
@@ -112,6 +139,19 @@ def puts(trial_id: int, stream: Stream, reports: Sequence[Reported]) -> Iterator
     yield Put(key, 1, body, Expect.ANYTHING)
 
 
+def stored(objects: ObjectStore, put: Put) -> Put:
+    """The write of a row as the table is to hold it: the reports of a full one are stored first.
+    Any other write stays as it is. Raises OSError.
+    """
+    if not put.key.sort.startswith(METRICS) or _is_open(put.body):
+        return put
+    body, content = parted(put.body)
+    if len(content) < OBJECT_BYTES_MIN:
+        return put
+    objects.put(_object(put.key, sha256(content).hexdigest()), content)
+    return replace(put, body=body)
+
+
 def segments(table: StateTable, trial_id: int, first: str, last: str) -> Iterator[Segment]:
     """The rows of a range, upwards. Of their reports, those at offsets of the stream that were read
     before are to be passed over.
@@ -138,26 +178,27 @@ def first_segment(table: StateTable, trial_id: int, first: str, last: str) -> Se
     return segment_of(rows[0]) if rows else None
 
 
-def merge(table: StateTable, trial_id: int, epoch: int) -> int:
+def merge(table: StateTable, trial_id: int, epoch: int, store: StoreSegment) -> int:
     """Makes one row of the newest ones of each of an allocation's streams; how many went.
 
-    Raises TableError; Conflict where somebody else was faster.
+    Raises TableError; Conflict where somebody else was faster; whatever `store` raises.
     """
-    return sum(merge_stream(table, trial_id, stream) for stream in _streams(table, trial_id, epoch))
+    streams = _streams(table, trial_id, epoch)
+    return sum(merge_stream(table, trial_id, stream, store) for stream in streams)
 
 
-def merge_stream(table: StateTable, trial_id: int, stream: Stream) -> int:
+def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreSegment) -> int:
     """The same for one stream, in a few commits at most."""
     address = addresses.trial(trial_id)
     rows = table.query(
         address, stream.first, stream.end, limit=MERGED_ROWS_MAX, descending=True
     ).rows
     merged = 0
-    for *older, newest in _groups(list(takewhile(_is_open, rows))[::-1]):
-        body = encoded(joined([segment_of(row).columns() for row in (*older, newest)]))
+    for *older, newest in _groups(list(takewhile(lambda row: _is_open(row.body), rows))[::-1]):
+        body = encoded(joined([_open_columns(row) for row in (*older, newest)]))
         if len(body) <= SEGMENT_BYTES_MAX:
             put = Put(newest.key, newest.revision + 1, body, newest.revision)
-            table.commit((put, *(Delete(row.key, row.revision) for row in older)))
+            table.commit((store(put), *(Delete(row.key, row.revision) for row in older)))
             merged += len(older)
     return merged
 
@@ -179,8 +220,18 @@ def _streams(table: StateTable, trial_id: int, epoch: int) -> Iterator[Stream]:
             first = stream.end
 
 
-def _is_open(row: Row) -> bool:
-    return len(row.body) < FULL_BYTES and reports_in(row.body) < FULL_REPORTS
+def _is_open(body: bytes) -> bool:
+    """Whether more may be put into this row."""
+    is_small = len(body) < FULL_BYTES and reports_in(body) < FULL_REPORTS
+    return is_small and digest_of(body) is None
+
+
+def _open_columns(row: Row) -> Columns:
+    return decoded(row.body, segment_of(row).offset)
+
+
+def _object(key: Key, digest: str) -> ObjectKey:
+    return ObjectKey(f"{NAMESPACE}/{key.partition.partition('#')[2]}/{digest}")
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:

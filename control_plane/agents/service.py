@@ -17,7 +17,7 @@ from control_plane.agents.desired import SpecOf, Trials, desired_of
 from control_plane.agents.identity import is_wanted
 from control_plane.agents.leases import LEASE_MS, renew
 from control_plane.agents.reports import Measures, Report
-from control_plane.agents.segments import merge
+from control_plane.agents.segments import StoreSegment, merge
 from control_plane.agents.sessions import (
     LogChunk,
     Session,
@@ -83,12 +83,17 @@ class SyncAnswer:
 
 
 class AgentService:
-    """Serves agents on an engine. `spec_of` builds a trial's spec, `store_log` keeps log text."""
+    """Serves agents on an engine. `spec_of` builds a trial's spec, `store_log` keeps log text,
+    `store_segment` the reports of full rows of metrics.
+    """
 
-    def __init__(self, engine: Engine, spec_of: SpecOf, store_log: StoreLog) -> None:
+    def __init__(
+        self, engine: Engine, spec_of: SpecOf, store_log: StoreLog, store_segment: StoreSegment
+    ) -> None:
         self._engine = engine
         self._spec_of = spec_of
         self._store_log = store_log
+        self._store_segment = store_segment
         self._definitions: dict[tuple[int, int], Definition] = {}
         self._experiments: dict[int, int] = {}
 
@@ -232,17 +237,21 @@ class AgentService:
         ]
         if session != before:
             session = replace(session, call=max(before.call, request.call))
-            writes = [put_session(agent, session, row), *taken.writes, *logged]
+            reported = [self._kept(write) for write in taken.writes]
+            writes = [put_session(agent, session, row), *reported, *logged]
             self._engine.table.commit(writes)
         return taken._replace(session=session)
+
+    def _kept(self, write: Write) -> Write:
+        return self._store_segment(write) if isinstance(write, Put) else write
 
     def _merge(self, crowded: Iterable[str]) -> None:
         """Merges rows of metrics: what fails here is done when they are more."""
         for allocation in crowded:
             epoch = int(allocation.partition(".")[2])
             try:
-                merge(self._engine.table, _trial_id(allocation), epoch)
-            except TableError as error:
+                merge(self._engine.table, _trial_id(allocation), epoch, self._store_segment)
+            except (TableError, OSError) as error:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
     def _logged(self, chunk: LogChunk, desired: Desired, now_ms: int) -> Write:

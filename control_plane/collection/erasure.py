@@ -15,6 +15,7 @@ from control_plane.actors.trial_checkpoints import CHECKPOINTS
 from control_plane.actors.trial_messages import TrialDeleted
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.logs import NAMESPACE as LOGS
+from control_plane.agents.segments import NAMESPACE as METRICS
 from control_plane.collection.pins import let_expire
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import records_of, rows_of, trial_ids
@@ -71,9 +72,10 @@ def _erased_trial(stores: Stores, trial_id: int) -> Iterator[None]:
         if refused.code != "not_found":
             raise
     yield
-    for listed in stores.objects.list(ObjectKey(f"{LOGS}/{trial_id}")):
-        stores.objects.delete(listed.key)
-        yield
+    for kept in (LOGS, METRICS):
+        for listed in stores.objects.list(ObjectKey(f"{kept}/{trial_id}")):
+            stores.objects.delete(listed.key)
+            yield
     uuids = [record.checkpoint.uuid for record in records_of(engine.table, trial_id)]
     for start in range(0, len(uuids), OPERATIONS_MAX):
         let_expire(engine.table, uuids[start : start + OPERATIONS_MAX], engine.clock())

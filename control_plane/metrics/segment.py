@@ -2,7 +2,8 @@
 
     version (1 byte), reports, bytes of the summary (4 bytes each, little endian)
     summary   compressed; none in a small segment
-    reports   compressed
+    reports   compressed; in version 2 the SHA-256 of what they are compressed to, which lies
+              elsewhere
 
 Both hold a JSON header that names the columns, and behind it their arrays. An array of numbers of
 eight bytes is stored as eight planes, the first bytes of all numbers first: the bytes that hardly
@@ -17,6 +18,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable
+from hashlib import sha256
 from itertools import accumulate, chain
 from operator import sub
 from typing import Any, cast
@@ -25,6 +27,8 @@ from control_plane.metrics.columns import Column, Columns, Reported, Values, col
 from control_plane.metrics.summary import NameSummary, Summary, summarised
 
 VERSION = 1
+# Of a segment whose reports lie elsewhere.
+PARTED = 2
 SUMMARISED_FROM = 512
 # A summary of more names would be as long as what it sums up.
 SUMMARISED_NAMES_MAX = 128
@@ -53,8 +57,31 @@ def decoded(body: bytes, offset: int) -> Columns:
     if body[:1] == b"[":
         lines = enumerate(json.loads(body), offset)
         return columns_of(filter(None, (_line(place, line) for place, line in lines)))
-    _, reports, skipped = _prefix(body)
+    version, reports, skipped = _prefix(body)
+    if version == PARTED:
+        raise ValueError("the reports of this segment lie elsewhere")
     return _decoded_columns(body[_PREFIX.size + skipped :], reports)
+
+
+def parted(body: bytes) -> tuple[bytes, bytes]:
+    """A segment without its reports, and the reports as `rejoined` takes them."""
+    _, reports, size = _prefix(body)
+    behind = _PREFIX.size + size
+    summary, content = body[_PREFIX.size : behind], body[behind:]
+    return _PREFIX.pack(PARTED, reports, size) + summary + sha256(content).digest(), content
+
+
+def digest_of(body: bytes) -> str | None:
+    """The SHA-256, hexadecimal, of reports that lie elsewhere; None where they lie in the row."""
+    if body[:1] == b"[":
+        return None
+    version, _, size = _prefix(body)
+    return body[_PREFIX.size + size :].hex() if version == PARTED else None
+
+
+def rejoined(body: bytes, content: bytes) -> Columns:
+    """The reports of a segment whose reports lie elsewhere, where they were found as `content`."""
+    return _decoded_columns(content, reports_in(body))
 
 
 def reports_in(body: bytes) -> int:
@@ -72,8 +99,8 @@ def summary_of(body: bytes) -> Summary | None:
 
 def _prefix(body: bytes) -> tuple[int, int, int]:
     version, reports, size = _PREFIX.unpack_from(body)
-    if version != VERSION:
-        raise ValueError(f"a segment of version {version}; this server reads {VERSION}")
+    if version not in (VERSION, PARTED):
+        raise ValueError(f"a segment of version {version}; this server reads {VERSION}, {PARTED}")
     return version, reports, size
 
 

@@ -6,6 +6,7 @@ everything that counts is in the table.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.desired import SpecOf
+from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.agents.spec import spec_builder
@@ -144,7 +146,9 @@ class Hosts:
         return Host(
             table=table,
             engine=engine,
-            agents=AgentService(engine, _specs(stage.checkpoints), _store_log),
+            agents=AgentService(
+                engine, _specs(stage.checkpoints), _store_log, partial(stored, stage.objects)
+            ),
             suggester=Suggester(engine, drawn_point),
             collector=Collector(
                 Stores(engine, stage.objects, stage.checkpoints), lambda: stage.now_ms() / 1000

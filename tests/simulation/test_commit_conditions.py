@@ -28,7 +28,7 @@ from control_plane.dispatch.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
 from lambdas.simulation.watch import Shadow
-from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, submitted
+from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, store_segment, submitted
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
@@ -267,4 +267,4 @@ def _racing(cluster: Cluster, act: Callable[[], object]) -> Engine:
 
 
 def _service(engine: Engine) -> AgentService:
-    return AgentService(engine, spec_of, store_log)
+    return AgentService(engine, spec_of, store_log, store_segment)

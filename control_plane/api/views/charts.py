@@ -4,7 +4,7 @@ They are written as bytes and kept with what they were drawn from: a page that l
 for the same again and again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pydantic_core import to_json
 
@@ -91,7 +91,7 @@ def series(
         )
         return b'{"series":[%s]}' % b",".join(named)
 
-    return services.courses.look(services.table, trial_id, group, draw)
+    return _looked(services, trial_id, group, draw)
 
 
 def experiment_series(
@@ -107,9 +107,7 @@ def experiment_series(
         b'{"trial_id":%d,%s}'
         % (
             trial_id,
-            services.courses.look(
-                services.table, trial_id, group, lambda course: _drawn(course, shown, points)
-            ),
+            _looked(services, trial_id, group, lambda course: _drawn(course, shown, points)),
         )
         for trial_id in best
     )
@@ -128,12 +126,16 @@ def _groups(services: Services, trial_id: int) -> Iterator[str]:
 
 
 def _names_in(services: Services, trial_id: int, group: str) -> bytes:
-    return services.courses.look(
-        services.table,
-        trial_id,
-        group,
-        lambda course: course.drawn("names", lambda: _names(group, course)),
-    )
+    def draw(course: Course) -> bytes:
+        return course.drawn("names", lambda: _names(group, course))
+
+    return _looked(services, trial_id, group, draw)
+
+
+def _looked(
+    services: Services, trial_id: int, group: str, draw: Callable[[Course], bytes]
+) -> bytes:
+    return services.courses.look(services.table, services.objects, trial_id, group, draw)
 
 
 def _names(group: str, course: Course) -> bytes:

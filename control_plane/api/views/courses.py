@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import NamedTuple
 
 from control_plane.agents.segments import (
     Segment,
@@ -27,6 +28,7 @@ from control_plane.metrics.summary import (
     summarised,
     summary_of_numbers,
 )
+from control_plane.objects.store import ObjectStore
 from control_plane.state.table import StateTable
 
 # Reports of which every number is kept, and from which a tail of small rows is summed up.
@@ -95,7 +97,7 @@ class _Part:
     tail: list[Columns] = field(default_factory=list)
     in_tail: int = 0
 
-    def take(self, segment: Segment, end: float) -> bool:
+    def take(self, segment: Segment, end: float, objects: ObjectStore) -> bool:
         """Takes over what a row has that was not read; whether that was anything."""
         self.sort = max(self.sort, segment.row.key.sort)
         summary = None if self.is_exact else summary_of(segment.row.body)
@@ -104,7 +106,7 @@ class _Part:
             self.summed.append(summary)
             self.read = summary.last_offset
             return True
-        columns = segment.columns().behind(self.read)
+        columns = segment.columns(objects).behind(self.read)
         if not len(columns):
             return False
         self.read = columns.offsets[-1]
@@ -155,8 +157,17 @@ class _Part:
             self.tail, self.in_tail = [], 0
 
 
+class _Kept(NamedTuple):
+    """Where the rows of a trial's group are."""
+
+    table: StateTable
+    objects: ObjectStore
+    trial_id: int
+    group: str
+
+
 class Courses:
-    """The courses looked at last, of one table. Safe to share between threads."""
+    """The courses looked at last, of one cluster. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -167,15 +178,20 @@ class Courses:
         return len(self._kept)
 
     def look(
-        self, table: StateTable, trial_id: int, group: str, draw: Callable[[Course], bytes]
+        self,
+        table: StateTable,
+        objects: ObjectStore,
+        trial_id: int,
+        group: str,
+        draw: Callable[[Course], bytes],
     ) -> bytes:
-        """What `draw` makes of the course as of now."""
+        """What `draw` makes of the course as of now. Raises TableError, OSError."""
         key = trial_id, group
         with self._lock:
             course = self._kept[key][0] if key in self._kept else Course()
             self._kept.setdefault(key, (course, 0))
         with course.lock:
-            _refresh(table, trial_id, group, course)
+            _refresh(_Kept(table, objects, trial_id, group), course)
             drawn = draw(course)
             numbers = course.numbers() + COURSE_NUMBERS
         self._weigh(key, course, numbers)
@@ -191,48 +207,48 @@ class Courses:
                 self._numbers -= dropped
 
 
-def _refresh(table: StateTable, trial_id: int, group: str, course: Course) -> None:
+def _refresh(kept: _Kept, course: Course) -> None:
     """Reads what is new of the course, or all of it when a new allocation has begun."""
     latest = max(course.ends, default=0)
-    begun = first_segment(table, trial_id, of_epoch(group, latest + 1)[0], of_group(group)[1])
-    if begun is not None:
+    behind = of_epoch(kept.group, latest + 1)[0], of_group(kept.group)[1]
+    if first_segment(kept.table, kept.trial_id, *behind) is not None:
         course.parts.clear()
         course.version += 1
-        course.ends = _ends(table, trial_id, group)
+        course.ends = _ends(kept)
     if course.ends:
-        _read_on(table, trial_id, group, course)
+        _read_on(kept, course)
 
 
-def _ends(table: StateTable, trial_id: int, group: str) -> dict[int, float]:
+def _ends(kept: _Kept) -> dict[int, float]:
     """The step before which each allocation's reports count."""
     began: dict[int, float] = {}
-    first, last = of_group(group)
-    while found := first_segment(table, trial_id, first, last):
+    first, last = of_group(kept.group)
+    while found := first_segment(kept.table, kept.trial_id, first, last):
         epoch = found.stream.epoch
-        began[epoch] = found.began
-        first = of_epoch(group, epoch)[1]
+        began[epoch] = found.began(kept.objects)
+        first = of_epoch(kept.group, epoch)[1]
     return {
         epoch: min((began[other] for other in began if other > epoch), default=float("inf"))
         for epoch in began
     }
 
 
-def _read_on(table: StateTable, trial_id: int, group: str, course: Course) -> None:
+def _read_on(kept: _Kept, course: Course) -> None:
     """What the latest allocation has reported since; at first, everything."""
-    last = of_group(group)[1]
+    last = of_group(kept.group)[1]
     known = [(stream, part.sort) for stream, part in course.parts.items()]
     latest = max(course.ends)
     known = [(stream, sort) for stream, sort in known if stream.epoch == latest]
-    first = of_epoch(group, latest)[0] if known else of_group(group)[0]
+    first = of_epoch(kept.group, latest)[0] if known else of_group(kept.group)[0]
     # Before, between and behind the streams that are known, and behind what was read of each.
     starts = [first, *(f"{sort}!" for _, sort in known)]
     stops = [*(stream.first for stream, _ in known), last]
     for start, stop in zip(starts, stops, strict=True):
-        for segment in segments(table, trial_id, start, stop):
+        for segment in segments(kept.table, kept.trial_id, start, stop):
             end = course.ends.get(segment.stream.epoch)
             if end is None:
                 # An allocation that has begun just now: the next look reads everything anew.
                 return
             part = course.parts.setdefault(segment.stream, _Part())
-            course.version += part.take(segment, end)
+            course.version += part.take(segment, end, kept.objects)
     course.parts = dict(sorted(course.parts.items()))

@@ -83,7 +83,7 @@ def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
     summary = summary_of(rows[0].body)
     if summary is not None:
         return summary.steps_max
-    return max(segment_of(rows[0]).columns().steps, default=0)
+    return max(segment_of(rows[0]).columns(services.objects).steps, default=0)
 
 
 def _unread(
@@ -91,7 +91,7 @@ def _unread(
 ) -> Iterator[tuple[Stream, Columns]]:
     """Reports of a range, each once; `read` holds the offset up to which a stream was read."""
     for segment in segments(services.table, trial_id, first, last):
-        columns = segment.columns().behind(read.get(segment.stream, 0))
+        columns = segment.columns(services.objects).behind(read.get(segment.stream, 0))
         if len(columns):
             read[segment.stream] = columns.offsets[-1]
             yield segment.stream, columns
@@ -101,7 +101,7 @@ def _ends(services: Services, trial_id: int, latest: int) -> Ends:
     @cache
     def began(group: str, epoch: int) -> float:
         found = first_segment(services.table, trial_id, *of_epoch(group, epoch))
-        return found.began if found else float("inf")
+        return found.began(services.objects) if found else float("inf")
 
     @cache
     def ends(group: str, epoch: int) -> float:

@@ -1,6 +1,8 @@
 """Every report is read exactly once, whatever merges beside the reader and wherever it dies."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,13 +19,20 @@ from control_plane.agents.segments import (
     merge_stream,
     of_group,
     puts,
+    segment_of,
     segments,
     starting_at,
+    stored,
 )
+from control_plane.api.signing import Signer
 from control_plane.metrics.columns import Reported
+from control_plane.metrics.segment import digest_of, reports_in, summary_of
+from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.store import Key as ObjectKey
+from control_plane.objects.store import ObjectStore
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import ROW_BYTES_MAX, Conflict, Row, StateTable, Write
+from control_plane.state.table import ROW_BYTES_MAX, Conflict, Put, Row, StateTable, Write
 
 TRIAL = 7
 STREAM = Stream("training", 1, "0")
@@ -34,6 +43,11 @@ def table() -> Iterator[SqliteTable]:
     made = SqliteTable(":memory:")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
+    return DirectoryStore(tmp_path_factory.mktemp("objects"), Signer(b"s" * 32))
 
 
 def report(offset: int, text: str = "") -> Reported:
@@ -48,13 +62,13 @@ def write(table: StateTable, offsets: Sequence[int], stream: Stream = STREAM) ->
 
 
 def read(
-    table: StateTable, first: str = METRICS, last: str = METRICS_END
+    table: StateTable, objects: ObjectStore, first: str = METRICS, last: str = METRICS_END
 ) -> list[tuple[Stream, int]]:
     """Stream and offset of each report, as a reader meets it."""
     found: list[tuple[Stream, int]] = []
     before: dict[Stream, int] = {}
     for segment in segments(table, TRIAL, first, last):
-        columns = segment.columns().behind(before.get(segment.stream, 0))
+        columns = segment.columns(objects).behind(before.get(segment.stream, 0))
         for one in columns.reports():
             assert one == report(one.offset)
             found.append((segment.stream, one.offset))
@@ -62,29 +76,35 @@ def read(
     return found
 
 
+def merged(table: StateTable, objects: ObjectStore) -> int:
+    return merge_stream(table, TRIAL, STREAM, partial(stored, objects))
+
+
 def rows(table: StateTable) -> tuple[Row, ...]:
     return table.query(f"trial#{TRIAL}", METRICS, METRICS_END).rows
 
 
-def test_many_small_rows_become_one(table: SqliteTable) -> None:
+def test_many_small_rows_become_one(table: SqliteTable, objects: ObjectStore) -> None:
     for n in range(1, 49):
         write(table, [10 * n])
-    assert merge_stream(table, TRIAL, STREAM) == 47
+    assert merged(table, objects) == 47
     [row] = rows(table)
     assert row.key.sort == STREAM.sort(480)
-    assert read(table) == [(STREAM, 10 * n) for n in range(1, 49)]
+    assert read(table, objects) == [(STREAM, 10 * n) for n in range(1, 49)]
 
 
-def test_a_merged_row_is_guarded_by_what_was_read(table: SqliteTable) -> None:
+def test_a_merged_row_is_guarded_by_what_was_read(table: SqliteTable, objects: ObjectStore) -> None:
     for n in range(1, 9):
         write(table, [10 * n])
-    racing = InterleavingTable(table, lambda: merge_stream(table, TRIAL, STREAM))
+    racing = InterleavingTable(table, lambda: merged(table, objects))
     with pytest.raises(Conflict):
-        merge_stream(racing, TRIAL, STREAM)
-    assert [offset for _, offset in read(table)] == [10 * n for n in range(1, 9)]
+        merged(racing, objects)
+    assert [offset for _, offset in read(table, objects)] == [10 * n for n in range(1, 9)]
 
 
-def test_all_streams_of_an_allocation_are_merged_and_no_others(table: SqliteTable) -> None:
+def test_all_streams_of_an_allocation_are_merged_and_no_others(
+    table: SqliteTable, objects: ObjectStore
+) -> None:
     streams = [
         Stream(group, epoch, writer)
         for group in ("a", "a b", "training", "~")
@@ -95,13 +115,17 @@ def test_all_streams_of_an_allocation_are_merged_and_no_others(table: SqliteTabl
         for n in (1, 2, 3):
             write(table, [n], stream)
     # 4 groups and 2 writers of allocation 2, of 3 rows each, of which 1 is left: 8 * 2 go.
-    assert merge(table, TRIAL, 2) == 16
+    assert merge(table, TRIAL, 2, partial(stored, objects)) == 16
     left = [row.key.sort.split("#")[2] for row in rows(table)]
     assert [left.count(f"{epoch:08d}") for epoch in (1, 2, 3)] == [24, 8, 24]
-    assert sorted(read(table)) == sorted((stream, n) for stream in streams for n in (1, 2, 3))
+    assert sorted(read(table, objects)) == sorted(
+        (stream, n) for stream in streams for n in (1, 2, 3)
+    )
 
 
-def test_rows_stay_below_a_rows_limit_and_full_ones_as_they_are(table: SqliteTable) -> None:
+def test_rows_stay_below_a_rows_limit_and_full_ones_as_they_are(
+    table: SqliteTable, objects: ObjectStore
+) -> None:
     random, offset = Random(3), 0
     for _ in range(60):
         # 4,000 characters of chance, 4 bits each: 2,000 bytes whatever is made of them.
@@ -109,24 +133,86 @@ def test_rows_stay_below_a_rows_limit_and_full_ones_as_they_are(table: SqliteTab
         reports = [Reported(offset + n, 1, 0, {"note": text}) for n, text in enumerate(texts, 1)]
         table.commit(list(puts(TRIAL, STREAM, reports)))
         offset += 3
-    merge_stream(table, TRIAL, STREAM)
+    merge_stream(table, TRIAL, STREAM, lambda put: put)
     sizes = [len(row.body) for row in rows(table)]
     assert max(sizes) < ROW_BYTES_MAX
     assert min(sizes[:-1]) >= FULL_BYTES
     before = rows(table)
-    assert merge_stream(table, TRIAL, STREAM) == 0
+    assert merged(table, objects) == 0
     assert rows(table) == before
 
 
-def test_a_row_of_many_reports_is_full(table: SqliteTable) -> None:
+def chance(first: int, last: int) -> list[Reported]:
+    """Reports that cannot be made much smaller: 2,000 bytes each."""
+    random = Random(first)
+    return [Reported(n, n, 0, {"note": random.randbytes(2_000).hex()}) for n in range(first, last)]
+
+
+def test_the_reports_of_a_full_row_lie_in_the_object_store(
+    table: SqliteTable, tmp_path: Path
+) -> None:
+    objects = DirectoryStore(tmp_path, Signer(b"s" * 32))
+    for n in range(1, 41):
+        table.commit(list(puts(TRIAL, STREAM, chance(n, n + 1))))
+    # The rows are full together; what they become takes less and is merged once more.
+    while merged(table, objects):
+        pass
+    [full] = rows(table)
+    [kept] = objects.list(ObjectKey(f"metrics/{TRIAL}"))
+    assert reports_in(full.body) == 40
+    assert kept.size >= FULL_BYTES > 50 * len(full.body)
+    written = [one for n in range(1, 41) for one in chance(n, n + 1)]
+    assert list(segment_of(full).columns(objects).reports()) == written
+    # What is full is not merged again, as small as its row is.
+    for n in range(41, 61):
+        table.commit(list(puts(TRIAL, STREAM, chance(n, n + 1))))
+    while merged(table, objects):
+        pass
+    assert [reports_in(row.body) for row in rows(table)] == [40, 20]
+    assert rows(table)[0] == full
+    objects.delete(kept.key)
+    assert len(segment_of(full).columns(objects)) == 0
+
+
+def test_a_summary_stays_in_the_row(table: SqliteTable, objects: ObjectStore) -> None:
+    numbers = Random(5)
+    reports = [Reported(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
+    [put] = puts(TRIAL, STREAM, reports)
+    kept = stored(objects, put)
+    assert digest_of(kept.body) is not None
+    assert len(kept.body) < len(put.body) / 2
+    found, given = summary_of(kept.body), summary_of(put.body)
+    assert found is not None
+    assert found == given
+
+
+def test_full_rows_that_cost_less_than_an_object_stay_in_the_table(objects: ObjectStore) -> None:
+    [put] = puts(TRIAL, STREAM, [Reported(n, n, 0, {"x": 1}) for n in range(1, FULL_REPORTS + 1)])
+    assert stored(objects, put) == put
+
+
+def test_a_merge_whose_object_cannot_be_stored_changes_nothing(table: SqliteTable) -> None:
+    for n in range(1, 41):
+        table.commit(list(puts(TRIAL, STREAM, chance(n, n + 1))))
+    before = rows(table)
+
+    def store(put: Put) -> Put:
+        raise OSError("the store cannot be reached")
+
+    with pytest.raises(OSError, match="cannot be reached"):
+        merge_stream(table, TRIAL, STREAM, store)
+    assert rows(table) == before
+
+
+def test_a_row_of_many_reports_is_full(table: SqliteTable, objects: ObjectStore) -> None:
     write(table, range(1, FULL_REPORTS + 1))
     write(table, [FULL_REPORTS + 1])
     write(table, [FULL_REPORTS + 2])
-    assert merge_stream(table, TRIAL, STREAM) == 1
+    assert merged(table, objects) == 1
     assert len(rows(table)) == 2
 
 
-def test_reports_are_rewritten_a_few_times_only(table: SqliteTable) -> None:
+def test_reports_are_rewritten_a_few_times_only(table: SqliteTable, objects: ObjectStore) -> None:
     rewritten = 0
 
     def count(writes: Sequence[Write]) -> bool:
@@ -138,15 +224,17 @@ def test_reports_are_rewritten_a_few_times_only(table: SqliteTable) -> None:
     for n in range(1, 2001):
         write(table, [10 * n])
         if n % 48 == 0:
-            merge_stream(counting, TRIAL, STREAM)
+            merged(counting, objects)
     # 2,000 rows were written once, and a merge takes hardly more than the 48 since the last one.
     assert rewritten < 2_000 * 1.2
     assert len(rows(table)) < 100
-    assert [offset for _, offset in read(table)] == [10 * n for n in range(1, 2001)]
+    assert [offset for _, offset in read(table, objects)] == [10 * n for n in range(1, 2001)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_write_of_a_merge_loses_nothing(table: SqliteTable, when: str) -> None:
+def test_a_crash_at_any_write_of_a_merge_loses_nothing(
+    table: SqliteTable, objects: ObjectStore, when: str
+) -> None:
     expected = []
     for n in range(1, 40):
         for stream in (STREAM, Stream("validation", 1, "0"), Stream("training", 1, "1")):
@@ -157,13 +245,13 @@ def test_a_crash_at_any_write_of_a_merge_loses_nothing(table: SqliteTable, when:
         crash_at += 1
         crashing = CrashingTable(table, crash_at, "before" if when == "before" else "after")
         try:
-            merge(crashing, TRIAL, 1)
+            merge(crashing, TRIAL, 1, partial(stored, objects))
         except Crash:
-            assert sorted(read(table)) == sorted(expected)
+            assert sorted(read(table, objects)) == sorted(expected)
             continue
         break
     assert crash_at > 1
-    assert sorted(read(table)) == sorted(expected)
+    assert sorted(read(table, objects)) == sorted(expected)
     assert len(rows(table)) == 3
 
 
@@ -173,13 +261,13 @@ def test_a_crash_at_any_write_of_a_merge_loses_nothing(table: SqliteTable, when:
     earlier=st.integers(0, 30),
 )
 def test_a_torn_reading_meets_each_report_once(
-    sizes: list[int], torn_at: int, earlier: int
+    objects: ObjectStore, sizes: list[int], torn_at: int, earlier: int
 ) -> None:
     with_rows = SqliteTable(":memory:")
-    offsets, act = _written(with_rows, sizes, earlier)
+    offsets, act = _written(with_rows, objects, sizes, earlier)
     torn = TearingTable(with_rows, act, STREAM.sort(torn_at), None)
-    assert [offset for _, offset in read(torn)] == offsets
-    assert [offset for _, offset in read(with_rows)] == offsets
+    assert [offset for _, offset in read(torn, objects)] == offsets
+    assert [offset for _, offset in read(with_rows, objects)] == offsets
     with_rows.close()
 
 
@@ -189,17 +277,17 @@ def test_a_torn_reading_meets_each_report_once(
     earlier=st.integers(0, 60),
 )
 def test_a_reader_that_comes_back_later_goes_on_where_it_was(
-    sizes: list[int], cuts: list[int], earlier: int
+    objects: ObjectStore, sizes: list[int], cuts: list[int], earlier: int
 ) -> None:
     """Each page is read after another merge, from the offset where the one before ended."""
     table = SqliteTable(":memory:")
-    offsets, act = _written(table, sizes, earlier)
+    offsets, act = _written(table, objects, sizes, earlier)
     seen: list[int] = []
     for cut in [*sorted(cuts), 10**6]:
         last = seen[-1] if seen else 0
         place = starting_at(table, TRIAL, STREAM, last) if seen else METRICS
         for segment in segments(table, TRIAL, place, of_group(STREAM.group)[1]):
-            page = [one for one in segment.columns().behind(seen[-1] if seen else 0).offsets]
+            page = [one for one in segment.columns(objects).behind(seen[-1] if seen else 0).offsets]
             seen += [offset for offset in page if offset <= cut]
         act("")
     assert seen == offsets
@@ -207,7 +295,7 @@ def test_a_reader_that_comes_back_later_goes_on_where_it_was(
 
 
 def _written(
-    table: SqliteTable, sizes: list[int], earlier: int
+    table: SqliteTable, objects: ObjectStore, sizes: list[int], earlier: int
 ) -> tuple[list[int], Callable[[str], object]]:
     """Rows of so many reports, some of them merged already, and what merges the rest."""
     offsets: list[int] = []
@@ -216,5 +304,5 @@ def _written(
         offsets += call
         write(table, call)
         if n == earlier:
-            merge_stream(table, TRIAL, STREAM)
-    return offsets, lambda partition: merge_stream(table, TRIAL, STREAM)
+            merged(table, objects)
+    return offsets, lambda partition: merged(table, objects)

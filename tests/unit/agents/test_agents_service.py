@@ -1,9 +1,11 @@
 """The agent's two calls against the real engine."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,11 +16,15 @@ from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.reports import Report
+from control_plane.agents.segments import METRICS, METRICS_END, segment_of, stored
 from control_plane.agents.service import AgentService, SyncRequest
-from control_plane.agents.sessions import LogChunk
+from control_plane.agents.sessions import ROWS_MAX, LogChunk
+from control_plane.api.signing import Signer
 from control_plane.dispatch.engine import Engine
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode, instance_key
+from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.store import Key as ObjectKey
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
@@ -54,6 +60,19 @@ class Table(TableDecorator):
         super().commit(writes)
 
 
+class Objects(DirectoryStore):
+    """A store that takes nothing while it cannot be reached."""
+
+    is_reached = True
+
+    def put(
+        self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
+    ) -> bool:
+        if not self.is_reached:
+            raise OSError("the store cannot be reached")
+        return super().put(key, content, if_absent=if_absent)
+
+
 @dataclass
 class Site:
     """A pool, an experiment, and one agent's service."""
@@ -61,6 +80,7 @@ class Site:
     table: Table
     engine: Engine
     service: AgentService
+    objects: Objects
     now_ms: int = 1_000_000
 
     def submit(self, trials: int, slots: int = 1) -> None:
@@ -81,8 +101,14 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
     engine = Engine(table, lambda: made.now_ms)
-    service = AgentService(engine, lambda experiment, definition, trial: {"spec": 1}, _stored)
-    made = Site(table, engine, service)
+    objects = Objects(tmp_path / "objects", Signer(b"s" * 32))
+    service = AgentService(
+        engine,
+        lambda experiment, definition, trial: {"spec": 1},
+        _stored,
+        partial(stored, objects),
+    )
+    made = Site(table, engine, service, objects)
     engine.command("pool#default", PoolConfigured("default"))
     yield made
     table.close()
@@ -223,6 +249,34 @@ def test_logs_of_the_agents_own_allocations_are_kept(site: Site) -> None:
     assert kept is not None
     assert kept.body == b"hello"
     assert site.table.get(Key("trial#9", "L#0")) is None
+
+
+def test_reports_that_fill_a_row_are_stored_before_they_are_taken(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    note = Random(1).randbytes(70_000).hex()
+    fields = {"kind": "metrics", "group": "training", "steps_completed": 3}
+    line = report(fields | {"metrics": {"note": note}}, 9)
+    site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
+    [row] = site.table.query("trial#1", METRICS, METRICS_END).rows
+    [kept] = site.objects.list(ObjectKey("metrics/1"))
+    assert len(row.body) < 100 < 70_000 < kept.size
+    [found] = segment_of(row).columns(site.objects).reports()
+    assert (found.steps, found.metrics) == (3, {"note": note})
+
+
+def test_reports_are_taken_while_their_rows_cannot_be_merged(site: Site) -> None:
+    site.objects.is_reached = False
+    epoch = site.enrol()
+    site.submit(1)
+    fields = {"kind": "metrics", "group": "training", "steps_completed": 3}
+    for n in range(1, ROWS_MAX + 2):
+        # Eight rows of 9,000 bytes become a full one.
+        note = Random(n).randbytes(9_000).hex()
+        line = report(fields | {"metrics": {"note": note}}, n)
+        answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
+        assert answer.acked == {"1.1": {"0": n}}
+    assert len(site.table.query("trial#1", METRICS, METRICS_END).rows) == ROWS_MAX + 1
 
 
 def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:

@@ -14,7 +14,7 @@ from control_plane.actors.trial_messages import (
     ValidationReported,
 )
 from control_plane.agents.reports import Measures, Report
-from control_plane.agents.segments import Segment, Stream, segment_of
+from control_plane.agents.segments import Stream, segment_of
 from control_plane.agents.sessions import (
     ROWS_AT_EXIT,
     ROWS_MAX,
@@ -29,6 +29,8 @@ from control_plane.agents.sessions import (
 )
 from control_plane.dispatch.kinds import kind_at
 from control_plane.dispatch.mailbox import BACKSTOP_MS, TICKS_PER_MS, read_mail
+from control_plane.metrics.columns import Columns
+from control_plane.metrics.segment import decoded
 from control_plane.state.table import (
     ROW_BYTES_MAX,
     Expect,
@@ -77,15 +79,15 @@ def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
     """Steps and metrics of each row of metrics."""
     return {
         f"{put.key.partition}/{put.key.sort}": [
-            (report.steps, dict(report.metrics)) for report in _segment(put).columns().reports()
+            (report.steps, dict(report.metrics)) for report in _columns(put).reports()
         ]
         for put in writes
         if put.key.sort.startswith("R#")
     }
 
 
-def _segment(put: Put) -> Segment:
-    return segment_of(Row(put.key, put.revision, put.body))
+def _columns(put: Put) -> Columns:
+    return decoded(put.body, int(put.key.sort.rpartition("#")[2]))
 
 
 def lines_in(writes: list[Put]) -> dict[str, Any]:
@@ -243,7 +245,7 @@ def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None
     check_limits(writes)
     [put] = writes
     assert put.key.sort == f"R#{name}#00000001#0#00000000000010"
-    assert _segment(put).stream == Stream(group, 1, "0")
+    assert segment_of(Row(put.key, 1, put.body)).stream == Stream(group, 1, "0")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import hashlib
 import io
 import tarfile
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from control_plane.actors import addresses
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.agents.identity import Witness
 from control_plane.agents.logs import TrialLogs
+from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import Checkpoints, spec_builder
 from control_plane.agents.storage_access import Vendor
@@ -112,7 +113,10 @@ def cluster(
         hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
         engine=engine,
         agents=AgentService(
-            engine, spec_builder("cluster-1", checkpoints), TrialLogs(table, objects).store
+            engine,
+            spec_builder("cluster-1", checkpoints),
+            TrialLogs(table, objects).store,
+            partial(stored, objects),
         ),
         cluster_id="cluster-1",
         version="1.2.3",

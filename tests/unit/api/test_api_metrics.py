@@ -1,10 +1,11 @@
 """Metrics to draw: names, series, and the best trials of an experiment."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from control_plane.agents.segments import Stream, merge, puts
+from control_plane.agents.segments import Stream, merge, puts, stored
 from control_plane.agents.sessions import ROWS_MAX
 from control_plane.api.views import courses
 from control_plane.metrics.columns import Reported
@@ -101,7 +102,7 @@ def test_rows_are_merged_as_they_come_and_read_as_before(served: Cluster, agent:
     assert rows(served) < ROWS_MAX
     assert series(served, "group=training")["loss"] == [[n, n] for n in range(1, count + 1)]
     first = served.get("/trials/1/metrics?limit=40").json
-    merge(served.services.table, 1, 1)
+    merge(served.services.table, 1, 1, partial(stored, served.services.objects))
     second = served.get(f"/trials/1/metrics?limit=500&cursor={first['next_cursor']}").json
     listed = [item["steps_completed"] for item in first["items"] + second["items"]]
     assert listed == list(range(1, count + 1))
@@ -114,6 +115,7 @@ def test_a_long_series_is_drawn_from_summaries(
     monkeypatch.setattr(courses, "EXACT_MAX", 640)
     monkeypatch.setattr(courses, "TAIL_MAX", 50)
     stream, table = Stream("training", 1, "0"), served.services.table
+    store = partial(stored, served.services.objects)
 
     def write(first: int, last: int) -> None:
         reports = [Reported(10 * n, n, 0, {"x": float(n % 16)}) for n in range(first, last)]
@@ -126,7 +128,7 @@ def test_a_long_series_is_drawn_from_summaries(
     assert {value for _, value in drawn} == {0, 1, 15}
     for n in range(3201, 3361):
         write(n, n + 1)
-        merge(table, 1, 1)
+        merge(table, 1, 1, store)
     [name] = served.get("/trials/1/metrics/names").json["items"]
     # 210 times 0 to 15: a mean of 7.5.
     assert (name["count"], name["mean"], name["last_steps"]) == (3360, pytest.approx(7.5), 3360)
