@@ -172,7 +172,7 @@ def end_of(yard: Yard) -> dict[str, Any]:
         "status": yard.experiment.status.value,
         "checkpoints": yard.states(),
         "files": sorted(path.relative_to(yard.root).as_posix() for path in yard.root.rglob("*")),
-        "logs": yard.objects_left(),
+        "objects": yard.objects_left(),
         "rows": {name: yard.rows(name) for name in ("collections", "pins", "checkpoints")},
         "kinds": [
             sorted({sort.partition("#")[0] for sort in yard.rows(address)} - {"Z"})

@@ -1,6 +1,7 @@
 """Metrics to draw: names, series, and the best trials of an experiment."""
 
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from control_plane.agents.segments import Stream, merge, puts, stored
 from control_plane.agents.sessions import ROWS_MAX
 from control_plane.api.views import courses
 from control_plane.metrics.columns import Reported
+from control_plane.objects.store import Key as ObjectKey
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
 
@@ -107,6 +109,17 @@ def test_rows_are_merged_as_they_come_and_read_as_before(served: Cluster, agent:
     listed = [item["steps_completed"] for item in first["items"] + second["items"]]
     assert listed == list(range(1, count + 1))
     assert second["next_cursor"] is None
+
+
+def test_reports_that_fill_rows_are_listed_and_drawn(served: Cluster, agent: Agent) -> None:
+    notes = {n: Random(n).randbytes(70_000).hex() for n in range(1, 4)}
+    for n, note in notes.items():
+        agent.report("1.1", metrics(n, loss=n, note=note))
+    assert len(list(served.services.objects.list(ObjectKey("metrics/1")))) == 3
+    items = served.get("/trials/1/metrics").json["items"]
+    assert [(it["steps_completed"], it["metrics"]["note"]) for it in items] == list(notes.items())
+    assert series(served, "group=training") == {"loss": [[1, 1], [2, 2], [3, 3]]}
+    assert served.get("/trials/1").json["steps_completed"] == 3
 
 
 def test_a_long_series_is_drawn_from_summaries(

@@ -27,7 +27,7 @@ def test_deleting_the_experiment_leaves_nothing_of_it(yard: Yard) -> None:
         kinds = {sort.partition("#")[0] for sort in yard.rows(address)}
         assert kinds <= {"M", "Z"}
     assert yard.rows("checkpoints") == []
-    assert yard.objects_left() == ["logs/9/9.1/0-4"]
+    assert yard.objects_left() == ["logs/9/9.1/0-4", "metrics/9/1234abcd"]
 
 
 def test_the_rows_that_say_that_a_checkpoint_is_gone_expire_with_the_experiment(

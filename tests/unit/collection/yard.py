@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +162,14 @@ class Yard:
             address = addresses.trial(trial_id)
             for sort in ("R#training#1", "E#1", "L#1", "D#1", "T#1"):
                 self.put(address, sort, {})
-            self.objects.put(ObjectKey(f"logs/{trial_id}/{trial_id}.1/0-4"), b"text")
+            for place in (f"logs/{trial_id}/{trial_id}.1/0-4", f"metrics/{trial_id}/1234abcd"):
+                self.objects.put(ObjectKey(place), b"text")
         self.write("tensorboard/1/1/events")
         self.write("tensorboard/2/9/events")
 
     def objects_left(self) -> list[str]:
-        return [str(listed.key) for listed in self.objects.list(ObjectKey("logs"))]
+        kept = chain(*map(self.objects.list, (ObjectKey("logs"), ObjectKey("metrics"))))
+        return [str(listed.key) for listed in kept]
 
     def keep(self, *kept: int) -> None:
         """What a user asks for: best of all, best of each trial, latest of each trial."""
