@@ -14,7 +14,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_most, noted, progress
-from infra.bundle import TARGETS, build
+from infra.bundle import EXTRAS, TARGETS, build
 
 API_MS_MAX, STREAM_MS_MAX = 700, 350
 TARGETS_MS: Mapping[str, int | None] = {
@@ -23,6 +23,7 @@ TARGETS_MS: Mapping[str, int | None] = {
     "tick": STREAM_MS_MAX,
     "spot_notice": None,
     "checkpoint_gc": None,
+    "suggest": None,
 }
 # What a first call makes beside what the import does.
 MAKES = {
@@ -31,6 +32,7 @@ MAKES = {
     "tick": "deployed.engine(); deployed.provisioner()",
     "spot_notice": "deployed.engine()",
     "checkpoint_gc": "deployed.collector()",
+    "suggest": "deployed.suggester(); import optuna",
 }
 REFERENCE = "import fastapi, mangum, boto3; boto3.client('dynamodb')"
 ROLE = "arn:aws:iam::000000000000:role/bench"
@@ -58,15 +60,15 @@ ENVIRONMENT = {
 def cold_starts(scale: Scale) -> Iterator[Row]:
     """All functions in turns, and a reference beside them."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
-        with progress("the functions' archive"):
-            code = _unpacked(Path(folder))
+        with progress("the functions' archives"):
+            code = {kind: _unpacked(Path(folder), kind) for kind in EXTRAS}
         programs = {name: _program(name) for name in TARGETS_MS} | {"reference": REFERENCE}
         taken: dict[str, list[float]] = {name: [] for name in programs}
         with progress(f"cold starts, {scale.cold_runs} of each"):
             # The first of each warms the disk.
             for n in range(scale.cold_runs + 1):
                 for name, program in programs.items():
-                    milliseconds = _milliseconds(program, code)
+                    milliseconds = _milliseconds(program, code.get(name, code["functions"]))
                     if n:
                         taken[name].append(milliseconds)
     beside = f"fastapi, mangum and one client of boto3: {median(taken['reference']):.0f} ms"
@@ -78,11 +80,11 @@ def cold_starts(scale: Scale) -> Iterator[Row]:
             yield at_most(what, median(taken[name]), target, "ms", beside=beside)
 
 
-def _unpacked(folder: Path) -> Path:
-    """The content of the archive for this machine's Python."""
-    with zipfile.ZipFile(build(TARGETS["emulator"], folder)) as archive:
-        archive.extractall(folder / "task")
-    return folder / "task"
+def _unpacked(folder: Path, kind: str) -> Path:
+    """The content of an archive for this machine's Python."""
+    with zipfile.ZipFile(build(TARGETS["emulator"], folder, kind)) as archive:
+        archive.extractall(folder / kind)
+    return folder / kind
 
 
 def _program(function: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import Row, Scale, at_most, noted, progress
 from control_plane.api.archives import model_code_key
 from detcloud.http import Transport
-from infra.bundle import TARGETS, build
+from infra.bundle import EXTRAS, TARGETS, build
 from tests.emulators.deployment import Stack, account, stack
 from tests.emulators.ministack import ministack
 from tests.emulators.stream import Pump
@@ -44,8 +44,12 @@ def latency(scale: Scale) -> Iterator[Row]:
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with progress("the functions' archive"):
-            archive = build(TARGETS["emulator"], folder)
-        with ministack(folder) as aws, account(aws, archive, folder) as company:
+            # Nothing is suggested here.
+            archives = dict.fromkeys(EXTRAS, build(TARGETS["emulator"], folder))
+        with (
+            ministack(folder) as aws,
+            account(aws, archives, folder) as company,
+        ):
             # Nobody throttles the table here: functions ask it themselves.
             up = stack(replace(company, tables=Throttled(aws.url)), "bench", POOLS)
             with progress("the configuration in force"):

@@ -50,7 +50,7 @@ from control_plane.state.metering import Bill, MeteredTable
 from control_plane.state.table import Expect, Put, Write
 from infra.aws.events import GATHER_SECONDS, INTENTS, MAIL
 from lambdas import deployed, rounds
-from lambdas.stream import serve
+from lambdas.stream import key_of, serve
 from provisioner.clouds.announced import AnnouncedCloud
 from provisioner.clouds.fake import FakeCloud, FakeRules
 from provisioner.demand import EnginePools
@@ -77,7 +77,11 @@ resource_pools:
 """
 CODE = b"the bench's model code"
 CONTEXT: Any = None
-ENVIRONMENT = {"DETCLOUD_CONFIG_SHA256": "applied", "DETCLOUD_GC_FUNCTION": "checkpoint_gc"}
+ENVIRONMENT = {
+    "DETCLOUD_CONFIG_SHA256": "applied",
+    "DETCLOUD_GC_FUNCTION": "checkpoint_gc",
+    "DETCLOUD_SUGGEST_FUNCTION": "suggest",
+}
 
 
 @dataclass
@@ -233,7 +237,8 @@ class MeteredCluster:
         records = self._streams[name].taken()
         with self._running(name):
             if name == "tick":
-                rounds.run_round([rounds.provisioning], self.now_ms)
+                partitions = [key_of(record).partition for record in records]
+                rounds.run_round(rounds.short_round(partitions), self.now_ms)
                 return
             served = serve(self._engines[name], records, lambda: MINUTE_MS)
             if served.failed:

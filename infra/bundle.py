@@ -1,7 +1,8 @@
 """`python -m infra.bundle`: the archives that the deployed functions run from.
 
 One archive holds the code of all functions and their packages, for one architecture and version of
-Python; boto3 is the runtime's own. The same sources give the same bytes, so that a deployment
+Python; boto3 is the runtime's own. Another one of the same code is for `suggest` alone, whose model
+takes more room than all the others need. The same sources give the same bytes, so that a deployment
 without changes changes nothing.
 """
 
@@ -32,7 +33,8 @@ LEFT_OUT = (
     "lambdas/simulation",
     "detcloud/_server",
 )
-EXTRA = "functions"
+# The archives, and the extras whose packages are in each.
+EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
 # Of what the packages bring along, what the runtime has, or nobody runs.
 _DROPPED = ("boto3*", "botocore*", "s3transfer*", "jmespath*", "bin")
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
@@ -59,34 +61,39 @@ TARGETS = {
 }
 
 
-def build(target: Target, folder: Path) -> Path:
-    """Makes the target's archive in `folder`, and returns it."""
+def build(target: Target, folder: Path, kind: str = "functions") -> Path:
+    """Makes the target's archive of a kind, see EXTRAS, in `folder`, and returns it."""
     folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / f"functions-{target.name}.zip"
+    archive = folder / archive_name(kind, target.name)
     with tempfile.TemporaryDirectory() as scratch:
         content = Path(scratch)
-        _install_packages(target, content)
+        _install_packages(target, content, wanted(*EXTRAS[kind]))
         _copy_sources(content)
         _compile(target, content)
         _write(content, archive)
     return archive
 
 
-def _install_packages(target: Target, content: Path) -> None:
+def archive_name(kind: str, architecture: str) -> str:
+    """What an archive is called."""
+    return f"{kind}-{architecture}.zip"
+
+
+def _install_packages(target: Target, content: Path, packages: list[str]) -> None:
     place = ["--target", str(content), "--platform", target.machine]
     version = ["--python-version", target.python, "--implementation", "cp"]
-    subprocess.run([sys.executable, *_PIP, *place, *version, *wanted()], check=True)
+    subprocess.run([sys.executable, *_PIP, *place, *version, *packages], check=True)
     for found in (found for pattern in _DROPPED for found in content.glob(pattern)):
         shutil.rmtree(found)
 
 
-def wanted() -> list[str]:
-    """The packages of the functions, as the checkout or the installation has them."""
+def wanted(*names: str) -> list[str]:
+    """The packages of these extras, as the checkout or the installation has them."""
     project = REPOSITORY / "pyproject.toml"
     if project.exists():
         extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-        return list(extras[EXTRA])
-    mark = re.compile(rf"(.*?); *extra *== *['\"]{EXTRA}['\"]")
+        return [package for name in names for package in extras[name]]
+    mark = re.compile(rf"(.*?); *extra *== *['\"](?:{'|'.join(names)})['\"]")
     found = [mark.fullmatch(line) for line in metadata.requires("detcloud") or ()]
     return [match[1] for match in found if match]
 
@@ -152,8 +159,9 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     for name in options.targets or ("x86_64", "arm64"):
-        archive = build(TARGETS[name], options.output)
-        print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
+        for kind in EXTRAS:
+            archive = build(TARGETS[name], options.output, kind)
+            print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -1,7 +1,7 @@
 """`python -m infra.deploy`: what `detcloud deploy` runs, with an answer in JSON.
 
     aws      through Pulumi's engine, which is a program that must be installed
-    export   as Terraform's JSON, with the functions' archive beside it
+    export   as Terraform's JSON, with the functions' archives beside it
 
 The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at its folder.
 """
@@ -24,7 +24,8 @@ from infra.aws.program import PROJECT, checked, run
 from infra.aws.settings import SettingsInvalid
 from infra.terraform import FILE, export
 
-PATHS = ("clusterConfig", "archive")
+ARCHIVES = {"archive": "functions", "suggestArchive": "suggest"}
+PATHS = ("clusterConfig", *ARCHIVES)
 ADMIN = f"{PROJECT}:adminSha256"
 NO_ENGINE = (
     "Pulumi's engine is not installed; https://www.pulumi.com/docs/install says how. "
@@ -76,7 +77,8 @@ def _export(options: argparse.Namespace) -> dict[str, Any]:
     config = _config(options, options.output)
     export(run, options.team, config, options.output)
     _keep_digest(options)
-    return _answer(config, {}) | {"files": [FILE, Path(config[f"{PROJECT}:archive"]).name]}
+    archives = [Path(config[f"{PROJECT}:{name}"]).name for name in ARCHIVES]
+    return _answer(config, {}) | {"files": [FILE, *archives]}
 
 
 def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> dict[str, Any]:
@@ -88,8 +90,8 @@ def _tell(line: str) -> None:
 
 
 def _config(options: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """The stack's configuration with whole paths, an administrator, and an archive, which is built
-    in `folder` where none is named.
+    """The stack's configuration with whole paths, an administrator, and archives, which are built
+    in `folder` where none are named.
 
     Raises:
         SettingsInvalid: something is wrong with it.
@@ -99,12 +101,14 @@ def _config(options: argparse.Namespace, folder: Path) -> dict[str, str]:
         if key in config:
             config[key] = str(options.settings.absolute().parent / config[key])
     config.setdefault(ADMIN, options.admin_sha256)
-    key = f"{PROJECT}:archive"
-    if key not in config:
-        # Everything else is looked at before half a minute goes into it.
-        settings, _ = checked(options.team, {**config, key: __file__})
-        _tell(f"building the functions for {settings.architecture}")
-        config[key] = str(bundle.build(bundle.TARGETS[settings.architecture], folder))
+    archives = {f"{PROJECT}:{name}": kind for name, kind in ARCHIVES.items()}
+    lacking = {key: kind for key, kind in archives.items() if key not in config}
+    # Everything else is looked at before half a minute goes into each.
+    settings, _ = checked(options.team, {**config, **dict.fromkeys(lacking, __file__)})
+    target = bundle.TARGETS[settings.architecture]
+    for key, kind in lacking.items():
+        _tell(f"building {bundle.archive_name(kind, target.name)}")
+        config[key] = str(bundle.build(target, folder, kind))
     checked(options.team, config)
     return config
 

@@ -12,6 +12,7 @@ from functools import cache
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
+from control_plane.actors.experiment_suggestions import SUGGESTIONS
 from control_plane.dispatch.engine import Engine
 from control_plane.state import dynamodb
 from control_plane.state.table import Key
@@ -21,6 +22,7 @@ from lambdas.clock import now_ms
 if TYPE_CHECKING:
     from control_plane.collection.collector import Collector
     from control_plane.collection.stores import Stores
+    from control_plane.suggestions.suggester import Suggester
     from provisioner.reconcile import Reconciler
     from provisioner.sweep import Sweep
 
@@ -71,6 +73,14 @@ def collector() -> "Collector":
     from control_plane.collection.collector import Collector
 
     return Collector(stores())
+
+
+@cache
+def suggester() -> "Suggester":
+    """What asks the models of searches."""
+    from control_plane.suggestions.suggester import Suggester
+
+    return Suggester(engine())
 
 
 @cache
@@ -129,5 +139,15 @@ def gc_invoked_if_due() -> None:
 
     if not wanted_of(engine().table):
         return
-    function = named("GC_FUNCTION")
+    _woken("GC_FUNCTION")
+
+
+def suggest_invoked_if_waited_for() -> None:
+    """Wakes the function that suggests, if a search waits for a suggestion."""
+    if engine().table.query(SUGGESTIONS, " ", "\x7f", limit=1).rows:
+        _woken("SUGGEST_FUNCTION")
+
+
+def _woken(setting: str) -> None:
+    function = named(setting)
     client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")

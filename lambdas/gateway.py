@@ -67,6 +67,7 @@ def services() -> Services:
         version=__version__,
         checkpoints=checkpoints,
         providers=frozenset({"aws"}),
+        suggests=True,
     )
 
 

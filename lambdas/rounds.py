@@ -1,11 +1,17 @@
 """What the tick of a deployed cluster does: each step by itself, so that none holds up another."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from control_plane.actors.experiment_suggestions import SUGGESTIONS
 from control_plane.dispatch.engine import Engine
-from lambdas.deployed import configured, gc_invoked_if_due, provisioner
+from lambdas.deployed import (
+    configured,
+    gc_invoked_if_due,
+    provisioner,
+    suggest_invoked_if_waited_for,
+)
 from lambdas.provisioning import provision, sweep_up
 from lambdas.upkeep import Upkeep
 
@@ -30,6 +36,13 @@ def _provision() -> None:
 
 
 provisioning = Step("provisioning", _provision)
+suggesting = Step("suggestions", suggest_invoked_if_waited_for)
+
+
+def short_round(partitions: Collection[str]) -> list[Step]:
+    """What new rows of these partitions want done at once."""
+    wanted = {suggesting if it == SUGGESTIONS else provisioning for it in partitions}
+    return [step for step in (suggesting, provisioning) if step in wanted]
 
 
 def whole_round(engine: Engine, count: Callable[..., None]) -> list[Step]:
@@ -48,6 +61,7 @@ def whole_round(engine: Engine, count: Callable[..., None]) -> list[Step]:
         provisioning,
         Step("sweep", lambda: count(InstancesSwept=sweep_up(provisioner().sweep))),
         Step("audit", upkeep.audit, MINUTES_PER_AUDIT),
+        suggesting,
         Step("collection", gc_invoked_if_due),
     ]
 

@@ -41,6 +41,7 @@ class Services:
         rankings: the best trials of the experiments looked at last.
         providers: where instances can come from; `provider.type` of a pool's configuration.
         vendor: who gives out keys for the storage of trials; None where they bring their own.
+        suggests: whether another process asks searches' models; else this one must be able to.
         witness: who says which instance signed a proof of its identity; None where none does.
     """
 
@@ -58,6 +59,7 @@ class Services:
     courses: Courses = field(default_factory=Courses)
     rankings: Rankings = field(default_factory=Rankings)
     providers: frozenset[str] = frozenset()
+    suggests: bool = False
     witness: Witness | None = None
     vendor: Vendor | None = None
 

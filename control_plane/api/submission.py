@@ -84,7 +84,7 @@ def accepted(services: Services, asked: Create, caller: Principal) -> Accepted:
         ApiError: invalid, with every problem of the configuration.
     """
     config, to = _placed(services, asked)
-    plan = _plan(config)
+    plan = _plan(services, config)
     settings = trial_settings(config, to.name, services.now_ms())
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"is over: {config.resources.deadline} is not after the submission"
@@ -228,8 +228,8 @@ def _placed(services: Services, asked: Create) -> tuple[ExperimentConfig, Destin
     return checked(defaults) if defaults else config, to
 
 
-def _plan(config: ExperimentConfig) -> SearchPlan:
-    if why := lacking(config.searcher.name):
+def _plan(services: Services, config: ExperimentConfig) -> SearchPlan:
+    if not services.suggests and (why := lacking(config.searcher.name)):
         raise invalid("searcher.name", why)
     return config.search_plan()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws.functions import make_permission
+from infra.aws.names import WOKEN
 from infra.aws.roles import Roles
 from infra.aws.scope import Scope
 
@@ -16,10 +17,11 @@ HOUR = 3600
 WARNINGS = ("EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation")
 # Messages are inserted, and everything else that is written is of no interest.
 MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
-# Jobs that ask for slots, and instances that are taken away: both want instances now.
+# Jobs that ask for slots, and instances that are taken away: both want instances now. So do
+# searches that wait for their model.
 INTENTS = {
     "eventName": ["INSERT"],
-    "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices"]}}},
+    "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices", "suggestions"]}}},
 }
 
 
@@ -31,8 +33,9 @@ def wake(
     _on_intents(scope, functions["tick"], roles, table)
     _each_minute(scope, functions["tick"])
     _on_warnings(scope, functions["spot_notice"], roles, dead_letters)
-    # The tick asks again; to repeat a pass that failed after 15 minutes would be two at once.
-    _repeats(scope, "checkpoint_gc", functions["checkpoint_gc"], 0, HOUR)
+    # The tick asks again; to repeat a pass that failed after its time would be two at once.
+    for name in WOKEN:
+        _repeats(scope, name, functions[name], 0, HOUR)
 
 
 def _on_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:

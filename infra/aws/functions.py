@@ -29,6 +29,8 @@ SIZES = {
     "tick": Size(60, 512),
     "spot_notice": Size(30, 256),
     "checkpoint_gc": Size(900, 512),
+    # A model of a thousand trials takes seconds of a whole processor.
+    "suggest": Size(300, 1769),
 }
 
 
@@ -37,8 +39,15 @@ def make_functions(
 ) -> Mapping[str, Any]:
     """Every function by its name, with the `environment` of all and what is its `own`."""
     archive = pulumi.FileArchive(scope.settings.archive)
+    archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
     return {
-        name: _function(scope, name, roles, archive, {**environment, **own.get(name, {})})
+        name: _function(
+            scope,
+            name,
+            roles,
+            archives.get(name, archive),
+            {**environment, **own.get(name, {})},
+        )
         for name in FUNCTIONS
     }
 

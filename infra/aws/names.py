@@ -4,7 +4,9 @@ two teams share nothing, also where names are an account's or the world's.
 
 from dataclasses import dataclass
 
-FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc")
+FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
+# Those that the tick wakes when there is something for them to do.
+WOKEN = ("checkpoint_gc", "suggest")
 
 
 @dataclass(frozen=True)

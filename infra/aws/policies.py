@@ -7,7 +7,7 @@ nor touch one of another cluster.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.aws.names import Names, bucket_arn
+from infra.aws.names import WOKEN, Names, bucket_arn
 from infra.aws.settings import Network
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -53,12 +53,12 @@ def advance(names: Names) -> Document:
 
 
 def tick(names: Names, network: Network | None) -> Document:
-    """Rows, the stream, instances of this cluster, and the collection of checkpoints."""
+    """Rows, the stream, instances of this cluster, and whom it wakes."""
     return _document(
         *_rows(names),
         *_stream(names),
         *_objects("Objects", names.objects, "s3:GetObject", below="config/"),
-        _statement("Collect", ["lambda:InvokeFunction"], [names.function_arn("checkpoint_gc")]),
+        _statement("Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, WOKEN)]),
         *_instances(names, network),
     )
 
@@ -90,6 +90,11 @@ def checkpoint_gc(names: Names) -> Document:
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),
         *_objects("Checkpoints", names.checkpoints, "s3:GetObject", "s3:DeleteObject"),
     )
+
+
+def suggest(names: Names) -> Document:
+    """Rows: those of searches, and of whom an answer concerns."""
+    return _document(*_rows(names))
 
 
 def storage(names: Names) -> Document:

@@ -12,7 +12,7 @@ from control_plane.config import ConfigInvalid
 from control_plane.config.pools import check_cluster
 from infra.aws.settings import Settings, SettingsInvalid, read
 from infra.aws.stack import TeamStack
-from infra.bundle import REPOSITORY
+from infra.bundle import REPOSITORY, archive_name
 
 PROJECT = "detcloud"
 
@@ -46,12 +46,19 @@ def checked(team: str, given: Mapping[str, object]) -> tuple[Settings, str]:
     own = {name.removeprefix(prefix): str(it) for name, it in given.items() if prefix in name}
     settings = read(team, own)
     text = _configuration(Path(settings.cluster_config))
-    built = REPOSITORY / "dist" / f"functions-{settings.architecture}.zip"
-    archive = Path(settings.archive or built)
+    functions = _archive(settings, "functions", "archive", settings.archive)
+    suggest = _archive(settings, "suggest", "suggestArchive", settings.suggest_archive)
+    return replace(settings, archive=functions, suggest_archive=suggest), text
+
+
+def _archive(settings: Settings, kind: str, setting: str, named: str) -> str:
+    """The archive that is `named`, or that of the kind which was built here."""
+    architecture = settings.architecture
+    archive = Path(named or REPOSITORY / "dist" / archive_name(kind, architecture))
     if not archive.is_file():
-        made = f"`python -m infra.bundle {settings.architecture}` makes one"
-        raise SettingsInvalid([f"detcloud:archive: there is no file {archive}; {made}"])
-    return replace(settings, archive=str(archive)), text
+        made = f"`python -m infra.bundle {architecture}` makes one"
+        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {made}"])
+    return str(archive)
 
 
 def _configuration(path: Path) -> str:

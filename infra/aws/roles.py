@@ -33,6 +33,7 @@ def make_roles(scope: Scope) -> Roles:
         "tick": policies.tick(names, settings.network),
         "spot_notice": policies.spot_notice(names),
         "checkpoint_gc": policies.checkpoint_gc(names),
+        "suggest": policies.suggest(names),
     }
     trust = policies.trusted_by_service("lambda.amazonaws.com")
     functions = {name: _role(scope, name, trust) for name in FUNCTIONS}

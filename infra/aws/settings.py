@@ -53,6 +53,8 @@ class Settings:
     """Subnets that are there, instead of a network of the stack's own."""
     archive: str = ""
     """The functions' archive; what `python -m infra.bundle` made, if empty."""
+    suggest_archive: str = ""
+    """The same of `suggest`, which has a package of its own."""
     architecture: str = "arm64"
     protect: bool = True
     """Whether the table and buckets with something in them refuse to be removed."""
@@ -210,6 +212,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "zones": _zones,
     "network": _network,
     "archive": _PATH,
+    "suggestArchive": _PATH,
     "architecture": _text("|".join(ARCHITECTURES), " or ".join(ARCHITECTURES)),
     "protect": _yes,
     "logDays": _log_days,

@@ -67,6 +67,7 @@ def _own(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
         },
         "tick": {
             "DETCLOUD_GC_FUNCTION": scope.names.part("checkpoint_gc"),
+            "DETCLOUD_SUGGEST_FUNCTION": scope.names.part("suggest"),
             "DETCLOUD_NETWORK": make_network(scope, roles.instance_profile),
         },
     }

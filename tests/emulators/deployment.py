@@ -39,7 +39,7 @@ class Account:
     tables: Throttled
     ec2: Ec2Server
     machines: Machines
-    archive: Path
+    archives: Mapping[str, Path]
     folder: Path
 
 
@@ -111,15 +111,17 @@ class Deployment(Stack):
 
 
 @contextmanager
-def account(aws: Ministack, archive: Path, folder: Path) -> Iterator[Account]:
-    """An account whose stacks run the functions in `archive`. Its end is that of all machines."""
+def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Iterator[Account]:
+    """An account whose stacks run the functions in `archives`, which are named by their kinds. Its
+    end is that of all machines.
+    """
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
     with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
         machines = Machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
         region.on_running, region.on_terminated = machines.boot, machines.end
         _issue_keys(aws, region)
         try:
-            yield Account(aws, tables, ec2, machines, archive, folder)
+            yield Account(aws, tables, ec2, machines, archives, folder)
         finally:
             machines.end_all()
 
@@ -134,7 +136,8 @@ def stack(into: Account, team: str, pools: str) -> Stack:
         "detcloud:region": REGION,
         "detcloud:clusterConfig": str(config_file),
         "detcloud:adminSha256": hashlib.sha256(token.encode()).hexdigest(),
-        "detcloud:archive": str(into.archive),
+        "detcloud:archive": str(into.archives["functions"]),
+        "detcloud:suggestArchive": str(into.archives["suggest"]),
     }
     urls = {
         "AWS_ENDPOINT_URL": into.aws.url,

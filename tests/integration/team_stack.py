@@ -28,6 +28,7 @@ def team_config(folder: Path) -> dict[str, str]:
         "detcloud:region": REGION,
         "detcloud:clusterConfig": str(folder / "pools.yaml"),
         "detcloud:archive": str(archive),
+        "detcloud:suggestArchive": str(archive),
         "detcloud:adminSha256": "a" * 64,
         "detcloud:alarmEmail": "vision@example.com",
         "detcloud:protect": "false",

@@ -62,13 +62,13 @@ def test_only_mail_and_intents_that_are_new_wake_anybody(
 ) -> None:
     table = DynamoTable(aws.client("dynamodb"), outputs["table"])
     mail, other = Key("trial#1", "M#1#a"), Key("trial#1", "head")
-    job, notice = Key("jobs#gpus", "1"), Key("notices", "i-1#end")
-    for key in (other, mail, job, notice):
+    intents = {Key("jobs#gpus", "1"), Key("notices", "i-1#end"), Key("suggestions", "1")}
+    for key in (other, mail, *intents):
         table.commit((Put(key, 1, b"x", Expect.ABSENT),))
     table.commit((Put(mail, 2, b"y", 1),))
     assert _arrived(aws, "advance", lambda keys: mail in keys) == [mail]
-    both = _arrived(aws, "tick", lambda keys: {job, notice} <= set(keys))
-    assert sorted(both) == sorted((job, notice))
+    found = _arrived(aws, "tick", lambda keys: intents <= set(keys))
+    assert sorted(found) == sorted(intents)
 
 
 def test_the_configuration_is_where_functions_look_for_it(

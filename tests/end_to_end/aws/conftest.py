@@ -1,11 +1,11 @@
 """One deployed cluster for all tests of this folder, in an account that checks who may do what."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from infra.bundle import TARGETS, build
+from infra.bundle import EXTRAS, TARGETS, build
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
 from tests.emulators.ec2.machine import Machine
@@ -16,18 +16,21 @@ from tests.end_to_end.laptop import Laptop
 
 
 @pytest.fixture(scope="package")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The functions, as they are deployed here."""
-    return build(TARGETS["emulator"], tmp_path_factory.mktemp("functions"))
+    folder = tmp_path_factory.mktemp("functions")
+    return {kind: build(TARGETS["emulator"], folder, kind) for kind in EXTRAS}
 
 
 @pytest.fixture(scope="package")
-def company(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+def company(
+    archives: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Account]:
     """An account of its own, whose names no other test takes."""
     require("torch")
     require("sklearn")
     folder = tmp_path_factory.mktemp("company")
-    with ministack(folder, enforces_iam=True) as aws, account(aws, archive, folder) as made:
+    with ministack(folder, enforces_iam=True) as aws, account(aws, archives, folder) as made:
         yield made
 
 

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from control_plane.api.app import create_app
 from control_plane.api.auth import Role
 from control_plane.suggestions import installed
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -72,6 +74,15 @@ def test_a_search_that_needs_optuna_is_refused_without_it(
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     found = details(served.create(config))
     assert found["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
+
+
+def test_a_search_needs_no_optuna_here_where_another_process_suggests(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    elsewhere = replace(served.services, suggests=True)
+    served = replace(served, app=create_app(elsewhere), services=elsewhere)
+    assert served.create(CONFIG.replace("name: random", "name: bayesian")).status == 201
 
 
 def test_ids_count_up_without_a_gap(served: Cluster) -> None:

@@ -58,10 +58,14 @@ def files(folder: Path) -> dict[str, str]:
     """The settings that name files, which are there."""
     folder.mkdir(exist_ok=True)
     (folder / "pools.yaml").write_text(POOLS)
-    (folder / "functions.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    for name, comment in (("functions", b""), ("suggest", b"s")):
+        # An empty archive and what is said of it.
+        content = b"PK\x05\x06" + bytes(16) + len(comment).to_bytes(2, "little") + comment
+        (folder / f"{name}.zip").write_bytes(content)
     return {
         "detcloud:clusterConfig": str(folder / "pools.yaml"),
         "detcloud:archive": str(folder / "functions.zip"),
+        "detcloud:suggestArchive": str(folder / "suggest.zip"),
     }
 
 

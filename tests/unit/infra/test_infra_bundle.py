@@ -13,13 +13,14 @@ from infra import bundle
 def test_an_installation_wants_what_its_extra_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = bundle.wanted()
+    wanted = bundle.wanted(*bundle.EXTRAS["suggest"])
     assert any(it.startswith("mangum") for it in wanted)
-    lines = [f"{it}; extra == 'functions'" for it in wanted]
-    lines += ["pathspec>=0.12", 'torch>=2.4; extra == "torch"']
+    assert [it for it in wanted if it not in bundle.wanted("functions")] == ["optuna>=4"]
+    lines = [f"{it}; extra == 'functions'" for it in bundle.wanted("functions")]
+    lines += ["optuna>=4; extra == 'optuna'", "pathspec>=0.12", 'torch>=2.4; extra == "torch"']
     monkeypatch.setattr(bundle, "REPOSITORY", tmp_path)
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    assert bundle.wanted() == wanted
+    assert bundle.wanted(*bundle.EXTRAS["suggest"]) == wanted
 
 
 def test_the_archive_holds_compiled_code_that_is_believed(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_functions_carry_what_they_import_and_nothing_that_none_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What pip and a compiler do is theirs, and takes a while.
-    monkeypatch.setattr(bundle, "_install_packages", lambda target, content: None)
+    monkeypatch.setattr(bundle, "_install_packages", lambda *_: None)
     monkeypatch.setattr(bundle, "_compile", lambda target, content: None)
     first = bundle.build(bundle.TARGETS["arm64"], tmp_path / "a")
     names = set(zipfile.ZipFile(first).namelist())

@@ -24,6 +24,7 @@ config:  # of the team
   detcloud:region: us-east-1
   detcloud:clusterConfig: pools.yaml
   detcloud:archive: functions.zip
+  detcloud:suggestArchive: suggest.zip
   detcloud:logDays: 30
   aws:profile: work
 """
@@ -34,7 +35,8 @@ Run = Callable[..., tuple[int, dict[str, Any]]]
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
     (tmp_path / "pools.yaml").write_text("resource_pools: [{pool_name: default}]\n")
-    (tmp_path / "functions.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    for name in ("functions.zip", "suggest.zip"):
+        (tmp_path / name).write_bytes(b"PK\x05\x06" + bytes(18))
     file = tmp_path / "Pulumi.vision.yaml"
     file.write_text(SETTINGS)
     return file
@@ -112,6 +114,7 @@ def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, setting
         "detcloud:region": "us-east-1",
         "detcloud:clusterConfig": str(settings.parent / "pools.yaml"),
         "detcloud:archive": str(settings.parent / "functions.zip"),
+        "detcloud:suggestArchive": str(settings.parent / "suggest.zip"),
         "detcloud:logDays": "30",
         "detcloud:adminSha256": DIGEST,
         "aws:profile": "work",
@@ -148,29 +151,30 @@ def test_a_preview_changes_nothing(run: Run, engine: Engine, settings: Path) -> 
     assert settings.read_text() == SETTINGS
 
 
-def test_an_export_lies_beside_its_archive(run: Run, settings: Path, tmp_path: Path) -> None:
+def test_an_export_lies_beside_its_archives(run: Run, settings: Path, tmp_path: Path) -> None:
     code, found = run("export", f"--output={tmp_path / 'out'}")
-    assert (code, found["files"]) == (0, [FILE, "functions.zip"])
+    assert (code, found["files"]) == (0, [FILE, "functions.zip", "suggest.zip"])
     document = json.loads((tmp_path / "out" / FILE).read_text())
     api = document["resource"]["aws_lambda_function"]["api"]
     assert api["environment"][0]["variables"]["DETCLOUD_ADMIN_SHA256"] == DIGEST
     assert DIGEST in settings.read_text()
 
 
-def test_an_archive_is_built_where_none_is_named(
+def test_archives_are_built_where_none_are_named(
     run: Run, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.write_text(SETTINGS.replace("  detcloud:archive: functions.zip\n", ""))
+    archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
+    settings.write_text(SETTINGS.replace(archives, ""))
 
-    def built(target: Target, folder: Path) -> Path:
-        folder.mkdir()
-        archive = folder / f"functions-{target.name}.zip"
+    def built(target: Target, folder: Path, kind: str) -> Path:
+        folder.mkdir(exist_ok=True)
+        archive = folder / f"{kind}-{target.name}.zip"
         archive.write_bytes(b"built")
         return archive
 
     monkeypatch.setattr(bundle, "build", built)
     _, found = run("export", f"--output={tmp_path / 'out'}")
-    assert found["files"] == [FILE, "functions-arm64.zip"]
+    assert found["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
 
 
@@ -179,7 +183,8 @@ def test_the_examples_can_be_deployed(team: str, run: Run, settings: Path, tmp_p
     for file in (f"Pulumi.{team}.yaml", "pools.yaml"):
         shutil.copy(bundle.REPOSITORY / "infra" / "aws" / file, tmp_path)
     example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
-    settings.write_text(f"{example}  detcloud:archive: functions.zip\n")
+    archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
+    settings.write_text(example + archives)
     code, found = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
     assert code == 0, found
 
@@ -214,7 +219,8 @@ def test_a_file_that_is_not_there_is_named(run: Run, settings: Path, tmp_path: P
 def test_a_map_on_one_line_is_left_to_its_owner(run: Run, settings: Path, tmp_path: Path) -> None:
     settings.write_text(
         'config: {"detcloud:account": "111111111111", "detcloud:region": us-east-1, '
-        '"detcloud:clusterConfig": pools.yaml, "detcloud:archive": functions.zip}\n'
+        '"detcloud:clusterConfig": pools.yaml, "detcloud:archive": functions.zip, '
+        '"detcloud:suggestArchive": suggest.zip}\n'
     )
     code, found = run("export", f"--output={tmp_path / 'out'}")
     assert code == 1

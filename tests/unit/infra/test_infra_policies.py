@@ -41,6 +41,7 @@ DOCUMENTS = {
     "tick in a given network": policies.tick(NAMES, NETWORK),
     "spot_notice": policies.spot_notice(NAMES),
     "checkpoint_gc": policies.checkpoint_gc(NAMES),
+    "suggest": policies.suggest(NAMES),
     "storage": policies.storage(NAMES),
     "logs": {"Statement": policies.logs(NAMES, "api", is_traced=True)},
 }
@@ -49,7 +50,7 @@ TICK = {
     **STREAM,
     "Objects": "s3:GetObject",
     "ObjectsList": "s3:ListBucket",
-    "Collect": "lambda:InvokeFunction",
+    "Wake": "lambda:InvokeFunction",
     "Look": "ec2:DescribeImages ec2:DescribeInstances ec2:DescribeLaunchTemplates "
     "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets",
     "LaunchTagged": LAUNCH,
@@ -87,6 +88,7 @@ STATEMENTS = {
         "Checkpoints": "s3:GetObject s3:DeleteObject",
         "CheckpointsList": "s3:ListBucket",
     },
+    "suggest": ROWS,
     "storage": {
         "Checkpoints": "s3:GetObject s3:PutObject s3:AbortMultipartUpload",
         "CheckpointsList": "s3:ListBucket",

@@ -35,6 +35,7 @@ def test_everything_can_be_said() -> None:
     given = {
         "network": json.dumps({"subnets": {"us-east-1c": "subnet-1"}, "securityGroup": "sg-2"}),
         "archive": "a.zip",
+        "suggestArchive": "b.zip",
         "architecture": "x86_64",
         "protect": "false",
         "logDays": "30",

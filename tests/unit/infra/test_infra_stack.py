@@ -158,6 +158,7 @@ def test_functions_know_what_they_need(vision: Graph) -> None:
     }
     own["tick"] |= {
         "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc",
+        "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest",
         "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
     }
     assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
@@ -171,6 +172,8 @@ def test_an_environment_is_no_larger_than_lambda_takes(speech: Graph) -> None:
 def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Graph) -> None:
     for name, function in vision.of("Function").items():
         assert isinstance(function["code"], pulumi.FileArchive)
+        archive = "suggest.zip" if name == "suggest" else "functions.zip"
+        assert Path(function["code"].path).name == archive
         assert function["handler"] == f"lambdas.{name}.handler"
         assert (function["runtime"], function["architectures"]) == ("python3.13", ["arm64"])
         assert function["tracingConfig"] == {"mode": "PassThrough"}
@@ -184,6 +187,7 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
         "tick": 60,
         "spot_notice": 30,
         "checkpoint_gc": 900,
+        "suggest": 300,
     }
     assert vision.of("Function")["api"]["memorySize"] >= 512
 
@@ -260,7 +264,7 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
         name: it["maximumRetryAttempts"]
         for name, it in vision.of("FunctionEventInvokeConfig").items()
     }
-    assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0}
+    assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0, "suggest": 0}
 
 
 def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:

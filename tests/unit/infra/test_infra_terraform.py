@@ -71,12 +71,15 @@ def test_a_text_that_looks_like_a_reference_stays_a_text(document: dict[str, Any
     assert content == POOLS.replace("${", "$${").replace("%{", "%%{")
 
 
-def test_the_archive_lies_beside_with_its_digest(document: dict[str, Any], folder: Path) -> None:
-    copied = (folder / "out" / "functions.zip").read_bytes()
-    assert copied == (folder / "given" / "functions.zip").read_bytes()
-    digest = base64.b64encode(hashlib.sha256(copied).digest()).decode()
-    for function in document["resource"]["aws_lambda_function"].values():
-        assert (function["filename"], function["source_code_hash"]) == ("functions.zip", digest)
+def test_the_archives_lie_beside_with_their_digests(document: dict[str, Any], folder: Path) -> None:
+    digests = {}
+    for name in ("functions.zip", "suggest.zip"):
+        copied = (folder / "out" / name).read_bytes()
+        assert copied == (folder / "given" / name).read_bytes()
+        digests[name] = base64.b64encode(hashlib.sha256(copied).digest()).decode()
+    for name, function in document["resource"]["aws_lambda_function"].items():
+        file = "suggest.zip" if name == "suggest" else "functions.zip"
+        assert (function["filename"], function["source_code_hash"]) == (file, digests[file])
 
 
 def test_no_reference_is_left_as_it_was_on_its_way(document: dict[str, Any]) -> None:

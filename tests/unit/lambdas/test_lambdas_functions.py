@@ -59,6 +59,32 @@ assert set(made) <= {"Page", "TrialCounts"}, made
     ran(check, {})
 
 
+@pytest.mark.parametrize(
+    ("left_ms", "found", "asked"), [(300_000, [True, True, False], 3), (59_000, [True], 0)]
+)
+def test_searches_are_suggested_to_while_one_waits_and_there_is_time(
+    left_ms: int, found: list[bool], asked: int
+) -> None:
+    check = f"""
+from types import SimpleNamespace
+import lambdas.suggest
+found = iter({found})
+asked = []
+suggester = SimpleNamespace(suggest=lambda: asked.append(1) or next(found))
+lambdas.suggest.suggester = lambda: suggester
+context = SimpleNamespace(
+    get_remaining_time_in_millis=lambda: {left_ms},
+    function_name="suggest",
+    memory_limit_in_mb=1769,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:suggest",
+    aws_request_id="1",
+)
+lambdas.suggest.handler({{}}, context)
+assert len(asked) == {asked}
+"""
+    ran(check, {})
+
+
 def imported(module: str, environment: dict[str, str] | None = None) -> set[str]:
     """The modules of a process that imported one, in a time that leaves room for noise."""
     check = f"""
