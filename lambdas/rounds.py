@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 # Books are compared less often than mail is looked for: it takes a read of each pool's parts.
 MINUTES_PER_AUDIT = 5
+MINUTES_PER_FORGETTING = 20
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def whole_round(engine: Engine, count: Callable[..., None]) -> list[Step]:
         provisioning,
         Step("sweep", lambda: count(InstancesSwept=sweep_up(provisioner().sweep))),
         Step("audit", upkeep.audit, MINUTES_PER_AUDIT),
+        Step("forgetting", upkeep.forget_lost, MINUTES_PER_FORGETTING),
         suggesting,
         Step("collection", gc_invoked_if_due),
     ]

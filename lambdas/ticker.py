@@ -18,6 +18,7 @@ TICKS_PER_LEASE_PASS = 5
 LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 TICKS_PER_BUDGET = 10
+TICKS_PER_FORGETTING = 1200
 
 
 class Ticker:
@@ -47,6 +48,8 @@ class Ticker:
                     self._upkeep.mark_lost(LEASE_PASS_MS)
                 if ticks % TICKS_PER_AUDIT == 0:
                     self._upkeep.audit()
+                if ticks % TICKS_PER_FORGETTING == 0:
+                    self._upkeep.forget_lost()
                 if ticks % TICKS_PER_BUDGET == 0:
                     self._upkeep.check_budgets()
                 self._collector.collect()

@@ -4,7 +4,7 @@ import logging
 
 from control_plane.actors.pool import POOLS
 from control_plane.agents.audit import audit
-from control_plane.agents.leases import PASS_MS, mark_lost
+from control_plane.agents.leases import PASS_MS, forget_lost, mark_lost
 from control_plane.dispatch import due
 from control_plane.dispatch.due import Driven
 from control_plane.dispatch.engine import Engine
@@ -33,6 +33,12 @@ class Upkeep:
         for pool in self.pools():
             for agent in mark_lost(engine.table, pool, engine.clock(), engine.follow, pass_ms):
                 log.warning("agent %s was lost", agent)
+
+    def forget_lost(self) -> None:
+        """Agents that were lost long ago."""
+        for pool in self.pools():
+            for agent in forget_lost(self._engine, pool):
+                log.info("agent %s was forgotten", agent)
 
     def audit(self) -> None:
         """What pools believe, against what is."""

@@ -11,6 +11,7 @@ from control_plane.actors.agent_messages import (
     AgentDisableRequested,
     AgentEnableRequested,
     AgentEnrolled,
+    AgentForgotten,
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
@@ -22,6 +23,9 @@ from control_plane.evolve import evolve
 
 AGENTS = "agents"
 SESSIONS = "sessions"
+# Tokens by digest; and by their names the agents that hold one, each with its digest and epoch.
+TOKENS = "tokens"
+HOLDERS = "token-holders"
 
 
 def leases_of(pool: str) -> str:
@@ -78,6 +82,9 @@ def step(state: AgentState | None, message: AgentMessage, turn: Turn) -> AgentSt
             if epoch != state.epoch:
                 return state
             return _desiring(evolve(state, lost=True), ())
+        case AgentForgotten(epoch):
+            _forgotten(state, epoch, turn)
+            return state
         case AgentEnableRequested() | AgentDisableRequested():
             return _commanded(state, message, turn)
         case _:
@@ -117,6 +124,22 @@ def _enrolled(state: AgentState | None, message: AgentEnrolled, turn: Turn) -> A
         label=message.label,
         address=message.address,
     )
+
+
+def _forgotten(state: AgentState, epoch: int, turn: Turn) -> None:
+    """Removes what others find the agent by, and what they know of its session. Its head stays, for
+    an agent that enrols again.
+    """
+    turn.reply = state.lost or state.epoch != epoch
+    if not state.lost or state.epoch != epoch:
+        return
+    for partition in (AGENTS, SESSIONS):
+        turn.write_row(partition, state.agent, None)
+    seen = turn.row(HOLDERS, state.agent)
+    holder = json.loads(seen.body or b"{}")
+    if holder.get("epoch") == epoch:
+        turn.write_row(HOLDERS, state.agent, None, seen=seen)
+        turn.write_row(TOKENS, holder["digest"], None)
 
 
 def _fence(partition: str, agent: str, fields: dict[str, int], turn: Turn) -> None:

@@ -47,6 +47,15 @@ class AgentDeclaredLost:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentForgotten:
+    """Command: the session of this epoch was given up long ago, and nobody looks after it any more.
+    The reply is whether that session is over.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgentEnableRequested:
     """Command: the agent, or its slot `slot`, takes work again."""
 
@@ -68,6 +77,7 @@ AgentMessage = (
     | AllocationPlaced
     | AllocationRemoved
     | AgentDeclaredLost
+    | AgentForgotten
     | AgentEnableRequested
     | AgentDisableRequested
 )

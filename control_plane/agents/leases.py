@@ -6,20 +6,26 @@ third of a pool's leases lapse together, marking pauses for one lease length: an
 never kills healthy work. An agent is marked in one commit: its lease says so if the row is still as
 read, and the pool is told. What a session that was marked still says is refused until it has
 enrolled again.
+
+An instance never comes back under its name, and nothing is to grow with how many there have been:
+who was lost a day ago is forgotten.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
+from control_plane.actors.agent_messages import AgentForgotten
 from control_plane.actors.pool_messages import AgentLost
 from control_plane.actors.step import Refused
 from control_plane.adapters import adapter
 from control_plane.dispatch import mailbox
+from control_plane.dispatch.engine import Engine
 from control_plane.dispatch.kinds import encode_for
-from control_plane.state.table import Conflict, Expect, Key, Put, Row, StateTable
+from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, StateTable
 
 LEASE_MS = 30_000
 RENEW_AFTER_MS = LEASE_MS // 3
@@ -28,6 +34,9 @@ PASS_MS = 60_000
 # Between two passes so many times that; one that is missing is nothing yet.
 GAP_PASSES_MAX = 2.5
 BRAKE = "~brake"
+FORGOTTEN_AFTER_MS = 24 * 3_600_000
+# Of a pool in one pass, for which a function has a minute.
+FORGOTTEN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,32 @@ def mark_lost(
     if lost:
         follow((addresses.pool(pool),))
     return lost
+
+
+def forget_lost(engine: Engine, pool: str) -> tuple[str, ...]:
+    """Forgets agents of a pool that were lost long ago; their names, so many as are done at once.
+
+    The lease goes last, so that what fails before is done by a later pass.
+    """
+    table = engine.table
+    before_ms = engine.clock() - FORGOTTEN_AFTER_MS
+    rows = _all(table, leases_of(pool))
+    rows.pop(BRAKE, None)
+    over = {
+        agent: lease.epoch
+        for agent, lease in _leases(rows).items()
+        if lease.lost and lease.renewed_ms < before_ms
+    }
+    forgotten = []
+    for agent, epoch in islice(over.items(), FORGOTTEN_MAX):
+        # One that has enrolled in another pool since lives on there, and one that has enrolled here
+        # just now has another lease.
+        if not engine.command(addresses.agent(agent), AgentForgotten(epoch)):
+            continue
+        with suppress(Conflict):
+            table.commit((Delete(rows[agent].key, rows[agent].revision),))
+            forgotten.append(agent)
+    return tuple(forgotten)
 
 
 def mark_ended(

@@ -4,12 +4,13 @@ import hmac
 import json
 from dataclasses import asdict, dataclass, replace
 
+from control_plane.actors.agent import TOKENS
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.api.auth import Principal, Role, digest_of
 from control_plane.api.errors import ApiError, Code
 from control_plane.api.idempotency import Beside
 from control_plane.api.row_changes import change_row
-from control_plane.api.token_table import TOKENS, put_token
+from control_plane.api.token_table import put_token
 from control_plane.state.table import (
     Conflict,
     Delete,

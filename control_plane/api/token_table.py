@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 
+from control_plane.actors.agent import HOLDERS, TOKENS
 from control_plane.api.auth import Principal, Role, Tokens, digest_of
 from control_plane.api.errors import ApiError, Code
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
 from detcloud.tokens import mint_token
-
-TOKENS = "tokens"
-HOLDERS = "token-holders"
 
 _ISSUE_TRIES_MAX = 20
 

@@ -10,10 +10,11 @@ from control_plane.api.archives import MODEL_CODE, SHA256, model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.bodies import Body, RequestBody
 from control_plane.api.errors import ApiError, Code
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
+from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
 from control_plane.api.services import Given
 from control_plane.api.signing import LIFE_MS_MAX
 from control_plane.api.stored import given_out
+from control_plane.api.views import agent as agents
 
 # 95 MiB of file bytes that do not compress at all, with the headers of a hundred thousand files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
@@ -74,9 +75,14 @@ def offer_model_code(offer: Offer, services: Given) -> Answer:
 
 @router.get("/model-code/{sha256}", response_class=StreamingResponse)
 @needs(*PEOPLE, Role.AGENT)
-def get_model_code(sha256: Annotated[str, Path(pattern=SHA256)], services: Given) -> Response:
+def get_model_code(
+    sha256: Annotated[str, Path(pattern=SHA256)], caller: Caller, services: Given
+) -> Response:
     """The archive, or a redirect to it. An agent learns a digest only from an allocation it was
-    given.
+    given, and one that was given up gets nothing.
     """
+    agent = agents.found(services, caller.subject) if caller.role is Role.AGENT else None
+    if agent is not None and agent.lost:
+        raise ApiError(Code.CONFLICT, f"the session of agent {agent.agent} is over; enrol again")
     key = model_code_key(sha256)
     return given_out(services.objects, key, "application/gzip", services.now_ms())

@@ -337,6 +337,7 @@ OF_AGENTS: Mapping[type, Sentence] = {
     ),
     to_agent.AllocationRemoved: lambda x, told: f"allocation {x.trial_id}.{x.epoch} removed",
     to_agent.AgentDeclaredLost: lambda _, told: f"{told.name} was given up",
+    to_agent.AgentForgotten: lambda _, told: f"{told.name} is looked after no more",
     to_agent.AgentEnableRequested: _enabled,
     to_agent.AgentDisableRequested: _disabled,
 }

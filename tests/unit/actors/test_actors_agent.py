@@ -10,6 +10,7 @@ from control_plane.actors.agent_messages import (
     AgentDisableRequested,
     AgentEnableRequested,
     AgentEnrolled,
+    AgentForgotten,
     AllocationPlaced,
     AllocationRemoved,
 )
@@ -200,3 +201,51 @@ def test_a_slot_that_the_agent_lacks_cannot_be_disabled() -> None:
     with pytest.raises(Refused, match="agent a has no slot 7; it has 0, 1"):
         agent().tell(AgentDisableRequested(slot=7))
     assert Desk("agent#b").tell(AgentDisableRequested()) is None
+
+
+def holding(desk: Desk, epoch: int) -> None:
+    """The agent has had a token since the session of that epoch."""
+    kept = desk.row("sessions", "a")
+    body = json.dumps({"epoch": epoch, "digest": "d"}).encode()
+    desk.rows["token-holders", "a"] = kept._replace(body=body)
+    desk.rows["tokens", "d"] = kept._replace(body=b"{}")
+
+
+def found(desk: Desk) -> set[str]:
+    """Where anything is found of the agent."""
+    return {partition for (partition, _), row in desk.rows.items() if row.body is not None}
+
+
+def test_an_agent_that_was_lost_is_forgotten_with_its_token() -> None:
+    desk = agent(AgentDeclaredLost(1))
+    holding(desk, 1)
+    assert desk.tell(AgentForgotten(1)) is True
+    assert found(desk) == {"leases#default"}
+    assert desk.state.lost
+
+
+def test_nobody_is_forgotten_who_is_there_or_has_come_back() -> None:
+    desk = agent()
+    holding(desk, 1)
+    before = found(desk)
+    assert desk.tell(AgentForgotten(1)) is False
+    assert found(desk) == before
+    desk.tell(AgentDeclaredLost(1), ENROLLED)
+    # The first session is over, and what there is belongs to the second.
+    assert desk.tell(AgentForgotten(1)) is True
+    assert found(desk) == before
+
+
+def test_an_agent_that_enrolled_without_a_token_yet_keeps_the_newer_one() -> None:
+    desk = agent(AgentDeclaredLost(1))
+    holding(desk, 2)
+    desk.tell(AgentForgotten(1))
+    assert {"token-holders", "tokens"} <= found(desk)
+
+
+def test_who_was_forgotten_may_come_back_as_it_was() -> None:
+    desk = agent(AgentDisableRequested(slot=0), AgentDeclaredLost(1), AgentForgotten(1))
+    assert desk.tell(ENROLLED) == 2
+    assert desk.row("agents", "a").body == b"default"
+    assert json.loads(desk.row("sessions", "a").body) == {"epoch": 2, "call": 0}
+    assert desk.state.availability == Availability(disabled=(0,))

@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
+from control_plane.actors.agent import AGENTS, SESSIONS, AgentState, leases_of
 from control_plane.actors.agent_messages import AgentDeclaredLost
 from control_plane.actors.pool_messages import PoolConfigured
 from control_plane.actors.step import Refused
 from control_plane.actors.trial_state import TrialState
-from control_plane.agents.leases import LEASE_MS
+from control_plane.agents.leases import (
+    FORGOTTEN_AFTER_MS,
+    LEASE_MS,
+    PASS_MS,
+    forget_lost,
+    mark_lost,
+)
 from control_plane.agents.reports import Report
 from control_plane.agents.segments import METRICS, METRICS_END, segment_of, stored
 from control_plane.agents.service import AgentService, SyncRequest
@@ -25,7 +32,7 @@ from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offe
 from control_plane.fleet.rows import encode, instance_key
 from control_plane.objects.directory import DirectoryStore
 from control_plane.objects.store import Key as ObjectKey
-from control_plane.state.faults import TableDecorator
+from control_plane.state.faults import Crash, CrashingTable, TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
 from tests.unit.actors.samples import LENGTH, random_plan, submitted
@@ -237,6 +244,61 @@ def test_reports_about_trials_of_others_are_dropped(site: Site) -> None:
     failed = report({"kind": "exited", "reason": "completed"}, 10, trial=2)
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1"), (failed,)))
     assert site.trial(2).status == "ACTIVE"
+
+
+def lose(site: Site, epoch: int) -> None:
+    """The agent falls silent, and is given up."""
+    site.now_ms += 10 * LEASE_MS
+    # After a gap in the passes, there is a pause.
+    for _ in range(3):
+        mark_lost(site.table, "default", site.now_ms, site.engine.follow)
+        site.now_ms += PASS_MS
+    state = site.engine.state("agent#a")
+    assert isinstance(state, AgentState)
+    assert (state.epoch, state.lost) == (epoch, True)
+
+
+def kept_of_agent(site: Site) -> set[str]:
+    partitions = (AGENTS, SESSIONS, leases_of("default"))
+    return {it for it in partitions if site.table.get(Key(it, "a")) is not None}
+
+
+def test_an_agent_that_was_lost_a_day_ago_is_forgotten(site: Site) -> None:
+    heard_ms = site.now_ms
+    lose(site, site.enrol())
+    site.now_ms = heard_ms + FORGOTTEN_AFTER_MS
+    assert forget_lost(site.engine, "default") == ()
+    assert len(kept_of_agent(site)) == 3
+    site.now_ms += 1
+    assert forget_lost(site.engine, "default") == ("a",)
+    assert not kept_of_agent(site)
+    assert forget_lost(site.engine, "default") == ()
+    # What it calls itself is known, and no more.
+    with pytest.raises(Refused, match="session 1 is over") as refused:
+        site.service.sync("a", SyncRequest(1))
+    assert refused.value.code == "conflict"
+    assert site.enrol() == 2
+
+
+def test_a_forgetting_that_died_is_done_again(site: Site) -> None:
+    lose(site, site.enrol())
+    site.now_ms += FORGOTTEN_AFTER_MS
+    dying = CrashingTable(site.table, 2, "before")
+    with pytest.raises(Crash):
+        forget_lost(Engine(dying, lambda: site.now_ms), "default")
+    assert kept_of_agent(site) == {leases_of("default")}
+    assert forget_lost(site.engine, "default") == ("a",)
+    assert not kept_of_agent(site)
+
+
+def test_an_agent_that_comes_back_just_now_is_not_forgotten(site: Site) -> None:
+    lose(site, site.enrol())
+    site.now_ms += FORGOTTEN_AFTER_MS
+    # Between the look at the leases and the word to the agent.
+    site.table.before_commit = site.enrol
+    assert forget_lost(site.engine, "default") == ()
+    assert len(kept_of_agent(site)) == 3
+    assert site.service.sync("a", SyncRequest(2)).revision
 
 
 def test_logs_of_the_agents_own_allocations_are_kept(site: Site) -> None:

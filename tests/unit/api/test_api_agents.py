@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from control_plane.actors.agent import leases_of
+from control_plane.actors.agent_messages import AgentDeclaredLost
+from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost
 from control_plane.api.app import create_app
 from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
 from control_plane.fleet.notices import Announcement, announcements
+from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -83,6 +87,25 @@ def test_an_agents_token_is_good_for_its_own_calls_only(served: Cluster) -> None
     for route in ("/experiments", "/agents", "/cluster"):
         assert call(served.app, "GET", V1 + route, token=one.token).status == 403
     assert call(served.app, "POST", f"{V1}/agents", token=one.token).status == 403
+
+
+def test_an_agent_that_was_lost_gets_no_code_and_is_no_agent_a_day_later(served: Cluster) -> None:
+    agent, digest = Agent(served), served.store_code()
+
+    def status() -> int:
+        path = f"{V1}/model-code/{digest}"
+        return call(served.app, "GET", path, token=agent.token).status
+
+    assert status() == 200
+    served.services.engine.post("agent#node", AgentDeclaredLost(agent.epoch), sender="test")
+    assert status() == 409
+    lease = Key(leases_of("default"), "node")
+    lost = json.dumps({"epoch": 1, "renewed_ms": served.clock.ms, "lost": True}).encode()
+    served.services.table.commit((Put(lease, 2, lost, Expect.ANYTHING),))
+    served.clock.ms += FORGOTTEN_AFTER_MS + 1
+    assert forget_lost(served.services.engine, "default") == ("node",)
+    assert status() == 401
+    assert served.get("/agents").json["items"] == []
 
 
 def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(served: Cluster) -> None:
