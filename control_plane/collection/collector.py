@@ -113,8 +113,9 @@ class Collector:
         """Waits, longer each time; of a deletion the experiment hears in the end."""
         job.work = None
         job.tries += 1
-        log.warning("experiment %d cannot be collected: %s", job.experiment_id, why)
         last = job.tries >= TRIES_MAX or not passing
+        level = logging.ERROR if last else logging.WARNING
+        log.log(level, "experiment %d cannot be collected: %s", job.experiment_id, why)
         if job.request is not None and job.request.delete and last:
             report(self._stores.engine, job.experiment_id, job.request, why)
             del self._jobs[job.experiment_id]

@@ -88,7 +88,14 @@ def checkpoint_gc(names: Names) -> Document:
     return _document(
         *_rows(names),
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),
-        *_objects("Checkpoints", names.checkpoints, "s3:GetObject", "s3:DeleteObject"),
+        *_objects(
+            "Checkpoints",
+            names.checkpoints,
+            "s3:GetObject",
+            "s3:DeleteObject",
+            "s3:AbortMultipartUpload",
+        ),
+        _statement("Uploads", ["s3:ListBucketMultipartUploads"], [bucket_arn(names.checkpoints)]),
     )
 
 

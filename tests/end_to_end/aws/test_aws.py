@@ -25,6 +25,7 @@ from tests.end_to_end.aws.cluster import (
     create,
     first_checkpoint,
     running,
+    status_of,
     wait_for,
 )
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -133,6 +134,29 @@ def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
     time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     about = {"instance-id": machine.id, **detail}
     return {"detail-type": kind, "time": time_text, "detail": about}
+
+
+def test_what_is_deleted_leaves_nothing_in_the_buckets(
+    deployed: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    experiment = create(person, SHORT, tmp_path)
+    trial = wait_for(deployed, person, experiment)["id"]
+    store = deployed.aws.client("s3")
+
+    def left() -> list[str]:
+        found = []
+        for bucket, below in (("checkpoints", f"{experiment}/"), ("objects", f"logs/{trial}/")):
+            listed = store.list_objects_v2(Bucket=deployed.outputs[bucket], Prefix=below)
+            found += [it["Key"] for it in listed.get("Contents", ())]
+        return found
+
+    assert left()
+    person.run("experiment", "delete", experiment, "--yes")
+    wait_until(lambda: not left(), 60, f"the end of {left()}")
+    with deployed.client() as client:
+        wait_until(
+            lambda: status_of(lambda: client.experiment(experiment)) == 404, 30, "its deletion"
+        )
 
 
 def test_the_functions_keep_to_the_quotas(

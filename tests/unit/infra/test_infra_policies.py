@@ -85,8 +85,9 @@ STATEMENTS = {
         **ROWS,
         "Objects": "s3:GetObject s3:DeleteObject",
         "ObjectsList": "s3:ListBucket",
-        "Checkpoints": "s3:GetObject s3:DeleteObject",
+        "Checkpoints": "s3:GetObject s3:DeleteObject s3:AbortMultipartUpload",
         "CheckpointsList": "s3:ListBucket",
+        "Uploads": "s3:ListBucketMultipartUploads",
     },
     "suggest": ROWS,
     "storage": {
