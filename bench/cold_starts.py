@@ -21,6 +21,7 @@ TARGETS_MS: Mapping[str, int | None] = {
     "api": API_MS_MAX,
     "advance": STREAM_MS_MAX,
     "tick": STREAM_MS_MAX,
+    "tick, where a pool has work": None,
     "spot_notice": None,
     "checkpoint_gc": None,
     "suggest": None,
@@ -30,6 +31,10 @@ MAKES = {
     "api": "",
     "advance": "deployed.engine()",
     "tick": "deployed.engine(); deployed.provisioner()",
+    "tick, where a pool has work": (
+        "deployed.engine(); deployed.provisioner();"
+        " from provisioner.clouds.aws import ec2_api; ec2_api('us-east-1')"
+    ),
     "spot_notice": "deployed.engine()",
     "checkpoint_gc": "deployed.collector()",
     "suggest": "deployed.suggester(); import optuna",
@@ -88,7 +93,8 @@ def _unpacked(folder: Path, kind: str) -> Path:
 
 
 def _program(function: str) -> str:
-    return f"import lambdas.{function}; from lambdas import deployed; {MAKES[function]}"
+    module = function.partition(",")[0]
+    return f"import lambdas.{module}; from lambdas import deployed; {MAKES[function]}"
 
 
 def _milliseconds(program: str, code: Path) -> float:

@@ -2,8 +2,8 @@
 
 One archive holds the code of all functions and their packages, for one architecture and version of
 Python; boto3 is the runtime's own. Another one of the same code is for `suggest` alone, whose model
-takes more room than all the others need. The same sources give the same bytes, so that a deployment
-without changes changes nothing.
+takes more room than all the others need. The same sources and packages give the same bytes, so that
+a deployment without changes changes nothing.
 """
 
 import argparse

@@ -33,9 +33,9 @@ def wake(
     _on_intents(scope, functions["tick"], roles, table)
     _each_minute(scope, functions["tick"])
     _on_warnings(scope, functions["spot_notice"], roles, dead_letters)
-    # The tick asks again; to repeat a pass that failed after its time would be two at once.
+    # The tick asks again each minute, so that neither failures nor refusals need be repeated.
     for name in WOKEN:
-        _repeats(scope, name, functions[name], 0, HOUR)
+        _repeats(scope, name, functions[name], 0, 60)
 
 
 def _on_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.names import FUNCTIONS
+from infra.aws.names import FUNCTIONS, WOKEN
 from infra.aws.roles import Roles
 from infra.aws.scope import Scope
+from infra.aws.settings import Settings
 
 RUNTIME = "python3.13"
 
@@ -64,6 +65,14 @@ def make_permission(scope: Scope, name: str, function: Any, service: str, source
     )
 
 
+def _at_once(settings: Settings, name: str) -> int | None:
+    """How many of a function may run; -1 or None: as many as are called."""
+    if name == "tick":
+        return settings.tick_concurrency
+    # Two collectors, or two suggesters, would do the same work.
+    return min(1, settings.tick_concurrency) if name in WOKEN else None
+
+
 def _function(
     scope: Scope, name: str, roles: Roles, archive: pulumi.Archive, environment: Mapping[str, Any]
 ) -> Any:
@@ -87,7 +96,7 @@ def _function(
         code=archive,
         timeout=size.seconds_max,
         memory_size=size.memory_mb,
-        reserved_concurrent_executions=settings.tick_concurrency if name == "tick" else None,
+        reserved_concurrent_executions=_at_once(settings, name),
         environment={"variables": {**environment, "POWERTOOLS_SERVICE_NAME": name}},
         tracing_config={"mode": "Active" if settings.tracing else "PassThrough"},
         tags=scope.tags(),

@@ -12,7 +12,7 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from infra.aws.events import INTENTS, MAIL, WARNINGS
-from infra.aws.names import FUNCTIONS
+from infra.aws.names import FUNCTIONS, WOKEN
 from infra.aws.program import run
 from infra.recording import run_program
 from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
@@ -195,12 +195,13 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
 def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
     vision: Graph, speech: Graph
 ) -> None:
-    for found, reserved in ((vision, 2), (speech, -1)):
+    for found, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
         at_once = {
             name: it.get("reservedConcurrentExecutions")
             for name, it in found.of("Function").items()
         }
-        assert at_once == {name: reserved if name == "tick" else None for name in FUNCTIONS}
+        woken = dict.fromkeys(WOKEN, others)
+        assert at_once == dict.fromkeys(FUNCTIONS) | woken | {"tick": reserved}
 
 
 def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
