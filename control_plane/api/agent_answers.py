@@ -45,14 +45,22 @@ def taken(services: Services, agent_id: str, asked: Sync) -> Answer:
         Refused: as AgentService.sync.
     """
     *portions, last = sync_requests(asked)
+    if asked.notice is not None:
+        # A session that is over says nothing that counts.
+        services.agents.check_session(agent_id, last.epoch)
+        _noticed(services, Announcement(agent_id, asked.notice.deadline_ms))
     for portion in portions:
         services.agents.sync(agent_id, portion)
-    answer = answered(services, agent_id, last)
-    # Not before: a session that is over says nothing that counts.
-    if asked.notice is not None:
-        told = Announcement(agent_id, asked.notice.deadline_ms)
-        announce(services.table, told, services.now_ms())
-    return answer
+    return answered(services, agent_id, last)
+
+
+def _noticed(services: Services, told: Announcement) -> None:
+    """Keeps what an agent says of its machine. One that ends gets nothing more from here on: what
+    leaves it, with this very call perhaps, would be put there again before the provisioner looks.
+    """
+    announce(services.table, told, services.now_ms())
+    if told.deadline_ms is not None:
+        services.agents.drain(told.instance, by="notice")
 
 
 def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:

@@ -1,5 +1,7 @@
 """What people and tests do with a deployed cluster, and what they wait for."""
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.end_to_end.laptop import DIGITS, Laptop
 
 DONE_SECONDS_MAX = 150.0
 SHORT, LONG, LONGEST = 2, 12, 40  # epochs
+EPOCH_BATCHES = 22
 
 # The second pool believes in an instance for seconds only; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
@@ -46,16 +49,32 @@ resource_pools:
 """
 
 
-def create(person: Laptop, epochs: int, folder: Path, pool: str = POOL) -> int:
-    """One digits trial of so many epochs; its experiment."""
+def create(
+    person: Laptop, epochs: int, folder: Path, pool: str = POOL, batch_seconds: float = 0.0
+) -> int:
+    """One digits trial of so many epochs, whose batches take so much longer; its experiment."""
     config = folder / f"digits-{epochs}.yaml"
     text = (DIGITS / "const.yaml").read_text()
     config.write_text(
         text.replace("epochs: 15", f"epochs: {epochs}\nmin_checkpoint_period: {{epochs: 1}}")
     )
     where = ("--config", f"resources.resource_pool={pool}")
-    created: int = person.json("create", config, DIGITS, *where)["id"]
+    code = _slowed(folder, batch_seconds) if batch_seconds else DIGITS
+    created: int = person.json("create", config, code, *where)["id"]
     return created
+
+
+def _slowed(folder: Path, batch_seconds: float) -> Path:
+    """The example as a machine trains it that takes its time."""
+    code = folder / "slow"
+    shutil.copytree(DIGITS, code)
+    model = code / "model_def.py"
+    line = "        loss = nn.functional.cross_entropy(self.model(images), labels)\n"
+    slower = f"        __import__('time').sleep({batch_seconds})\n"
+    text = model.read_text()
+    assert line in text
+    model.write_text(text.replace(line, slower + line))
+    return code
 
 
 def trial_of(deployed: Deployment, experiment: int) -> int:
@@ -110,7 +129,18 @@ def checkpoints(deployed: Deployment, trial: int) -> list[str]:
     """Whole checkpoints of the trial in the bucket."""
     found = deployed.aws.client("s3").list_objects_v2(Bucket=deployed.outputs["checkpoints"])
     keys = [it["Key"] for it in found.get("Contents", ())]
-    return [key for key in keys if f"/{trial}/" in key and key.endswith("manifest.json")]
+    # EXPERIMENT/TRIAL/EPOCH/UUID
+    return [
+        key for key in keys if key.split("/")[1] == str(trial) and key.endswith("manifest.json")
+    ]
+
+
+def steps_kept(deployed: Deployment, trial: int, epoch: int) -> list[int]:
+    """The batches that the checkpoints of the trial's allocation hold."""
+    store, bucket = deployed.aws.client("s3"), deployed.outputs["checkpoints"]
+    ours = [key for key in checkpoints(deployed, trial) if key.split("/")[2] == str(epoch)]
+    manifests = [json.load(store.get_object(Bucket=bucket, Key=key)["Body"]) for key in ours]
+    return sorted(manifest["metadata"]["steps_completed"] for manifest in manifests)
 
 
 def end(team: Stack, machine: Machine) -> None:

@@ -19,6 +19,7 @@ from tests.emulators.deployment import Deployment, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import (
     DONE_SECONDS_MAX,
+    EPOCH_BATCHES,
     LONG,
     SHORT,
     checkpoints,
@@ -26,6 +27,7 @@ from tests.end_to_end.aws.cluster import (
     first_checkpoint,
     running,
     status_of,
+    steps_kept,
     wait_for,
 )
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -58,19 +60,23 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
 ) -> None:
     region = deployed.account.ec2.region
     before = len(region.machines)
-    experiment = create(person, LONG, tmp_path)
+    # About 20 s of training, a second for each epoch and its checkpoint.
+    experiment = create(person, LONG, tmp_path, batch_seconds=0.07)
     (machine,) = running(deployed)
-    first_checkpoint(deployed, experiment)
+    trial = first_checkpoint(deployed, experiment)
     region.interrupt(machine.id, notice_ms=30_000)
     noticed = time.monotonic()
-    warning = "EC2 Spot Instance Interruption Warning"
-    warned = event(warning, machine, **{"instance-action": "terminate"})
-    deployed.invoke("spot_notice", warned)
+    warned(deployed, "EC2 Spot Instance Interruption Warning", machine, "terminate")
     wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
     assert time.monotonic() - noticed < 30, "the replacement was to come before the end"
     described = wait_for(deployed, person, experiment)
-    assert described["restarts"] == 0
+    assert (described["restarts"], described["losses"]) == (0, 1)
+    assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
     assert described["steps_completed"] == described["target_steps"]
+    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
+    left, resumed = (steps_kept(deployed, trial, epoch) for epoch in (1, 2))
+    assert left[-1] % EPOCH_BATCHES
+    assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
 
 
 def test_a_model_is_asked_for_the_points_of_a_search(
@@ -114,7 +120,7 @@ def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_m
     wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
     (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
     first_checkpoint(deployed, second)
-    deployed.invoke("spot_notice", event("EC2 Instance Rebalance Recommendation", other))
+    warned(deployed, "EC2 Instance Rebalance Recommendation", other)
     wait_until(lambda: is_drained(deployed, other), 30, "a drained agent")
     for experiment in (first, second):
         described = wait_for(deployed, person, experiment)
@@ -129,11 +135,27 @@ def is_drained(deployed: Deployment, machine: Machine) -> bool:
         return client.agent(machine.id).draining
 
 
-def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
-    """As EC2 says of a machine what its metadata says, too; neither witness needs the other."""
-    time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    about = {"instance-id": machine.id, **detail}
-    return {"detail-type": kind, "time": time_text, "detail": about}
+def warned(deployed: Deployment, kind: str, machine: Machine, action: str = "") -> None:
+    """EC2 says of a machine what its metadata says, too; neither witness needs the other.
+
+    Nobody but AWS may send its events, so the rule is asked, and its target called.
+    """
+    event = {
+        "id": "1",
+        "source": "aws.ec2",
+        "account": "123456789012",
+        "region": "us-east-1",
+        "resources": [],
+        "detail-type": kind,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "detail": {"instance-id": machine.id, **({"instance-action": action} if action else {})},
+    }
+    events, rule = deployed.aws.client("events"), f"detcloud-{deployed.team}-warnings"
+    pattern = events.describe_rule(Name=rule)["EventPattern"]
+    assert events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
+    [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
+    assert target["Arn"].endswith(f":{deployed.function('spot_notice')}")
+    deployed.invoke("spot_notice", event)
 
 
 def test_what_is_deleted_leaves_nothing_in_the_buckets(

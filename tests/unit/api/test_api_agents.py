@@ -12,7 +12,7 @@ from control_plane.api.app import create_app
 from control_plane.api.archives import model_code_key
 from control_plane.api.auth import Role
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
-from control_plane.fleet.notices import Announcement, announcements
+from control_plane.fleet.notices import Announcement, announce, announcements
 from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -294,6 +294,25 @@ def test_a_notice_of_a_session_that_is_over_counts_for_nothing(served: Cluster) 
     agent.epoch = 1
     assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 409
     assert not list(announcements(served.services.table))
+
+
+def test_what_leaves_a_machine_that_ends_is_not_put_there_again(served: Cluster) -> None:
+    served.create(CONFIG)
+    agent = Agent(served)
+    assert agent.take_work() == ["1.1", "2.1"]
+    # Another witness was first. The notice and what came of it are told at once.
+    announce(served.services.table, Announcement("node", 1_800_000_119_000), 1)
+    ends = {"deadline_ms": 1_800_000_120_000}
+    left = {"kind": "exited", "reason": "killed", "notice": "it is taken away"}
+    told = {"allocation": "1.1", "writer": "agent", "offset": 90, "line": left}
+    assert agent.sync(reports=[told], notice=ends).status == 200
+    wanted = agent.sync().json["desired"]
+    assert [it["allocation"] for it in wanted if it["state"] == "run"] == ["2.1"]
+    # Advice alone is the provisioner's to weigh.
+    other = Agent(served, "other")
+    other.sync(notice={})
+    draining = {it["id"]: it["draining"] for it in served.get("/agents").json["items"]}
+    assert draining == {"node": True, "other": False}
 
 
 def test_a_notice_is_kept_once(served: Cluster) -> None:
