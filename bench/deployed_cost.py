@@ -114,6 +114,7 @@ def dollars(used: Usage) -> float:
     total += used.puts * prices.OBJECT_PUT
     for function, invocations in used.invocations.items():
         seconds = OWN_SECONDS * invocations + TABLE_SECONDS * used.calls[function]
+        seconds += used.waited_ms[function] / 1000
         gigabytes = SIZES[function].memory_mb / 1024
         lines = invocations * (LINE_BYTES + LAMBDA_BYTES) / 1e9
         total += invocations * prices.INVOCATION + seconds * gigabytes * prices.GB_SECOND

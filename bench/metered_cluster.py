@@ -87,8 +87,8 @@ ENVIRONMENT = {
 @dataclass
 class Usage:
     """What is billed. By function: its `invocations`, its `calls` of the table, which tell how long
-    it runs, and the units of those; reads in halves of a unit. `requests` of the API, `puts` of
-    objects.
+    it runs, the units of those, reads in halves of a unit, and what it `waited_ms`. `requests` of
+    the API, `puts` of objects.
     """
 
     requests: int = 0
@@ -97,6 +97,7 @@ class Usage:
     calls: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     read_halves: Counter[str] = field(default_factory=Counter)
+    waited_ms: Counter[str] = field(default_factory=Counter)
 
     @property
     def write_units(self) -> int:
@@ -126,7 +127,7 @@ class Usage:
 
     @property
     def _counted(self) -> tuple[Counter[str], ...]:
-        return self.invocations, self.calls, self.writes, self.read_halves
+        return self.invocations, self.calls, self.writes, self.read_halves, self.waited_ms
 
 
 class MeteredCluster:
@@ -230,19 +231,28 @@ class MeteredCluster:
     def _tick(self) -> None:
         self._ticks_ms += MINUTE_MS
         engine = self._engines["tick"]
+        steps = rounds.whole_round(engine, lambda **numbers: None)
         with self._running("tick"):
-            rounds.run_round(rounds.whole_round(engine, lambda **numbers: None), self.now_ms)
+            rounds.run_round(steps, self.now_ms, lambda: MINUTE_MS)
 
     def _deliver(self, name: str) -> None:
         records = self._streams[name].taken()
         with self._running(name):
             if name == "tick":
-                partitions = [key_of(record).partition for record in records]
-                rounds.run_round(rounds.short_round(partitions), self.now_ms)
+                self._wake(records)
                 return
             served = serve(self._engines[name], records, lambda: MINUTE_MS)
             if served.failed:
                 raise RuntimeError(f"{len(served.failed)} records failed")
+
+    def _wake(self, records: list[dict[str, Any]]) -> None:
+        """Where it comes too early the function waits, while the others go on."""
+        partitions = [key_of(record).partition for record in records]
+        steps = rounds.short_round(partitions)
+        again_ms = rounds.run_round(steps, self.now_ms, lambda: MINUTE_MS)
+        if again_ms:
+            self.usage.waited_ms["tick"] += again_ms
+            self._streams["tick"].take_again(records, self.now_ms + again_ms)
 
     @contextmanager
     def _running(self, function: str) -> Iterator[None]:
@@ -349,6 +359,11 @@ class _Stream:
             if not self.waiting:
                 self.due_ms = now_ms + GATHER_SECONDS * 1000
             self.waiting.append(record)
+
+    def take_again(self, records: list[dict[str, Any]], due_ms: int) -> None:
+        """Takes back what was taken, until then."""
+        self.waiting[:0] = records
+        self.due_ms = due_ms
 
     def taken(self) -> list[dict[str, Any]]:
         """Everything that waits."""

@@ -5,8 +5,10 @@ neither leases nor mail.
 import logging
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 
 from control_plane.state.table import TableError
+from lambdas.pools import PoolsFailed, for_each
 from provisioner.reconcile import Reconciler
 from provisioner.settings import SettingsInvalid
 from provisioner.sweep import SWEEP_MS, Sweep
@@ -17,16 +19,25 @@ LOOK_SECONDS = 1.0
 LOOKS_PER_SWEEP = int(SWEEP_MS / 1000 / LOOK_SECONDS)
 
 
-def provision(reconciler: Reconciler, stopped: Callable[[], bool] = lambda: False) -> None:
-    """One pass over each pool that has, or may get, instances."""
-    for pool in reconciler.pools():
-        if stopped():
-            return
+def provision(reconciler: Reconciler, stopped: Callable[[], bool] = lambda: False) -> int:
+    """One pass over each pool that has, or may get, instances, until `stopped`. Returns in how many
+    ms it is too early for none of them, 0 if it was for none. Raises PoolsFailed once all had their
+    turn; settings that cannot be used are only logged.
+    """
+    waits_ms = [0]
+
+    def reconcile(pool: str) -> None:
         try:
-            for reason in reconciler.reconcile(pool):
-                log.info("pool %s: %s", pool, reason)
+            looked = reconciler.reconcile(pool)
         except SettingsInvalid as error:
             log.warning("pool %s cannot be provisioned: %s", pool, error)
+            return
+        waits_ms.append(looked.again_ms)
+        for reason in looked.reasons:
+            log.info("pool %s: %s", pool, reason)
+
+    for_each(takewhile(lambda _: not stopped(), reconciler.pools()), reconcile)
+    return max(waits_ms)
 
 
 def sweep_up(sweep: Sweep) -> int:
@@ -62,8 +73,8 @@ class Provisioning:
             looks += 1
             try:
                 self._look(looks)
-            except TableError as error:
-                log.warning("no provisioning now: %s", error)
+            except (TableError, PoolsFailed) as error:
+                log.warning("not all was provisioned: %s", error)
             except Exception:
                 log.exception("the provisioning failed")
 

@@ -8,6 +8,7 @@ import threading
 from control_plane.collection.collector import Collector
 from control_plane.dispatch.engine import Engine
 from control_plane.state.table import TableError
+from lambdas.pools import PoolsFailed
 from lambdas.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Ticker:
                 if ticks % TICKS_PER_BUDGET == 0:
                     self._upkeep.check_budgets()
                 self._collector.collect()
-            except TableError as error:
+            except (TableError, PoolsFailed) as error:
                 log.warning("the tick was cut short: %s", error)
             except Exception:
                 log.exception("the tick failed")

@@ -165,3 +165,13 @@ class ScalePlan:
     launches: tuple[Launch, ...] = ()
     unseen: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look at a pool: what a pass decided, for people. Where it was too early for a
+    pass, `again_ms` is in how many ms it no longer is.
+    """
+
+    reasons: tuple[str, ...] = ()
+    again_ms: int = 0

@@ -35,11 +35,12 @@ from provisioner.clouds.provider import (
     Throttled,
 )
 from provisioner.decide import decide
-from provisioner.ledger import Ledger
+from provisioner.ledger import LEASE_MS, Ledger
 from provisioner.model import (
     MINUTE_MS,
     InstanceStatus,
     Launch,
+    Looked,
     ProvisionerSettings,
     ScalePlan,
     Seen,
@@ -94,9 +95,9 @@ class Reconciler:
         found = {*self._pools.names(), *(fleet.pool for fleet in fleets(self._table))}
         return sorted(found)
 
-    def reconcile(self, pool: str) -> tuple[str, ...]:
+    def reconcile(self, pool: str) -> Looked:
         """One pass, unless there was one just now, somebody is at it, or there is nothing to do.
-        Returns what was decided, for people. Raises TableError, and nothing of the cloud's.
+        Raises TableError, and nothing of the cloud's.
         """
         ledger = Ledger(self._table, pool)
         books = self._pools.books(pool)
@@ -104,19 +105,20 @@ class Reconciler:
         if settings is None:
             if ledger.is_empty:
                 ledger.forget()
-            return ()
-        if not _has_work(books, settings, ledger) or self._is_early(ledger.fleet):
-            return ()
+            return Looked()
+        if not _has_work(books, settings, ledger):
+            return Looked()
+        now_ms = self._clock()
+        age_ms = now_ms - ledger.fleet.passed_ms
+        if 0 <= age_ms < PASS_MS:
+            return Looked(again_ms=PASS_MS - age_ms)
         try:
-            if not ledger.lease(self._clock()):
-                return ()
-            return _Pass(self, ledger, settings).run()
+            if not ledger.lease(now_ms):
+                return Looked(again_ms=_leased_ms(ledger.fleet, now_ms))
+            return Looked(_Pass(self, ledger, settings).run())
         except Conflict:
             log.info("pool %s: another pass was faster", pool)
-            return ()
-
-    def _is_early(self, fleet: FleetRow) -> bool:
-        return 0 <= self._clock() - fleet.passed_ms < PASS_MS
+            return Looked(again_ms=PASS_MS)
 
 
 class _Pass:
@@ -345,6 +347,15 @@ def _has_work(books: Books, settings: ProvisionerSettings, ledger: Ledger) -> bo
     fleet = ledger.fleet
     wants = books.demand.waits or settings.min_instances > 0
     return not ledger.is_empty or wants or bool(fleet.waits or fleet.trouble)
+
+
+def _leased_ms(fleet: FleetRow, now_ms: int) -> int:
+    """In how many ms to look again where somebody is at it: a pass is over by the time of the next.
+    One that is not holds others up as long as its lease.
+    """
+    left_ms = fleet.leased_until_ms - now_ms
+    next_ms = left_ms - LEASE_MS + PASS_MS
+    return next_ms if next_ms > 0 else left_ms
 
 
 def _unseen(pool: str, plan: ScalePlan, books: Books) -> list[Check]:

@@ -3,7 +3,8 @@
 A row's attempts are raised before it is folded again, so that one which brings the process down
 is counted; from ALONE_FROM on it is folded on its own, and after ATTEMPTS_MAX it becomes a dead
 letter. A poisoned actor holds up nobody but itself: what was tried before is tried last. An attempt
-that failed for the table alone is taken back.
+that failed for the table alone is taken back; a table throttles single actors, so the pass goes on
+with the next.
 """
 
 import logging
@@ -21,6 +22,8 @@ from control_plane.state.table import SHARDS, Conflict, Delete, Row, Unavailable
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 5
+# So many actors in a row that were refused: it is not they, the table does not answer.
+REFUSALS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,42 @@ class Driven:
 
 
 def drive(engine: Engine, shards: Iterable[int] = range(SHARDS)) -> Driven:
-    """One pass: raises attempts, buries what is beyond help, advances the rest and follows."""
+    """One pass: raises attempts, buries what is beyond help, advances the rest and follows.
+
+    Raises Unavailable at its end if the table refused an actor, and at once if REFUSALS_MAX in a
+    row.
+    """
     now_ms = engine.clock()
+    late, expired = _look(engine, shards, now_ms)
+    refusals: list[Unavailable] = []
+    redriven = dead = in_a_row = 0
+    for address, mail in sorted(late.items(), key=_tried):
+        try:
+            buried = _redrive(engine, address, mail, now_ms)
+        except Unavailable as error:
+            log.warning("%s is not advanced now: %s", address, error)
+            refusals.append(error)
+            in_a_row += 1
+            if in_a_row == REFUSALS_MAX:
+                break
+            continue
+        except Exception:
+            log.exception("%s cannot be advanced", address)
+            continue
+        in_a_row = 0
+        dead += buried
+        redriven += len(mail) - buried
+    if refusals:
+        raise refusals[-1]
+    return Driven(redriven, dead, expired)
+
+
+def _look(engine: Engine, shards: Iterable[int], now_ms: int) -> tuple[dict[str, list[Mail]], int]:
+    """The late mail by its actors, some of whom have only parts that are due; and how many rows
+    were removed at their end.
+    """
     late: dict[str, list[Mail]] = {}
-    redriven = dead = expired = 0
+    expired = 0
     for key in (key for shard in shards for key in engine.table.due(shard, now_ms)):
         row = engine.table.get(key)
         if row is None or row.due_ms is None or row.due_ms > now_ms:
@@ -47,17 +82,7 @@ def drive(engine: Engine, shards: Iterable[int] = range(SHARDS)) -> Driven:
             late.setdefault(key.partition, [])
         else:
             expired += _expire(engine, row)
-    for address, mail in sorted(late.items(), key=_tried):
-        try:
-            buried = _redrive(engine, address, mail, now_ms)
-        except Unavailable:
-            raise
-        except Exception:
-            log.exception("%s cannot be advanced", address)
-            continue
-        dead += buried
-        redriven += len(mail) - buried
-    return Driven(redriven, dead, expired)
+    return late, expired
 
 
 def _add(late: list[Mail], row: Row) -> None:

@@ -1,6 +1,6 @@
 import random
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from control_plane.dispatch import due, kinds, mailbox
 from control_plane.dispatch.engine import ALONE_FROM, Engine
 from control_plane.dispatch.head import HEAD
 from control_plane.dispatch.kinds import encode_for
-from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put, Unavailable, Write
+from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
 
 POOL = "pool#a"
 NOW_MS = 1_700_000_000_000
@@ -226,31 +225,3 @@ def test_posted_mail_is_folded_at_once(engine: Engine) -> None:
     engine.post(POOL, SlotsRequested(1, 1, 1, "1"), sender="audit#a")
     engine.post(POOL, SlotsRequested(2, 1, 1, "2"), sender="audit#a")
     assert engine.state(POOL).queued == 2
-
-
-class Refusing(TableDecorator):
-    """A table that lets attempts be counted and no actor be advanced, while it is `busy`."""
-
-    busy = True
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        if self.busy and any(write.key == Key(POOL, HEAD) for write in writes):
-            raise Unavailable("throttled")
-        super().commit(writes)
-
-
-def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, clock: Clock) -> None:
-    key = send(engine, 0, 1)
-    table = Refusing(engine.table)
-    throttled = Engine(table, lambda: clock.now_ms)
-    for _ in range(3 * due.ATTEMPTS_MAX):
-        clock.now_ms += 60_000
-        with pytest.raises(Unavailable):
-            due.drive(throttled)
-        row = table.get(key)
-        assert row is not None
-        assert mailbox.read_mail(row).attempts == 0
-    table.busy = False
-    clock.now_ms += 60_000
-    assert due.drive(throttled) == due.Driven(redriven=1)
-    assert table.get(key) is None

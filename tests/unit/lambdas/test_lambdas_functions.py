@@ -85,6 +85,31 @@ assert len(asked) == {asked}
     ran(check, {})
 
 
+@pytest.mark.parametrize(("done", "failed"), [(True, []), (False, ["7", "8"])])
+def test_wakes_that_were_too_early_come_again(done: bool, failed: list[str]) -> None:
+    check = f"""
+from types import SimpleNamespace
+import lambdas.tick
+woken = []
+lambdas.tick.run_wake = lambda partitions, left_ms: woken.append((partitions, left_ms())) or {done}
+context = SimpleNamespace(
+    get_remaining_time_in_millis=lambda: 59_000,
+    function_name="tick",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:tick",
+    aws_request_id="1",
+)
+records = [
+    dict(dynamodb=dict(SequenceNumber=number, Keys=dict(p=dict(S=partition), s=dict(S="1"))))
+    for number, partition in (("7", "notices"), ("8", "jobs#gpus"))
+]
+answer = lambdas.tick.handler(dict(Records=records), context)
+assert woken == [(["notices", "jobs#gpus"], 59_000)]
+assert [it["itemIdentifier"] for it in answer["batchItemFailures"]] == {failed}
+"""
+    ran(check, {})
+
+
 def imported(module: str, environment: dict[str, str] | None = None) -> set[str]:
     """The modules of a process that imported one, in a time that leaves room for noise."""
     check = f"""

@@ -13,9 +13,10 @@ from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Unavailable
 from lambdas.home import HomeFolder
 from lambdas.local_instances import LocalInstances, issue_join_token
-from lambdas.provisioning import Provisioning
+from lambdas.pools import PoolsFailed
+from lambdas.provisioning import Provisioning, provision
 from provisioner.clouds.provider import Misconfigured
-from provisioner.model import ProvisionerSettings
+from provisioner.model import Looked, ProvisionerSettings
 from provisioner.settings import SettingsInvalid
 
 
@@ -52,13 +53,13 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
                 raise Unavailable("no table now")
             return ["bad", "good"]
 
-        def reconcile(self, pool: str) -> tuple[str, ...]:
+        def reconcile(self, pool: str) -> Looked:
             seen.append(pool)
             if len(seen) > 6:
                 enough.set()
             if pool == "bad":
                 raise SettingsInvalid("provider: must be a map")
-            return ("launch 1 of local",)
+            return Looked(("launch 1 of local",))
 
         def sweep(self) -> list[str]:
             raise ZeroDivisionError
@@ -71,6 +72,40 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     assert enough.wait(10)
     provisioning.stop()
     assert seen[:5] == ["bad", "good", "unavailable", "bad", "good"]
+
+
+def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
+    seen: list[str] = []
+
+    class Refused:
+        def pools(self) -> list[str]:
+            return ["bad", "hot", "good"]
+
+        def reconcile(self, pool: str) -> Looked:
+            seen.append(pool)
+            if pool == "hot":
+                raise Unavailable("throttled")
+            if pool == "bad":
+                raise SettingsInvalid("provider: must be a map")
+            return Looked(again_ms=3_000)
+
+    # Settings that cannot be used are their owner's to mend.
+    with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
+        provision(cast(Any, Refused()))
+    assert seen == ["bad", "hot", "good"]
+
+
+def test_whoever_provisions_hears_when_all_pools_can_be_looked_at_again() -> None:
+    waits = {"a": 2_000, "b": 4_000, "c": 0}
+
+    class Early:
+        def pools(self) -> list[str]:
+            return list(waits)
+
+        def reconcile(self, pool: str) -> Looked:
+            return Looked(again_ms=waits[pool])
+
+    assert provision(cast(Any, Early())) == 4_000
 
 
 def test_to_stop_before_the_start_is_harmless() -> None:

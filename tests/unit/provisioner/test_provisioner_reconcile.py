@@ -19,7 +19,8 @@ from control_plane.state.table import Delete, Expect, Key, Put, Write
 from provisioner.clouds.fake import FakeRules
 from provisioner.clouds.provider import Misconfigured, Throttled
 from provisioner.ledger import Ledger
-from provisioner.model import ProvisionerSettings
+from provisioner.model import Looked, ProvisionerSettings
+from provisioner.reconcile import PASS_MS
 from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
 
 CALM = FakeRules()
@@ -105,6 +106,42 @@ def test_one_who_holds_the_lease_is_left_alone() -> None:
     # It holds for 30 s; whoever slept longer finds that somebody else went on.
     world.run(40)
     assert _states(world) == [InstanceState.RUNNING]
+
+
+def test_a_look_that_is_too_early_says_when_to_look_again() -> None:
+    world = _world(work=1)
+    assert world.reconciler.reconcile(POOL).again_ms == 0
+    world.now_ms += 1_900
+    assert world.reconciler.reconcile(POOL) == Looked(again_ms=3_100)
+    world.now_ms += 3_100
+    assert world.reconciler.reconcile(POOL).again_ms == 0
+
+
+def test_a_look_during_a_pass_says_when_that_is_over_and_five_seconds_old() -> None:
+    world = _world(work=1)
+    assert Ledger(world.table, POOL).lease(world.now_ms)
+    world.now_ms += 1_900
+    assert world.reconciler.reconcile(POOL) == Looked(again_ms=3_100)
+    # It takes longer than others, or came to no end: then its lease ends.
+    world.now_ms += 3_100
+    assert world.reconciler.reconcile(POOL) == Looked(again_ms=25_000)
+    world.now_ms += 25_000
+    assert world.reconciler.reconcile(POOL).again_ms == 0
+    assert _states(world) == [InstanceState.STARTING]
+
+
+def test_a_look_that_another_was_faster_than_is_to_come_again() -> None:
+    world = _world(work=1)
+
+    def leases() -> None:
+        assert Ledger(world.table, POOL).lease(world.now_ms)
+
+    world.boot(InterleavingTable(world.table, leases), lambda settings: world.watched)
+    assert world.reconciler.reconcile(POOL) == Looked(again_ms=PASS_MS)
+
+
+def test_there_is_no_need_to_look_again_where_nothing_is_wanted() -> None:
+    assert _world().reconciler.reconcile(POOL) == Looked()
 
 
 def test_a_full_zone_costs_no_pass() -> None:
