@@ -20,7 +20,7 @@ from botocore.parsers import ResponseParserError
 from control_plane.fleet.instance_types import on_demand_price
 from control_plane.fleet.records import IntentRow, Market, Offering
 from detcloud.aws import session
-from provisioner.clouds.aws_errors import classified, narrowest
+from provisioner.clouds.aws_errors import classified, is_of_the_caller, narrowest
 from provisioner.clouds.aws_template import (
     ROOT_DEVICE_DEFAULT,
     Ec2Settings,
@@ -207,19 +207,42 @@ class Ec2Cloud:
             return self._found({CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool}))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See CloudProvider. EC2 refuses all of them where it does not know one."""
-        left = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
+        """See CloudProvider. EC2 refuses all of them where it cannot end one, such as a protected
+        one: then each is asked for alone, and the last refusal is raised at the end.
+        """
+        asked = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with _translated():
-            while left:
-                try:
-                    self._api.terminate_instances(InstanceIds=left)
-                except sdk.ClientError as error:
-                    unknown = set(_ID.findall(_message(error)))
-                    if _code(error) not in _UNKNOWN_ID or unknown.isdisjoint(left):
-                        raise
-                    left = [name for name in left if name not in unknown]
-                else:
-                    return
+            try:
+                self._end(asked)
+            except sdk.ClientError as error:
+                if len(asked) == 1 or is_of_the_caller(_code(error)):
+                    raise
+                self._end_each(asked)
+
+    def _end(self, left: Sequence[str]) -> None:
+        """Ends those that EC2 knows; where it refuses, maybe none of them."""
+        while left:
+            try:
+                self._api.terminate_instances(InstanceIds=left)
+            except sdk.ClientError as error:
+                unknown = set(_ID.findall(_message(error)))
+                if _code(error) not in _UNKNOWN_ID or unknown.isdisjoint(left):
+                    raise
+                left = [name for name in left if name not in unknown]
+            else:
+                return
+
+    def _end_each(self, ids: Sequence[str]) -> None:
+        last: sdk.ClientError | None = None
+        for name in ids:
+            try:
+                self._end([name])
+            except sdk.ClientError as error:
+                if is_of_the_caller(_code(error)):
+                    raise
+                last = error
+        if last is not None:
+            raise last
 
     def _launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}

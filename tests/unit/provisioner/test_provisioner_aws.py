@@ -374,6 +374,50 @@ def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
     assert ec2.made("TerminateInstances") == 3
 
 
+def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    first, kept, last = (it.id for it in cloud.launch(request(count=3)))
+    ec2.machine(kept).protected = True
+    with pytest.raises(NotAllowed, match=f"OperationNotPermitted: The instance '{kept}' may not"):
+        cloud.terminate([first, "i-0123456789abcdef0", kept, last])
+    assert [it.id for it in ec2.region.living()] == [kept]
+
+
+def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    one, two = (it.id for it in cloud.launch(request(count=2)))
+    ec2.region.fail("TerminateInstances", "UnsupportedOperation", times=2)
+    ec2.machine(two).protected = True
+    with pytest.raises(NotAllowed, match=two):
+        cloud.terminate([one, two])
+    assert {it.id for it in ec2.region.living()} == {one, two}
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        ("RequestLimitExceeded", Throttled),
+        ("AuthFailure", NotAllowed),
+        ("ExpiredToken", NotAllowed),
+    ],
+)
+def test_who_is_refused_whatever_they_ask_asks_no_more(
+    ec2: Account, code: str, cls: type[CloudError]
+) -> None:
+    cloud = ec2.cloud()
+    ids = [it.id for it in cloud.launch(request(count=3))]
+    ec2.region.fail("TerminateInstances", code)
+    with pytest.raises(cls):
+        cloud.terminate(ids)
+    assert ec2.made("TerminateInstances") == 1
+    # The same in the midst of those that are asked for alone.
+    ec2.region.fail("TerminateInstances", "UnsupportedOperation")
+    ec2.region.fail("TerminateInstances", code)
+    with pytest.raises(cls):
+        cloud.terminate(ids)
+    assert ec2.made("TerminateInstances") == 3
+
+
 def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
     (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
     # 0.8048 is the list price.
