@@ -51,6 +51,8 @@ CONNECT_SECONDS = 3
 ANSWER_SECONDS = 15
 # Prices and subnets are looked up again after so long.
 KEPT_MS = 60 * MINUTE_MS
+# And prices that EC2 did not tell: until then spot costs as on demand.
+UNTOLD_MS = MINUTE_MS
 PRICES_SINCE_SECONDS = 3600
 # A pool's former launch templates go after so long, when a new one comes.
 TEMPLATE_KEPT_MS = 24 * 60 * MINUTE_MS
@@ -168,12 +170,12 @@ class Ec2Cloud:
 
     def offerings(self) -> tuple[Offering, ...]:
         """See CloudProvider: those of the settings, or the one that their type describes. Prices
-        are at most an hour old.
+        are at most an hour old; those that EC2 did not tell are asked for again a minute later.
         """
         until_ms, sold = self._sold
         if self._clock() >= until_ms:
-            sold = self._priced()
-            self._sold = (self._clock() + KEPT_MS, sold)
+            kept_ms, sold = self._priced()
+            self._sold = (self._clock() + kept_ms, sold)
         return sold
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -342,17 +344,20 @@ class Ec2Cloud:
             self._subnets[named] = (self._clock() + KEPT_MS, subnets)
         return subnets
 
-    def _priced(self) -> tuple[Offering, ...]:
+    def _priced(self) -> tuple[int, tuple[Offering, ...]]:
+        """For how long they hold (ms), and the offerings with their prices."""
         section = read_section(self._settings.section)
         sold = self._settings.offerings or (section.offering(),)
         unknown = [it for it in sold if not it.price_per_hour]
         spot = self._spot_prices({it.instance_type for it in unknown if it.market is Market.SPOT})
-        return tuple(
-            it if it.price_per_hour else replace(it, price_per_hour=_price(it, spot)) for it in sold
+        priced = tuple(
+            it if it.price_per_hour else replace(it, price_per_hour=_price(it, spot or {}))
+            for it in sold
         )
+        return UNTOLD_MS if spot is None else KEPT_MS, priced
 
-    def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float]:
-        """By type and zone as of now; empty where EC2 does not tell: then work goes on."""
+    def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
+        """By type and zone as of now; None where EC2 does not tell: then work goes on."""
         if not types:
             return {}
         # What is in force was published before, and our clock may go ahead of theirs.
@@ -369,7 +374,7 @@ class Ec2Cloud:
                 found = [it for page in pages for it in page["SpotPriceHistory"]]
         except CloudError as error:
             log.warning("spot prices are not known and taken to be those on demand: %s", error)
-            return {}
+            return None
         found.sort(key=lambda it: _ms(it["Timestamp"]))
         return {
             (it["InstanceType"], it["AvailabilityZone"]): float(it["SpotPrice"]) for it in found

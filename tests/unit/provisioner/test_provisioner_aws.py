@@ -35,7 +35,7 @@ from tests.unit.provisioner.ec2_account import (
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 AMI = "ami-0123456789abcdef0"
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -437,6 +437,21 @@ def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
     cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
     prices = {it.name: it.price_per_hour for it in cloud.offerings()}
     assert prices == {"a": 1.5, "any": 2.5, "said": 0.7, "g5/on_demand": 5.672}
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])
+def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, code: str) -> None:
+    ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 1.5, (G5, C): 1.5}
+    ec2.region.fail("DescribeSpotPriceHistory", code)
+    cloud = ec2.cloud(SPOT)
+    assert [it.price_per_hour for it in cloud.offerings()] == [5.672]
+    ec2.now_ms += MINUTE_MS - 1
+    assert [it.price_per_hour for it in cloud.offerings()] == [5.672]
+    ec2.now_ms += 1
+    assert [it.price_per_hour for it in cloud.offerings()] == [1.5]
+    ec2.now_ms += HOUR_MS - 1
+    cloud.offerings()
+    assert ec2.made("DescribeSpotPriceHistory") == 2
 
 
 def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
