@@ -64,7 +64,7 @@ def tick(names: Names, network: Network | None) -> Document:
 
 
 def spot_notice(names: Names) -> Document:
-    """The notices it writes, and the books of instances."""
+    """The notices it writes, and the books of instances, by their fleets."""
     table = [names.table_arn]
     return _document(
         _statement(
@@ -77,7 +77,7 @@ def spot_notice(names: Names) -> Document:
             "ReadBooks",
             ["dynamodb:GetItem", "dynamodb:Query"],
             table,
-            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["instances#*", "notices"]}},
+            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleets", "instances#*"]}},
         ),
         *_dead_letters(names),
     )

@@ -1,5 +1,6 @@
 """What people and tests do with a deployed cluster, and what they wait for."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,13 @@ def end(team: Stack, machine: Machine) -> None:
     team.account.ec2.region.interrupt(machine.id, notice_ms=0)
     row = (instances_of(POOL), machine.id)
     wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
+
+
+def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
+    """As EC2 says of a machine what its metadata says, too; neither witness needs the other."""
+    time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    about = {"instance-id": machine.id, **detail}
+    return {"detail-type": kind, "time": time_text, "detail": about}
 
 
 def prove(to: Stack, machine: Machine, kept: Path) -> str:

@@ -23,6 +23,7 @@ from tests.end_to_end.aws.cluster import (
     SHORT,
     checkpoints,
     create,
+    event,
     first_checkpoint,
     running,
     wait_for,
@@ -126,13 +127,6 @@ def is_drained(deployed: Deployment, machine: Machine) -> bool:
     """Whether its agent may finish what it has and gets nothing more."""
     with deployed.client() as client:
         return client.agent(machine.id).draining
-
-
-def event(kind: str, machine: Machine, **detail: str) -> dict[str, object]:
-    """As EC2 says of a machine what its metadata says, too; neither witness needs the other."""
-    time_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    about = {"instance-id": machine.id, **detail}
-    return {"detail-type": kind, "time": time_text, "detail": about}
 
 
 def test_the_functions_keep_to_the_quotas(

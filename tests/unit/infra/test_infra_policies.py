@@ -228,7 +228,9 @@ def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
         return allows(notice, f"dynamodb:{action}", NAMES.table_arn, {"dynamodb:LeadingKeys": keys})
 
     assert may("PutItem", "notices")
-    assert may("Query", "instances#gpus")
+    assert may("Query", "fleets")
+    assert may("GetItem", "instances#gpus")
+    assert not may("Query", "past-instances#gpus")
     assert not may("PutItem", "notices", "experiment#1")
     assert not may("PutItem", "instances#gpus")
     assert not may("GetItem", "experiment#1")
