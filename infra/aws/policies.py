@@ -209,7 +209,6 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
             [*made, *templates],
             {"StringEquals": {**asked["StringEquals"], **creators}},
         ),
-        _statement("TagOwn", ["ec2:CreateTags"], _arns(names, "instance/*", "volume/*"), owned),
         _statement(
             "End",
             ["ec2:DeleteLaunchTemplate", "ec2:TerminateInstances"],
