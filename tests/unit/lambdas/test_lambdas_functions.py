@@ -86,6 +86,32 @@ assert len(asked) == {asked}
 
 
 @pytest.mark.parametrize(
+    ("cluster", "namespace"),
+    [("detcloud-vision", "detcloud/vision"), ("detcloud-a-b", "detcloud/a-b"), (None, "detcloud")],
+)
+def test_a_teams_metrics_are_its_own(cluster: str | None, namespace: str) -> None:
+    check = f"""
+import os
+if {cluster!r} is None:
+    del os.environ["DETCLOUD_CLUSTER"]
+from lambdas.telemetry import Telemetry
+from types import SimpleNamespace
+telemetry = Telemetry("advance")
+context = SimpleNamespace(
+    function_name="advance",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:advance",
+    aws_request_id="1",
+)
+telemetry.told(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
+"""
+    told = json.loads(ran(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
+    [metric] = told["_aws"]["CloudWatchMetrics"]
+    assert metric["Namespace"] == namespace
+    assert (metric["Dimensions"], told["service"]) == ([["service"]], "advance")
+
+
+@pytest.mark.parametrize(
     ("instance", "announced"), [("i-ours", ["i-ours"]), ("i-theirs", []), ("i-past", [])]
 )
 def test_a_warning_is_kept_if_it_is_about_an_instance_of_the_cluster(
