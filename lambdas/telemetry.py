@@ -11,6 +11,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from control_plane.api.access_log import redacted
 
+# Of a process that no team deployed.
 NAMESPACE = "detcloud"
 
 Handler = Callable[[Any, Any], Any]
@@ -18,6 +19,11 @@ Handler = Callable[[Any, Any], Any]
 
 def _line(fields: dict[str, Any]) -> str:
     return redacted(json.dumps(fields, default=str))
+
+
+def _namespace() -> str:
+    """`detcloud/TEAM`, as that of the alarms: the metrics of an account's teams do not add up."""
+    return os.environ.get("DETCLOUD_CLUSTER", NAMESPACE).replace("-", "/", 1)
 
 
 class Telemetry:
@@ -28,7 +34,7 @@ class Telemetry:
 
     def __init__(self, service: str) -> None:
         self._logger = Logger(service=service, json_serializer=_line, log_uncaught_exceptions=True)
-        self._metrics = Metrics(namespace=NAMESPACE, service=service)
+        self._metrics = Metrics(namespace=_namespace(), service=service)
         self._service = service
         root = logging.getLogger()
         root.handlers[:] = self._logger.handlers

@@ -89,6 +89,12 @@ def instances(table: StateTable, pool: str) -> list[InstanceRow]:
     return [decode_instance(row) for row in read_all(table, instances_of(pool))]
 
 
+def has_instance(table: StateTable, name: str) -> bool:
+    """Whether any pool has that instance, and it has not ended."""
+    pools = (row.key.sort for row in read_all(table, FLEETS))
+    return any(table.get(Key(instances_of(pool), name)) is not None for pool in pools)
+
+
 def intents(table: StateTable, pool: str) -> list[IntentRow]:
     """A pool's launches under way, the oldest first."""
     return [decode_intent(row) for row in read_all(table, intents_of(pool))]

@@ -64,7 +64,7 @@ def tick(names: Names, network: Network | None) -> Document:
 
 
 def spot_notice(names: Names) -> Document:
-    """The notices it writes, and the books of instances."""
+    """The notices it writes, and the books of instances, by their fleets."""
     table = [names.table_arn]
     return _document(
         _statement(
@@ -77,7 +77,7 @@ def spot_notice(names: Names) -> Document:
             "ReadBooks",
             ["dynamodb:GetItem", "dynamodb:Query"],
             table,
-            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["instances#*", "notices"]}},
+            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleets", "instances#*"]}},
         ),
         *_dead_letters(names),
     )
@@ -216,7 +216,6 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
             [*made, *templates],
             {"StringEquals": {**asked["StringEquals"], **creators}},
         ),
-        _statement("TagOwn", ["ec2:CreateTags"], _arns(names, "instance/*", "volume/*"), owned),
         _statement(
             "End",
             ["ec2:DeleteLaunchTemplate", "ec2:TerminateInstances"],

@@ -16,6 +16,8 @@ ARCHITECTURES: Final = ("arm64", "x86_64")
 LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 ZONES_MAX: Final = 6
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
+# Regions of other partitions than `aws`.
+_ELSEWHERE: Final = re.compile(r"cn-|us-gov-|[a-z]{2}-iso[a-z]*-|eusc-")
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -131,6 +133,16 @@ def _text(pattern: str, expected: str) -> Callable[[str], str]:
     return check
 
 
+def _region(text: str) -> str:
+    # Every ARN begins with `arn:aws:`, and whoever proves an identity asks at amazonaws.com.
+    if _ELSEWHERE.match(text):
+        raise ValueError(
+            "a region of the partition aws, such as us-east-1: China, GovCloud, isolated and "
+            "sovereign regions are of others"
+        )
+    return _text(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1")(text)
+
+
 def _number(least: int, most: int) -> Callable[[str], int]:
     def check(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -206,7 +218,7 @@ _TEAM_WANTED: Final = (
 _PATH: Final = _text(r"[^\x00-\x1f]+", "the path of a file")
 _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "account": _text(r"[0-9]{12}", "the 12 digits of an AWS account, in quotes"),
-    "region": _text(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1"),
+    "region": _region,
     "clusterConfig": _PATH,
     "adminSha256": _text("[0-9a-f]{64}", "64 hexadecimal digits, the SHA-256 of a token"),
     "zones": _zones,

@@ -20,7 +20,7 @@ from botocore.parsers import ResponseParserError
 from control_plane.fleet.instance_types import on_demand_price
 from control_plane.fleet.records import IntentRow, Market, Offering
 from detcloud.aws import session
-from provisioner.clouds.aws_errors import classified, narrowest
+from provisioner.clouds.aws_errors import classified, is_of_the_caller, narrowest
 from provisioner.clouds.aws_template import (
     ROOT_DEVICE_DEFAULT,
     Ec2Settings,
@@ -51,6 +51,8 @@ CONNECT_SECONDS = 3
 ANSWER_SECONDS = 15
 # Prices and subnets are looked up again after so long.
 KEPT_MS = 60 * MINUTE_MS
+# And prices that EC2 did not tell: until then spot costs as on demand.
+UNTOLD_MS = MINUTE_MS
 PRICES_SINCE_SECONDS = 3600
 # A pool's former launch templates go after so long, when a new one comes.
 TEMPLATE_KEPT_MS = 24 * 60 * MINUTE_MS
@@ -168,12 +170,12 @@ class Ec2Cloud:
 
     def offerings(self) -> tuple[Offering, ...]:
         """See CloudProvider: those of the settings, or the one that their type describes. Prices
-        are at most an hour old.
+        are at most an hour old; those that EC2 did not tell are asked for again a minute later.
         """
         until_ms, sold = self._sold
         if self._clock() >= until_ms:
-            sold = self._priced()
-            self._sold = (self._clock() + KEPT_MS, sold)
+            kept_ms, sold = self._priced()
+            self._sold = (self._clock() + kept_ms, sold)
         return sold
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -207,19 +209,42 @@ class Ec2Cloud:
             return self._found({CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool}))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See CloudProvider. EC2 refuses all of them where it does not know one."""
-        left = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
+        """See CloudProvider. EC2 refuses all of them where it cannot end one, such as a protected
+        one: then each is asked for alone, and the last refusal is raised at the end.
+        """
+        asked = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with _translated():
-            while left:
-                try:
-                    self._api.terminate_instances(InstanceIds=left)
-                except sdk.ClientError as error:
-                    unknown = set(_ID.findall(_message(error)))
-                    if _code(error) not in _UNKNOWN_ID or unknown.isdisjoint(left):
-                        raise
-                    left = [name for name in left if name not in unknown]
-                else:
-                    return
+            try:
+                self._end(asked)
+            except sdk.ClientError as error:
+                if len(asked) == 1 or is_of_the_caller(_code(error)):
+                    raise
+                self._end_each(asked)
+
+    def _end(self, left: Sequence[str]) -> None:
+        """Ends those that EC2 knows; where it refuses, maybe none of them."""
+        while left:
+            try:
+                self._api.terminate_instances(InstanceIds=left)
+            except sdk.ClientError as error:
+                unknown = set(_ID.findall(_message(error)))
+                if _code(error) not in _UNKNOWN_ID or unknown.isdisjoint(left):
+                    raise
+                left = [name for name in left if name not in unknown]
+            else:
+                return
+
+    def _end_each(self, ids: Sequence[str]) -> None:
+        last: sdk.ClientError | None = None
+        for name in ids:
+            try:
+                self._end([name])
+            except sdk.ClientError as error:
+                if is_of_the_caller(_code(error)):
+                    raise
+                last = error
+        if last is not None:
+            raise last
 
     def _launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
@@ -319,17 +344,20 @@ class Ec2Cloud:
             self._subnets[named] = (self._clock() + KEPT_MS, subnets)
         return subnets
 
-    def _priced(self) -> tuple[Offering, ...]:
+    def _priced(self) -> tuple[int, tuple[Offering, ...]]:
+        """For how long they hold (ms), and the offerings with their prices."""
         section = read_section(self._settings.section)
         sold = self._settings.offerings or (section.offering(),)
         unknown = [it for it in sold if not it.price_per_hour]
         spot = self._spot_prices({it.instance_type for it in unknown if it.market is Market.SPOT})
-        return tuple(
-            it if it.price_per_hour else replace(it, price_per_hour=_price(it, spot)) for it in sold
+        priced = tuple(
+            it if it.price_per_hour else replace(it, price_per_hour=_price(it, spot or {}))
+            for it in sold
         )
+        return UNTOLD_MS if spot is None else KEPT_MS, priced
 
-    def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float]:
-        """By type and zone as of now; empty where EC2 does not tell: then work goes on."""
+    def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
+        """By type and zone as of now; None where EC2 does not tell: then work goes on."""
         if not types:
             return {}
         # What is in force was published before, and our clock may go ahead of theirs.
@@ -346,7 +374,7 @@ class Ec2Cloud:
                 found = [it for page in pages for it in page["SpotPriceHistory"]]
         except CloudError as error:
             log.warning("spot prices are not known and taken to be those on demand: %s", error)
-            return {}
+            return None
         found.sort(key=lambda it: _ms(it["Timestamp"]))
         return {
             (it["InstanceType"], it["AvailabilityZone"]): float(it["SpotPrice"]) for it in found

@@ -78,6 +78,8 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
 CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
     {code: cls for cls, codes in _CLASSES for code in codes.split()}
 )
+# Not allowed with this one thing, such as a protected instance, whoever asks.
+_OF_ONE_THING: Final = frozenset({"OperationNotPermitted"})
 # Of several answers the one that leaves the most hope counts: zones differ.
 _HOPE: Final = (Throttled, NoCapacity, QuotaExceeded, NotAllowed, Misconfigured, CloudError)
 
@@ -87,11 +89,17 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 def classified(code: str, message: str, status: int = 400) -> CloudError:
     """What a refused call means."""
-    code = code.removeprefix("Client.").removeprefix("Server.")
-    cls = CODES.get(code) or CODES.get(code.partition(".")[0])
+    code = _bare(code)
+    cls = _class(code)
     if cls is None:
         cls = OutcomeUnknown if status >= 500 else CloudError
     return cls(told(code, message))
+
+
+def is_of_the_caller(code: str) -> bool:
+    """Whether whoever asks is refused for now, whatever it is that they ask for."""
+    code = _bare(code)
+    return code not in _OF_ONE_THING and _class(code) in (Throttled, NotAllowed)
 
 
 def narrowest(errors: Iterable[Mapping[str, object]]) -> CloudError:
@@ -114,6 +122,14 @@ def told(code: str, message: str) -> str:
     if len(text) > MESSAGE_CHARACTERS_MAX:
         text = text[:MESSAGE_CHARACTERS_MAX] + "..."
     return f"{code}: {text}" if text else code
+
+
+def _bare(code: str) -> str:
+    return code.removeprefix("Client.").removeprefix("Server.")
+
+
+def _class(code: str) -> type[CloudError] | None:
+    return CODES.get(code) or CODES.get(code.partition(".")[0])
 
 
 def _hopelessness(error: CloudError) -> int:

@@ -55,15 +55,23 @@ def terminate_instances(region: Region, params: Params) -> Result:
     ids = list(dict.fromkeys(params["InstanceIds"]))
     _check_ids(region, ids)
     now_ms, told = region.clock(), []
-    for name in ids:
-        machine = region.machines[name]
+    machines = [region.machines[name] for name in ids]
+    kept = {machine.zone: machine.id for machine in machines if machine.protected}
+    # Whoever is in the zone of a protected one is kept with it, and the call fails for all.
+    for machine in machines:
+        if machine.zone in kept:
+            continue
         before = machine.state(now_ms)
         code = "Client.UserInitiatedShutdown"
         machine.end(now_ms, code, f"{code}: User initiated shutdown")
         after = shown_state(machine.state(now_ms))
         told.append(
-            {"InstanceId": name, "PreviousState": shown_state(before), "CurrentState": after}
+            {"InstanceId": machine.id, "PreviousState": shown_state(before), "CurrentState": after}
         )
+    if kept:
+        text = f"The instance '{min(kept.values())}' may not be terminated. Modify its "
+        text += "'disableApiTermination' instance attribute and try again."
+        raise Ec2Error("OperationNotPermitted", text)
     return {"TerminatingInstances": told}
 
 

@@ -34,8 +34,9 @@ class Ec2Error(Exception):
 @dataclass
 class Machine:
     """An instance. `data`: what its launch template and its launch said of it; `boots`: the hook
-    `on_running` is called for it. Times are epoch ms; `asked_ms`: it began to end; `notice_ms`:
-    when it is taken away, as announced at `noticed_ms`.
+    `on_running` is called for it; `protected`: calls do not end it. Times are epoch
+    ms; `asked_ms`: it began to end; `notice_ms`: when it is taken away, as announced at
+    `noticed_ms`.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Machine:
     ending_ms: int
     address: str
     boots: bool = True
+    protected: bool = False
     asked_ms: int | None = None
     reason: tuple[str, str] | None = None
     noticed_ms: int | None = None

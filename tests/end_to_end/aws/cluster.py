@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,29 @@ def end(team: Stack, machine: Machine) -> None:
     team.account.ec2.region.interrupt(machine.id, notice_ms=0)
     row = (instances_of(POOL), machine.id)
     wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
+
+
+def warned(team: Stack, kind: str, machine: Machine, action: str = "") -> None:
+    """EC2 says of a machine what its metadata says, too; neither witness needs the other.
+
+    Nobody but AWS may send its events, so the rule is asked, and its target called.
+    """
+    event = {
+        "id": "1",
+        "source": "aws.ec2",
+        "account": "123456789012",
+        "region": "us-east-1",
+        "resources": [],
+        "detail-type": kind,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "detail": {"instance-id": machine.id, **({"instance-action": action} if action else {})},
+    }
+    events, rule = team.aws.client("events"), f"detcloud-{team.team}-warnings"
+    pattern = events.describe_rule(Name=rule)["EventPattern"]
+    assert events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
+    [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
+    assert target["Arn"].endswith(f":{team.function('spot_notice')}")
+    team.invoke("spot_notice", event)
 
 
 def prove(to: Stack, machine: Machine, kept: Path) -> str:

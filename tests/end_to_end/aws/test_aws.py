@@ -29,6 +29,7 @@ from tests.end_to_end.aws.cluster import (
     status_of,
     steps_kept,
     wait_for,
+    warned,
 )
 from tests.end_to_end.laptop import DIGITS, Laptop
 
@@ -133,29 +134,6 @@ def is_drained(deployed: Deployment, machine: Machine) -> bool:
     """Whether its agent may finish what it has and gets nothing more."""
     with deployed.client() as client:
         return client.agent(machine.id).draining
-
-
-def warned(deployed: Deployment, kind: str, machine: Machine, action: str = "") -> None:
-    """EC2 says of a machine what its metadata says, too; neither witness needs the other.
-
-    Nobody but AWS may send its events, so the rule is asked, and its target called.
-    """
-    event = {
-        "id": "1",
-        "source": "aws.ec2",
-        "account": "123456789012",
-        "region": "us-east-1",
-        "resources": [],
-        "detail-type": kind,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "detail": {"instance-id": machine.id, **({"instance-action": action} if action else {})},
-    }
-    events, rule = deployed.aws.client("events"), f"detcloud-{deployed.team}-warnings"
-    pattern = events.describe_rule(Name=rule)["EventPattern"]
-    assert events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
-    [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
-    assert target["Arn"].endswith(f":{deployed.function('spot_notice')}")
-    deployed.invoke("spot_notice", event)
 
 
 def test_what_is_deleted_leaves_nothing_in_the_buckets(

@@ -13,12 +13,14 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from control_plane.fleet.notices import NOTICES
+from control_plane.fleet.records import instances_of
 from detcloud.agent.aws_identity import NotProved
 from provisioner.clouds.provider import INTENT_TAG
 from tests.emulators.deployment import TICK_SECONDS, Account, Deployment, Stack, stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ACCOUNT, REGION
-from tests.end_to_end.aws.cluster import POOL, prove, status_of
+from tests.end_to_end.aws.cluster import POOL, prove, status_of, warned
 
 # It holds one instance without work.
 SPEECH = f"""
@@ -112,6 +114,18 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
     speech.invoke("tick", {})
     assert {it.id for it in region.living()} == {instance.id, own.id}
     region.interrupt(own.id, notice_ms=0)
+
+
+def test_a_warning_about_a_teams_instance_leaves_nothing_at_the_others(
+    deployed: Deployment, speech: Stack, instance: Machine
+) -> None:
+    row = (instances_of(POOL), instance.id)
+    wait_until(lambda: row in deployed.rows(), 30, "the instance in its cluster's books")
+    for team in (speech, deployed):
+        warned(team, "EC2 Instance Rebalance Recommendation", instance)
+    told = (NOTICES, f"{instance.id}#rebalance")
+    assert [told in team.rows() for team in (speech, deployed)] == [False, True]
+    assert not any(instance.id in line for line in speech.said("spot_notice"))
 
 
 def stray(team: Stack, like: Machine) -> Machine:

@@ -239,3 +239,13 @@ def test_metadata_hold_what_a_boot_script_reads(desk: Desk) -> None:
     assert role == "agent"
     found = json.loads(str(desk.read(name, f"meta-data/iam/security-credentials/{role}", header)))
     assert found["Code"] == "Success"
+
+
+def test_a_protected_machine_keeps_those_of_its_zone(desk: Desk) -> None:
+    (kept,), (beside,) = desk.run(), desk.run()
+    (other,) = desk.run(Placement={"AvailabilityZone": "us-east-1b"})
+    desk.region.machines[kept].protected = True
+    with pytest.raises(ClientError) as caught:
+        desk.api.terminate_instances(InstanceIds=[beside, kept, other])
+    assert _code(caught.value) == ("OperationNotPermitted", 400)
+    assert {it.id for it in desk.region.living()} == {kept, beside}

@@ -58,7 +58,6 @@ TICK = {
     "LaunchWith": LAUNCH,
     "MakeTemplates": "ec2:CreateLaunchTemplate",
     "TagWhatIsMade": "ec2:CreateTags",
-    "TagOwn": "ec2:CreateTags",
     "End": "ec2:DeleteLaunchTemplate ec2:TerminateInstances",
     "GiveInstancesTheirRole": "iam:PassRole",
     "FindImages": "ssm:GetParameters",
@@ -138,14 +137,19 @@ def test_instances_are_launched_with_the_clusters_tag_or_not_at_all() -> None:
             assert not allows(tick, action, f"{EC2}:{made}", other)
 
 
-def test_instances_of_other_clusters_are_neither_ended_nor_renamed() -> None:
+def test_instances_of_other_clusters_are_not_ended() -> None:
     tick = policies.tick(NAMES, None)
     instance = f"{EC2}:instance/i-1"
-    for action in ("ec2:TerminateInstances", "ec2:CreateTags"):
-        assert allows(tick, action, instance, OWNED)
-        assert not allows(tick, action, instance, OTHERS)
-        assert not allows(tick, action, instance)
-    assert not allows(tick, "ec2:CreateTags", instance, ASKED)
+    assert allows(tick, "ec2:TerminateInstances", instance, OWNED)
+    assert not allows(tick, "ec2:TerminateInstances", instance, OTHERS)
+    assert not allows(tick, "ec2:TerminateInstances", instance)
+
+
+def test_nothing_is_tagged_but_as_it_is_made() -> None:
+    tick = policies.tick(NAMES, None)
+    instance = f"{EC2}:instance/i-1"
+    for context in (OWNED, OTHERS, ASKED, {**OWNED, **ASKED}, {}):
+        assert not allows(tick, "ec2:CreateTags", instance, context)
     created = {**ASKED, "ec2:CreateAction": "RunInstances"}
     assert allows(tick, "ec2:CreateTags", instance, created)
 
@@ -229,7 +233,9 @@ def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
         return allows(notice, f"dynamodb:{action}", NAMES.table_arn, {"dynamodb:LeadingKeys": keys})
 
     assert may("PutItem", "notices")
-    assert may("Query", "instances#gpus")
+    assert may("Query", "fleets")
+    assert may("GetItem", "instances#gpus")
+    assert not may("Query", "past-instances#gpus")
     assert not may("PutItem", "notices", "experiment#1")
     assert not may("PutItem", "instances#gpus")
     assert not may("GetItem", "experiment#1")

@@ -76,7 +76,13 @@ def test_a_team_that_no_bucket_could_be_named_after_is_refused(team: str) -> Non
 
 WRONG = [
     ("account", "12345678901", "the 12 digits of an AWS account, in quotes"),
-    ("region", "cn-north-1x", "a region such as us-east-1"),
+    ("region", "us-east-1x", "a region such as us-east-1"),
+    ("region", "cn-north-1", "a region of the partition aws, such as us-east-1"),
+    ("region", "us-gov-west-1", "a region of the partition aws, such as us-east-1"),
+    ("region", "us-iso-east-1", "a region of the partition aws, such as us-east-1"),
+    ("region", "us-isob-east-1", "a region of the partition aws, such as us-east-1"),
+    ("region", "eu-isoe-west-1", "a region of the partition aws, such as us-east-1"),
+    ("region", "eusc-de-east-1", "a region of the partition aws, such as us-east-1"),
     ("adminSha256", "A" * 64, "64 hexadecimal digits"),
     ("clusterConfig", "a\nb", "the path of a file"),
     ("architecture", "arm", "arm64 or x86_64"),
@@ -101,6 +107,11 @@ def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, exp
     [problem] = problems(**{name: value})
     assert problem.startswith(f"detcloud:{name}")
     assert f": expected {expected}" in problem
+
+
+@pytest.mark.parametrize("region", ["ap-southeast-5", "ca-west-1", "il-central-1", "mx-central-1"])
+def test_every_region_of_the_one_partition_is_taken(region: str) -> None:
+    assert read("vision", {**LEAST, "region": region}).zones == (f"{region}a", f"{region}b")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

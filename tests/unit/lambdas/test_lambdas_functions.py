@@ -110,6 +110,67 @@ assert [it["itemIdentifier"] for it in answer["batchItemFailures"]] == {failed}
     ran(check, {})
 
 
+@pytest.mark.parametrize(
+    ("cluster", "namespace"),
+    [("detcloud-vision", "detcloud/vision"), ("detcloud-a-b", "detcloud/a-b"), (None, "detcloud")],
+)
+def test_a_teams_metrics_are_its_own(cluster: str | None, namespace: str) -> None:
+    check = f"""
+import os
+if {cluster!r} is None:
+    del os.environ["DETCLOUD_CLUSTER"]
+from lambdas.telemetry import Telemetry
+from types import SimpleNamespace
+telemetry = Telemetry("advance")
+context = SimpleNamespace(
+    function_name="advance",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:advance",
+    aws_request_id="1",
+)
+telemetry.told(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
+"""
+    told = json.loads(ran(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
+    [metric] = told["_aws"]["CloudWatchMetrics"]
+    assert metric["Namespace"] == namespace
+    assert (metric["Dimensions"], told["service"]) == ([["service"]], "advance")
+
+
+@pytest.mark.parametrize(
+    ("instance", "announced"), [("i-ours", ["i-ours"]), ("i-theirs", []), ("i-past", [])]
+)
+def test_a_warning_is_kept_if_it_is_about_an_instance_of_the_cluster(
+    instance: str, announced: list[str]
+) -> None:
+    check = f"""
+from types import SimpleNamespace
+import lambdas.spot_notice
+from control_plane.fleet.notices import announcements
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Expect, Key, Put
+table = MemoryTable()
+rows = ("fleets", "cpus"), ("fleets", "gpus"), ("instances#gpus", "i-ours")
+for row in (*rows, ("past-instances#gpus", "1.i-past"), ("intents#gpus", "1")):
+    table.commit((Put(Key(*row), 1, b"{{}}", Expect.ABSENT),))
+lambdas.spot_notice.engine = lambda: SimpleNamespace(table=table)
+event = {{
+    "detail-type": "EC2 Spot Instance Interruption Warning",
+    "time": "2026-01-01T00:00:00Z",
+    "detail": {{"instance-id": "{instance}", "instance-action": "terminate"}},
+}}
+context = SimpleNamespace(
+    function_name="spot_notice",
+    memory_limit_in_mb=256,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:spot_notice",
+    aws_request_id="1",
+)
+lambdas.spot_notice.handler(event, context)
+assert [it.instance for it in announcements(table)] == {announced}
+"""
+    # The logs of a team do not name what is not its own.
+    assert "i-theirs" not in ran(check, {})
+
+
 def imported(module: str, environment: dict[str, str] | None = None) -> set[str]:
     """The modules of a process that imported one, in a time that leaves room for noise."""
     check = f"""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.fleet.records import IntentRow, Market, Offering
+from control_plane.fleet.records import IntentRow
 from provisioner.clouds import aws
 from provisioner.clouds.aws import Ec2Api, Ec2Clouds, ec2_api
 from provisioner.clouds.aws_template import IMAGE_DEFAULT, USER_DATA_BYTES_MAX
@@ -374,42 +374,48 @@ def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
     assert ec2.made("TerminateInstances") == 3
 
 
-def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
-    (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
-    # 0.8048 is the list price.
-    assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, 0.8048)
-    (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
-    assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
-    with pytest.raises(Misconfigured, match=r"'x9\.big' is no known type; say its instance_slots"):
-        ec2.cloud(instance_type="x9.big").offerings()
-    (given,) = ec2.cloud(instance_type="x9.big", instance_slots=3, spot=True).offerings()
-    assert (given.slots, given.market) == (3, Market.SPOT)
+def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    first, kept, last = (it.id for it in cloud.launch(request(count=3)))
+    ec2.machine(kept).protected = True
+    with pytest.raises(NotAllowed, match=f"OperationNotPermitted: The instance '{kept}' may not"):
+        cloud.terminate([first, "i-0123456789abcdef0", kept, last])
+    assert [it.id for it in ec2.region.living()] == [kept]
 
 
-def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
-    ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 2.5, (G5, C): 2.0}
-    at_a, anywhere = replace(SPOT, name="a", zone=A), replace(SPOT, name="any")
-    said = replace(SPOT, name="said", price_per_hour=0.7)
-    cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
-    prices = {it.name: it.price_per_hour for it in cloud.offerings()}
-    assert prices == {"a": 1.5, "any": 2.5, "said": 0.7, "g5/on_demand": 5.672}
+def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    one, two = (it.id for it in cloud.launch(request(count=2)))
+    ec2.region.fail("TerminateInstances", "UnsupportedOperation", times=2)
+    ec2.machine(two).protected = True
+    with pytest.raises(NotAllowed, match=two):
+        cloud.terminate([one, two])
+    assert {it.id for it in ec2.region.living()} == {one, two}
 
 
-def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
-    cloud = ec2.cloud(SPOT)
-    cloud.offerings()
-    ec2.now_ms += HOUR_MS - 1
-    cloud.offerings()
-    assert ec2.made("DescribeSpotPriceHistory") == 1
-    ec2.now_ms += 1
-    cloud.offerings()
-    assert ec2.made("DescribeSpotPriceHistory") == 2
-
-
-def test_who_may_not_see_prices_takes_those_on_demand(ec2: Account) -> None:
-    ec2.region.fail("DescribeSpotPriceHistory", "UnauthorizedOperation")
-    (found,) = ec2.cloud(SPOT).offerings()
-    assert found.price_per_hour == 5.672
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        ("RequestLimitExceeded", Throttled),
+        ("AuthFailure", NotAllowed),
+        ("ExpiredToken", NotAllowed),
+    ],
+)
+def test_who_is_refused_whatever_they_ask_asks_no_more(
+    ec2: Account, code: str, cls: type[CloudError]
+) -> None:
+    cloud = ec2.cloud()
+    ids = [it.id for it in cloud.launch(request(count=3))]
+    ec2.region.fail("TerminateInstances", code)
+    with pytest.raises(cls):
+        cloud.terminate(ids)
+    assert ec2.made("TerminateInstances") == 1
+    # The same in the midst of those that are asked for alone.
+    ec2.region.fail("TerminateInstances", "UnsupportedOperation")
+    ec2.region.fail("TerminateInstances", code)
+    with pytest.raises(cls):
+        cloud.terminate(ids)
+    assert ec2.made("TerminateInstances") == 3
 
 
 def test_a_section_that_makes_no_sense_is_refused_by_its_place(ec2: Account) -> None:

@@ -3,7 +3,14 @@
 import pytest
 
 from control_plane.fleet.records import ErrorKind
-from provisioner.clouds.aws_errors import CODES, MESSAGE_CHARACTERS_MAX, classified, narrowest, told
+from provisioner.clouds.aws_errors import (
+    CODES,
+    MESSAGE_CHARACTERS_MAX,
+    classified,
+    is_of_the_caller,
+    narrowest,
+    told,
+)
 from provisioner.clouds.provider import (
     CloudError,
     Misconfigured,
@@ -110,3 +117,20 @@ def test_no_message_holds_an_access_key() -> None:
 def test_a_message_without_end_is_shortened() -> None:
     text = told("InvalidParameterValue", "a" * 10_000)
     assert len(text) == len("InvalidParameterValue: ...") + MESSAGE_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("code", "is_so"),
+    [
+        ("RequestLimitExceeded", True),
+        ("Client.AuthFailure", True),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", True),
+        ("UnauthorizedOperation", True),
+        ("OperationNotPermitted", False),
+        ("Client.OperationNotPermitted", False),
+        ("IncorrectInstanceState", False),
+        ("InternalError", False),
+    ],
+)
+def test_a_refusal_is_of_the_caller_or_of_what_is_asked_for(code: str, is_so: bool) -> None:
+    assert is_of_the_caller(code) is is_so
