@@ -118,6 +118,29 @@ def test_a_link_does_not_lead_out_of_what_may_be_mounted(tmp_path: Path) -> None
             assert made["BindOptions"] == {"Propagation": "rslave"}
 
 
+def test_what_was_checked_is_what_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "data/v1").mkdir(parents=True)
+    (tmp_path / "data/now").symlink_to("v1")
+    (tmp_path / "data/null").symlink_to("/dev/null")
+    rules = ContainerRules(
+        tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path / "data", Path("/dev/null"))
+    )
+    given = assignment(
+        tmp_path,
+        bind_mounts=[{"host_path": str(tmp_path / "data/now"), "container_path": "/d"}],
+        resources={"devices": [{"host_path": str(tmp_path / "data/null")}]},
+    )
+    storage = {"type": "shared_fs", "path": str(tmp_path / "data/now/new")}
+    given = Assignment(given.directory, {**given.spec, "storage": storage}, [], 1, 1)
+    host = container_body(given, rules, lambda _: -1)["HostConfig"]
+    mounts = {mount["Target"]: mount["Source"] for mount in host["Mounts"]}
+    assert mounts["/d"] == str(tmp_path / "data/v1")
+    assert mounts[storage["path"]] == str(tmp_path / "data/v1/new")
+    (device,) = host["Devices"]
+    assert device["PathOnHost"] == "/dev/null"
+    assert device["PathInContainer"] == str(tmp_path / "data/null")
+
+
 @pytest.mark.parametrize("path", ["..", "../code", "a/../..", "../home"])
 def test_a_relative_mount_stays_in_the_working_directory(tmp_path: Path, path: str) -> None:
     mount = {"host_path": str(tmp_path), "container_path": path}
