@@ -85,9 +85,11 @@ def container_body(
 
 
 def strayed_mount(body: Mapping[str, Any]) -> str | None:
-    """The source of a mount of `container_body` that is gone or leads through a link by now."""
-    mounts = body.get("HostConfig", {}).get("Mounts", ())
-    return next((it["Source"] for it in mounts if not _leads_to_itself(it["Source"])), None)
+    """What `container_body` mounts, or a device, that is gone or leads through a link by now."""
+    host = body.get("HostConfig", {})
+    paths = [mount["Source"] for mount in host.get("Mounts", ())]
+    paths += [device["PathOnHost"] for device in host.get("Devices", ())]
+    return next((path for path in paths if not _leads_to_itself(path)), None)
 
 
 def work_label(work: Path) -> str:

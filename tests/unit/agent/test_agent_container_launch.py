@@ -103,12 +103,13 @@ def test_an_answer_that_is_lost_starts_nothing_twice(
 
 @pytest.mark.parametrize("change", ["link", "link above", "gone"])
 @pytest.mark.parametrize("state", ["absent", "created"])
+@pytest.mark.parametrize("kind", [("Mounts", "Source"), ("Devices", "PathOnHost")])
 def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
-    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str, kind: Any
 ) -> None:
     source = tmp_path / "data/set"
     source.mkdir(parents=True)
-    launch._asked["body"] = {"HostConfig": {"Mounts": [{"Source": str(source)}]}}
+    launch._asked["body"] = {"HostConfig": {kind[0]: [{kind[1]: str(source)}]}}
     engine.state = state
     source.rmdir()
     if change == "link":
