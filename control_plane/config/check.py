@@ -15,6 +15,7 @@ from control_plane.config.images import giving_way
 from control_plane.config.merge import merged, overridden
 from control_plane.config.names import three_words
 from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
+from control_plane.config.registry_login import without_strayed_login
 from control_plane.config.section import findings_of
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
@@ -63,7 +64,9 @@ class Layers:
 
     def merged(self, rules: EraRules, seed: int) -> Tree:
         """All layers over the defaults of the era."""
+        layers = self.user, self.template.tree, self.cluster
         tree: Tree = merged(self.user, merged(self.template.tree, self.cluster, rules), rules)
+        tree = without_strayed_login(tree, layers)
         words = three_words(seed)
         generated = {
             "reproducibility": {"experiment_seed": seed},

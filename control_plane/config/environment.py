@@ -97,7 +97,7 @@ class RegistryAuth(Section):
     password: Secret
     """Its password; shown as a mask everywhere."""
     server: str | None = None
-    """The registry, if it is not the image's own."""
+    """The registry that it is for; without one it is for the image's."""
     email: str | None = None
     """Of the account."""
 
@@ -118,6 +118,10 @@ class Environment(Section):
     ports: dict[str, Port] = Field(default_factory=dict)
     """Ports of the container, by name."""
     registry_auth: RegistryAuth | None = None
-    """The login for the image's registry: `username`, `password`, `server`, `email`."""
+    """The login for the image's registry: `username`, `password`, `server`, `email`. It replaces
+    the template's and the cluster's, which stay with the registry that they are for: where another
+    one's image is named, they are left out. No login is sent to a registry that is not its
+    `server`.
+    """
     force_pull_image: bool = False
     """Whether the image is pulled although it is there."""

@@ -23,9 +23,12 @@ _SHARED: Final[Mapping[Loc, Set[str]]] = {
     ("checkpoint_storage",): CheckpointStorage.model_fields.keys(),
 }
 
+# Half of one and half of another would send the one's secret where the other says.
+_WHOLE: Final[Set[Loc]] = {("environment", "registry_auth")}
+
 
 def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
-    """`upper` over `lower`: maps merge, other values replace.
+    """`upper` over `lower`: maps merge, other values and logins replace.
 
     A map that chooses another kind of searcher, storage or hyperparameter takes from the lower one
     only what all kinds share, like a metric or the number of checkpoints to keep.
@@ -35,7 +38,7 @@ def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
         return lower
     if isinstance(upper, list) and isinstance(lower, list) and loc in rules.appended:
         return _appended(upper, lower, rules.appended[loc])
-    if not isinstance(upper, Mapping) or not isinstance(lower, Mapping):
+    if not isinstance(upper, Mapping) or not isinstance(lower, Mapping) or loc in _WHOLE:
         return upper
     if _chooses_another(upper, lower, loc):
         shared = _SHARED.get(loc, frozenset())

@@ -11,6 +11,7 @@ from control_plane.actors.pool_messages import PoolSettings
 from control_plane.config.eras import LENGTH_ERA
 from control_plane.config.merge import merged
 from control_plane.config.pools import ClusterConfig, ResourcePool, Scheduler
+from control_plane.config.registry_login import without_strayed_login
 from control_plane.scheduling.model import SchedulerRules
 
 
@@ -44,4 +45,4 @@ def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, An
     lower = cluster.task_container_defaults
     above, below = (defaults.layer() if defaults else {} for defaults in (upper, lower))
     found: Mapping[str, Any] = merged(above, below, LENGTH_ERA)
-    return found
+    return without_strayed_login(found, (above, below))

@@ -101,7 +101,9 @@ class TaskContainerDefaults(Section):
     environment_variables: VariablesGiven | None = None
     """A list of NAME=VALUE, or a map of a list for each kind of device."""
     registry_auth: RegistryAuth | None = None
-    """The login for the image's registry."""
+    """The login for the registry `server`, without it for that of `image`, else for Docker Hub. It
+    goes to no other, whatever image a configuration names.
+    """
     force_pull_image: bool | None = None
     """Whether the image is pulled although it is there."""
     bind_mounts: BindMounts = ()

@@ -79,8 +79,9 @@ After=network-online.target docker.service detcloud-firewall.service
 [Service]
 User=detcloud
 # It gives a trial's files to the trial's user, who is another one than its own: to that one the
-# metadata is open. Who may use Docker is as good as root anyway.
-AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER
+# metadata is open. The port at which trials ask for their keys is one that no trial may take. Who
+# may use Docker is as good as root anyway.
+AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_NET_BIND_SERVICE
 Environment=PYTHONPATH=$code
 ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always

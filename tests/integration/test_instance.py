@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,8 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     assert seen["uid"] == TRIAL_UID
     assert (seen["work"], seen["allocations"]) == (["allocations"], ["4.1"])
     assert seen["keys"] == ["4.1", 403, 403]
+    # Nobody but root and the agent may take its place.
+    assert json.loads((agent.work / "credentials.json").read_text())["port"] < 1024
     # They are there, of a user who is not the trial's.
     records = [agent.work / "credentials.json", agent.work / "allocations/5.1"]
     assert [(it.stat().st_uid, it.stat().st_mode & 0o077) for it in records] == [(AGENT_UID, 0)] * 2

@@ -29,7 +29,7 @@ from detcloud.agent.template import Template
 from detcloud.http import Transport
 
 if TYPE_CHECKING:
-    from detcloud.agent.credentials import CredentialServer
+    from detcloud.agent.credentials import CredentialServer, Keys
 
 STOP_SECONDS = 20.0
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
@@ -78,7 +78,11 @@ def run(options: argparse.Namespace) -> int:
             from detcloud.agent.credentials import CredentialServer, fetched
 
             path = f"/api/v1/agents/{options.name}/storage-credentials"
-            return CredentialServer(work, lambda it: fetched(options.url, session.token, path, it))
+
+            def fetch(allocation: str) -> Keys:
+                return fetched(options.url, session.token, path, allocation)
+
+            return CredentialServer(work, fetch, say)
 
         code = CodeCache(work / "cache/code", download)
         runtime = _runtime(options, work, slots)

@@ -84,6 +84,14 @@ def container_body(
     }
 
 
+def strayed_mount(body: Mapping[str, Any]) -> str | None:
+    """What `container_body` mounts, or a device, that is gone or leads through a link by now."""
+    host = body.get("HostConfig", {})
+    paths = [mount["Source"] for mount in host.get("Mounts", ())]
+    paths += [device["PathOnHost"] for device in host.get("Devices", ())]
+    return next((path for path in paths if not _leads_to_itself(path)), None)
+
+
 def work_label(work: Path) -> str:
     """NAME=VALUE of the label that tells an agent's containers from those of others."""
     return f"{LABEL}work={work}"
@@ -104,13 +112,14 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
     directory = assignment.directory
     own = (directory.out, directory.code, directory.home, directory.log)
     mounts = [_same_place(path) for path in (*own, directory.agent / RECORDS)]
-    mounts.append(_bind(str(directory.inputs), str(directory.inputs), read_only=True))
-    mounts.append(_bind(str(PACKAGE), f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
+    mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
+    mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if checkpoints := checkpoint_folder(assignment):
+        real = checkpoints.resolve()
         if assignment.spec["storage"]["type"] == "shared_fs":
             # The configuration names it, as it does the mounts below.
-            _check_allowed("checkpoint_storage:", str(checkpoints), rules, may_be_made=True)
-        mounts.append(_same_place(checkpoints))
+            real = _allowed("checkpoint_storage:", str(checkpoints), rules, may_be_made=True)
+        mounts.append(_bind(real, str(checkpoints)))
     for mount in bind_mounts(assignment.config):
         target = posixpath.normpath(posixpath.join(directory.code, mount.container_path))
         if mount.is_link and not target.startswith(f"{directory.code}/"):
@@ -118,15 +127,20 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
                 f"bind mount: container_path {mount.container_path!r} is not inside the working "
                 "directory; name a folder in it or an absolute path"
             )
-        _check_allowed("bind mount: host_path", mount.host_path, rules)
-        mounts.append(
-            _bind(mount.host_path, target, read_only=mount.read_only, how=mount.propagation)
-        )
+        real = _allowed("bind mount: host_path", mount.host_path, rules)
+        mounts.append(_bind(real, target, read_only=mount.read_only, how=mount.propagation))
     targets = [mount["Target"] for mount in mounts]
     for place, target in enumerate(targets):
         if target in targets[:place]:
             raise MountImpossible(f"bind mount: container_path {target} is taken; choose another")
     return mounts
+
+
+def _leads_to_itself(path: str) -> bool:
+    try:
+        return str(Path(path).resolve(strict=True)) == path
+    except (OSError, RuntimeError):
+        return False
 
 
 def checkpoint_folder(assignment: Assignment) -> Path | None:
@@ -143,18 +157,15 @@ def checkpoint_folder(assignment: Assignment) -> Path | None:
 
 def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
     host = str(device.get("host_path"))
-    _check_allowed("resources.devices: host_path", host, rules)
     return {
-        "PathOnHost": host,
+        "PathOnHost": str(_allowed("resources.devices: host_path", host, rules)),
         "PathInContainer": str(device.get("container_path") or host),
         "CgroupPermissions": str(device.get("mode") or "mrw"),
     }
 
 
-def _check_allowed(
-    what: str, path: str, rules: ContainerRules, *, may_be_made: bool = False
-) -> None:
-    """Links are followed first: what counts is what the container would see."""
+def _allowed(what: str, path: str, rules: ContainerRules, *, may_be_made: bool = False) -> Path:
+    """The path without its links, which is what is judged: they may soon lead elsewhere."""
     allowed = rules.mounts_allowed
     real = Path(path).resolve()
     if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
@@ -165,6 +176,7 @@ def _check_allowed(
             f"{what} {path} does not exist on this agent's machine; create it there or correct the "
             "path"
         )
+    return real
 
 
 def _gpus(assignment: Assignment) -> list[dict[str, Any]]:
@@ -182,15 +194,15 @@ def _ulimit(name: str, limit: int) -> dict[str, Any]:
 
 
 def _same_place(path: Path) -> dict[str, Any]:
-    return _bind(str(path), str(path))
+    return _bind(path.resolve(), str(path))
 
 
 def _bind(
-    source: str, target: str, *, read_only: bool = False, how: str = "rprivate"
+    source: Path, target: str, *, read_only: bool = False, how: str = "rprivate"
 ) -> dict[str, Any]:
     return {
         "Type": "bind",
-        "Source": source,
+        "Source": str(source),
         "Target": target,
         "ReadOnly": read_only,
         "BindOptions": {"Propagation": how},

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcloud.agent.container import LABEL, RECORDS
+from detcloud.agent.container import LABEL, RECORDS, strayed_mount
 from detcloud.agent.container_exit import Ended, away_status, ended_status, refused_status
 from detcloud.agent.directory import read_object, read_untrusted, write_atomically
 from detcloud.agent.docker_api import EngineAway, EngineRefused
@@ -137,6 +137,10 @@ class ContainerLaunch:
 
     def _start(self) -> None:
         try:
+            # What was checked was there before the image was pulled, and other trials write there.
+            if strayed := strayed_mount(self._asked["body"]):
+                text = f"mount: {strayed} is not what it was when it was checked; mount a folder "
+                raise EngineRefused(400, text + "that no trial replaces, or start again")
             self._engine.start(self.name)
         except EngineRefused as error:
             self._over(refused_status(error))

@@ -7,6 +7,7 @@ agent was restarted, because the trials that go on have them in their environmen
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOST = "127.0.0.1"
+# Nobody has been assigned them, and trials may take none below 1024: who took the agent's while it
+# is away would be shown the tokens of all others.
+PORTS = range(334, 344)
+RETRY_SECONDS = 2.0
 REQUEST_SECONDS_MAX = 20.0
 # Keys are asked for again so long before they end; clients do so five minutes before.
 RENEW_SECONDS = 15 * 60
@@ -63,15 +68,18 @@ def fetched(url: str, token: str | None, path: str, allocation: str) -> Keys:
 class CredentialServer:
     """Serves keys that `fetch` gets from the cluster; its port and secret lie in `work`."""
 
-    def __init__(self, work: Path, fetch: Callable[[str], Keys]) -> None:
-        """Raises OSError where an earlier agent's port is taken by somebody else."""
+    def __init__(
+        self, work: Path, fetch: Callable[[str], Keys], say: Callable[[str], None]
+    ) -> None:
+        """Waits, and tells of it, while somebody else has an earlier agent's port."""
         self._fetch = fetch
         self._lock = threading.Lock()
         self._kept: dict[str, Keys] = {}
         self._record = work / "credentials.json"
         known = read_object(self._record) or {"port": 0, "secret": secrets.token_hex(32)}
         self._secret = bytes.fromhex(known["secret"])
-        self._server = _Server((HOST, known["port"]), _handler(self))
+        handler, port = _handler(self), known["port"]
+        self._server = _server_at(port, handler, say) if port else _new_server(handler)
         write_atomically(self._record, {**known, "port": self._server.server_port})
         threading.Thread(target=self._server.serve_forever, name="credentials", daemon=True).start()
 
@@ -120,6 +128,32 @@ class CredentialServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+
+
+def _new_server(handler: type[BaseHTTPRequestHandler]) -> _Server:
+    """Of a port that trials may not take, where this agent may; otherwise of any."""
+    for port in PORTS:
+        with contextlib.suppress(OSError):
+            return _Server((HOST, port), handler)
+    return _Server((HOST, 0), handler)
+
+
+def _server_at(
+    port: int, handler: type[BaseHTTPRequestHandler], say: Callable[[str], None]
+) -> _Server:
+    """Of the port that is known to the trials which an earlier agent began."""
+    is_told = False
+    while True:
+        try:
+            return _Server((HOST, port), handler)
+        except OSError as error:
+            if not is_told:
+                say(
+                    f"port {port} of {HOST}, where trials ask for the keys of their storage, "
+                    f"cannot be had, trying again: {error}; `ss -tanp` tells who has it"
+                )
+            is_told = True
+        time.sleep(RETRY_SECONDS)
 
 
 def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment import LaunchImpossible
 from detcloud.agent.docker_api import EngineAway, EngineRefused, split_reference
+from detcloud.agent.registries import (
+    DOCKER_HUB,
+    registry_in,
+    registry_of_image,
+    registry_of_server,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +28,7 @@ ATTEMPTS_MAX = 4
 RETRY_FIRST_SECONDS = 2.0
 AWAY_SECONDS_MAX = 300.0
 PROGRESS_SECONDS = 10.0
-DOCKER_HUB = "https://index.docker.io/v1/"
+DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
 # What engines and registries say of an image that asking again would not bring.
 _REFUSALS = (
     "not found",
@@ -52,11 +58,14 @@ class PullFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageAsked:
-    """What the configuration says of the image; `login` is as the engine takes it."""
+    """What the configuration says of the image; `login` is as the engine takes it, and
+    `other_registry` whose login it is where it is not sent, because it is not the image's.
+    """
 
     name: str
     force_pull: bool = False
     login: Mapping[str, str] | None = field(default=None, repr=False)
+    other_registry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +84,14 @@ class Image:
 
 def image_asked(name: str, environment: Mapping[str, Any], login: object) -> ImageAsked:
     """`login` is the configuration's `registry_auth`, unmasked."""
-    fields = login if isinstance(login, dict) else None
-    return ImageAsked(name, bool(environment.get("force_pull_image")), _engine_login(name, fields))
+    force_pull = bool(environment.get("force_pull_image"))
+    if not isinstance(login, dict):
+        return ImageAsked(name, force_pull)
+    server = str(login.get("server") or "")
+    # An engine would send it to the image's registry, whatever address it names.
+    if server and registry_of_server(server) != registry_of_image(name):
+        return ImageAsked(name, force_pull, other_registry=server)
+    return ImageAsked(name, force_pull, _engine_login(name, server, login))
 
 
 def obtained(
@@ -200,19 +215,11 @@ def _digest(name: str, found: Mapping[str, Any]) -> str:
     return str(found["Id"])
 
 
-def _engine_login(name: str, fields: Mapping[str, Any] | None) -> Mapping[str, str] | None:
-    if fields is None:
-        return None
+def _engine_login(name: str, server: str, fields: Mapping[str, Any]) -> Mapping[str, str]:
     names = ("username", "password", "email")
     given = {one: str(fields[one]) for one in names if fields.get(one)}
-    return {**given, "serveraddress": str(fields.get("server") or _registry(name))}
-
-
-def _registry(name: str) -> str:
-    """The registry in an image's name: what comes before the first slash, if it looks like one."""
-    host, slash, _ = name.partition("/")
-    looks = bool(slash) and ("." in host or ":" in host or host == "localhost")
-    return host if looks else DOCKER_HUB
+    own = registry_in(name)
+    return {**given, "serveraddress": server or (DOCKER_HUB_LOGIN if own == DOCKER_HUB else own)}
 
 
 def _without_secret(message: str, asked: ImageAsked) -> str:
@@ -221,6 +228,11 @@ def _without_secret(message: str, asked: ImageAsked) -> str:
 
 
 def _advice(asked: ImageAsked) -> str:
+    if asked.other_registry:
+        return (
+            f"environment.registry_auth is for {asked.other_registry} and was not sent; give the "
+            "login of the image's registry if that needs one"
+        )
     if asked.login is None:
         return "check its name, or give environment.registry_auth if the registry needs a login"
     return "check its name and environment.registry_auth"

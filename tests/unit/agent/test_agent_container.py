@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from detcloud.agent.container import ContainerRules, container_body
 from detcloud.agent.container_exit import Ended, away_status, ended_status, refused_status
 from detcloud.agent.container_launch import container_name
 from detcloud.agent.directory import AllocationDirectory, read_untrusted
-from detcloud.agent.docker_api import EngineRefused, socket_path, split_reference
+from detcloud.agent.docker_api import Engine, EngineRefused, socket_path, split_reference
 from detcloud.agent.environment import container_environment
 from detcloud.agent.exits import exited_record
-from detcloud.agent.images import DOCKER_HUB, ImageAsked, PullProgress, image_asked, is_refusal
+from detcloud.agent.images import (
+    DOCKER_HUB_LOGIN,
+    ImageAsked,
+    PullProgress,
+    image_asked,
+    is_refusal,
+    obtained,
+)
 from detcloud.agent.runtime import Phase, Status
 from detcloud.agent.slots import Slot
 from detcloud.agent.unused_settings import container_notices
@@ -108,6 +116,29 @@ def test_a_link_does_not_lead_out_of_what_may_be_mounted(tmp_path: Path) -> None
         else:
             made = container_body(given, rules, lambda _: -1)["HostConfig"]["Mounts"][-1]
             assert made["BindOptions"] == {"Propagation": "rslave"}
+
+
+def test_what_was_checked_is_what_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "data/v1").mkdir(parents=True)
+    (tmp_path / "data/now").symlink_to("v1")
+    (tmp_path / "data/null").symlink_to("/dev/null")
+    rules = ContainerRules(
+        tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path / "data", Path("/dev/null"))
+    )
+    given = assignment(
+        tmp_path,
+        bind_mounts=[{"host_path": str(tmp_path / "data/now"), "container_path": "/d"}],
+        resources={"devices": [{"host_path": str(tmp_path / "data/null")}]},
+    )
+    storage = {"type": "shared_fs", "path": str(tmp_path / "data/now/new")}
+    given = Assignment(given.directory, {**given.spec, "storage": storage}, [], 1, 1)
+    host = container_body(given, rules, lambda _: -1)["HostConfig"]
+    mounts = {mount["Target"]: mount["Source"] for mount in host["Mounts"]}
+    assert mounts["/d"] == str(tmp_path / "data/v1")
+    assert mounts[storage["path"]] == str(tmp_path / "data/v1/new")
+    (device,) = host["Devices"]
+    assert device["PathOnHost"] == "/dev/null"
+    assert device["PathInContainer"] == str(tmp_path / "data/null")
 
 
 @pytest.mark.parametrize("path", ["..", "../code", "a/../..", "../home"])
@@ -266,11 +297,15 @@ def test_a_refusal_is_told_from_trouble(status: int, message: str, refusal: bool
 @pytest.mark.parametrize(
     ("name", "server", "expected"),
     [
-        ("org/image:1", None, DOCKER_HUB),
+        ("org/image:1", None, DOCKER_HUB_LOGIN),
         ("ghcr.io/org/image", None, "ghcr.io"),
         ("localhost/image", None, "localhost"),
         ("host:5000/image", None, "host:5000"),
-        ("org/image", "https://registry.example", "https://registry.example"),
+        ("Intranet/image", None, "Intranet"),
+        ("org/image", "https://index.docker.io/v1/", "https://index.docker.io/v1/"),
+        ("docker.io/org/image", "index.docker.io", "index.docker.io"),
+        ("registry.example/image", "https://registry.example", "https://registry.example"),
+        ("Host:5000/image", "host:5000/v2/", "host:5000/v2/"),
     ],
 )
 def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expected: str) -> None:
@@ -280,6 +315,34 @@ def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expe
     assert asked.force_pull
     assert "secret" not in repr(asked)
     assert image_asked(name, {}, None) == ImageAsked(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("evil.example/x", "ghcr.io"),
+        ("org/image", "https://registry.example"),
+        ("EVIL/image", "docker.io"),
+        ("host:5000/image", "host"),
+        ("ghcr.io.evil.example/x", "ghcr.io"),
+        ("ghcr.io/x", "ghcr.io.evil.example"),
+    ],
+)
+def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> None:
+    asked = image_asked(name, {}, {"username": "me", "password": "secret", "server": server})
+    assert asked.login is None
+
+    class Refusing(Engine):
+        def image(self, name: str) -> None:
+            return None
+
+        def pull(self, name: str, login: object, on_event: object) -> None:
+            assert login is None
+            raise EngineRefused(401, "unauthorized")
+
+    why = f"environment.registry_auth is for {re.escape(server)} and was not sent;"
+    with pytest.raises(LaunchImpossible, match=why):
+        obtained(Refusing(""), asked, lambda: True, lambda _: None)
 
 
 def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:

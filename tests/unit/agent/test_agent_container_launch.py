@@ -101,6 +101,39 @@ def test_an_answer_that_is_lost_starts_nothing_twice(
     assert engine.state == "running"
 
 
+@pytest.mark.parametrize("change", ["link", "link above", "gone"])
+@pytest.mark.parametrize("state", ["absent", "created"])
+@pytest.mark.parametrize("kind", [("Mounts", "Source"), ("Devices", "PathOnHost")])
+def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str, kind: Any
+) -> None:
+    source = tmp_path / "data/set"
+    source.mkdir(parents=True)
+    launch._asked["body"] = {"HostConfig": {kind[0]: [{kind[1]: str(source)}]}}
+    engine.state = state
+    source.rmdir()
+    if change == "link":
+        source.symlink_to("/")
+    elif change == "link above":
+        source.parent.rmdir()
+        (tmp_path / "other/set").mkdir(parents=True)
+        source.parent.symlink_to("other")
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert "start" not in engine.calls
+    assert f"{source} is not what it was when it was checked" in launch.poll().cause
+    assert not launch.poll().not_started
+
+
+def test_a_mount_that_leads_where_it_did_is_started(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
+) -> None:
+    launch._asked["body"] = {"HostConfig": {"Mounts": [{"Source": str(tmp_path)}]}}
+    launch.begin()
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+
+
 def test_what_could_not_be_started_for_minutes_is_given_up(
     engine: FakeEngine, launch: ContainerLaunch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

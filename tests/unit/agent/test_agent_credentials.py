@@ -1,11 +1,14 @@
 """A trial fetches the keys for its storage from its agent, and nobody else's."""
 
 import json
+import socket
 import stat
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from typing import Any
 import pytest
 from botocore.session import Session
 
-from detcloud.agent.credentials import RENEW_SECONDS, CredentialServer, Keys
+from detcloud.agent import credentials
+from detcloud.agent.credentials import HOST, RENEW_SECONDS, CredentialServer, Keys
 
 URI, TOKEN = "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 
@@ -41,7 +45,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
-    running = CredentialServer(tmp_path, cluster.fetch)
+    running = CredentialServer(tmp_path, cluster.fetch, print)
     yield running
     running.close()
 
@@ -107,12 +111,58 @@ def test_keys_that_are_good_yet_outlive_a_cluster_that_is_away(
 def test_a_trial_that_goes_on_finds_the_next_agent_where_the_last_one_was(
     tmp_path: Path, cluster: Cluster
 ) -> None:
-    first = CredentialServer(tmp_path, cluster.fetch)
+    first = CredentialServer(tmp_path, cluster.fetch, print)
     known = first.variables("4.1")
     first.close()
-    second = CredentialServer(tmp_path, cluster.fetch)
+    second = CredentialServer(tmp_path, cluster.fetch, print)
     assert second.variables("4.1") == known
     assert ask(known[URI], known[TOKEN])[0] == 200
+    second.close()
+
+
+def free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(number)]
+        return [one.getsockname()[1] for one in found]
+
+
+def test_its_port_is_one_that_no_trial_may_take_where_the_agent_may(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < min(credentials.PORTS) <= max(credentials.PORTS) < 1024
+    first, second = free_ports(2)
+    monkeypatch.setattr(credentials, "PORTS", (first, second))
+    with socket.create_server((HOST, first)):
+        running = CredentialServer(tmp_path, cluster.fetch, print)
+        assert f":{second}/" in running.variables("4.1")[URI]
+        # Neither of them is to be had: any port will do.
+        (tmp_path / "other").mkdir()
+        other = CredentialServer(tmp_path / "other", cluster.fetch, print)
+    known = other.variables("4.1")
+    assert ask(known[URI], known[TOKEN])[0] == 200
+    running.close()
+    other.close()
+
+
+def test_a_port_that_somebody_else_has_is_waited_for(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.01)
+    first = CredentialServer(tmp_path, cluster.fetch, print)
+    known = first.variables("4.1")
+    first.close()
+    port = int(known[URI].split(":")[2].partition("/")[0])
+    taken, said = socket.create_server((HOST, port)), list[str]()
+
+    def heard(message: str) -> None:
+        said.append(message)
+        threading.Timer(0.1, taken.close).start()
+
+    second = CredentialServer(tmp_path, cluster.fetch, heard)
+    assert second.variables("4.1") == known
+    (message,) = said
+    assert f"port {port} of 127.0.0.1" in message
+    assert "trying again" in message
     second.close()
 
 
