@@ -9,6 +9,7 @@ cluster='@CLUSTER@'
 pool='@POOL@'
 code_sha256='@CODE_SHA256@'
 mounts='@ALLOWED_MOUNTS@'
+cpu_slots='@CPU_SLOTS@'
 metadata=http://169.254.169.254/latest
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
@@ -86,7 +87,7 @@ User=detcloud
 # metadata is open. Who may use Docker is as good as root anyway.
 AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --allow-mount $mounts --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.

@@ -66,6 +66,18 @@ def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -
     assert " --allow-mount $mounts --" in text
 
 
+@pytest.mark.parametrize(
+    ("section", "count"),
+    [({}, 0), ({"cpu_slots_allowed": False}, 0), ({"cpu_slots_allowed": True}, 1)],
+)
+def test_a_machine_without_gpus_has_the_slots_that_its_pool_counts(
+    section: object, count: int
+) -> None:
+    text = script(replace(REQUEST, section=json.dumps(section)))
+    assert f"cpu_slots='{count}'\n" in text
+    assert " --cpu-slots $cpu_slots --" in text
+
+
 @pytest.mark.parametrize("fails", ["useradd", "curl", "chown"])
 def test_a_boot_that_fails_is_watched(fails: str, tmp_path: Path) -> None:
     said = booted(tmp_path, fails)
