@@ -19,6 +19,10 @@ import pulumi
 import yaml
 from pulumi import automation
 
+from control_plane.config.images import OURS
+from control_plane.config.pool_settings import task_defaults
+from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.providers import AwsProvider
 from infra import bundle
 from infra.aws.program import PROJECT, checked, run
 from infra.aws.settings import SettingsInvalid
@@ -104,13 +108,31 @@ def _config(options: argparse.Namespace, folder: Path) -> dict[str, str]:
     archives = {f"{PROJECT}:{name}": kind for name, kind in ARCHIVES.items()}
     lacking = {key: kind for key, kind in archives.items() if key not in config}
     # Everything else is looked at before half a minute goes into each.
-    settings, _ = checked(options.team, {**config, **dict.fromkeys(lacking, __file__)})
+    settings, text = checked(options.team, {**config, **dict.fromkeys(lacking, __file__)})
+    if pools := _without_image(check_cluster(text)):
+        _tell(
+            f"warning: {settings.cluster_config}: pools {', '.join(pools)}: neither "
+            "provider.image_id nor task_container_defaults.image is said, so trials run in "
+            f"{OURS.cpu} or {OURS.cuda}, which no registry has; docs/aws.md says how to make one, "
+            "under The image of trials"
+        )
     target = bundle.TARGETS[settings.architecture]
     for key, kind in lacking.items():
         _tell(f"building {bundle.archive_name(kind, target.name)}")
         config[key] = str(bundle.build(target, folder, kind))
     checked(options.team, config)
     return config
+
+
+def _without_image(cluster: ClusterConfig) -> list[str]:
+    """Pools whose instances would look for the images that are built where they are used."""
+    return [
+        pool.pool_name
+        for pool in cluster.resource_pools
+        if isinstance(pool.provider, AwsProvider)
+        and not pool.provider.image_id
+        and "image" not in task_defaults(pool, cluster).get("environment", {})
+    ]
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -33,6 +33,8 @@ def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
             "POOL": request.pool,
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
+            # As the provisioner counts a type without GPUs; see instance_types.slots_of.
+            "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
         }
         mounts = section.get("allowed_mounts") or []
         for name, value in [*values.items(), *(("allowed_mounts", one) for one in mounts)]:

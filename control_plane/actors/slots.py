@@ -99,7 +99,11 @@ class AgentSlots:
 
     @property
     def takes_work(self) -> bool:
-        """Whether any slot may be given to somebody once it is free."""
+        """Whether any slot may be given to somebody once it is free, or there are only places
+        beside them.
+        """
+        if not self.slots:
+            return self.availability.enabled
         return any(map(self.availability.takes, self.slots))
 
     @property
@@ -185,8 +189,6 @@ def _capacity(name: str, value: object, aux: int) -> Capacity | None:
     assert isinstance(value, list | tuple)
     if len(value) == _PLAIN:
         _, slots, parts = value
-        if not slots:
-            return None
         held = [len(part[0]) for part in parts.values()]
         used, aux_used = sum(held), held.count(0)
         return Capacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))

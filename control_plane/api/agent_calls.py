@@ -53,7 +53,7 @@ class Enrolment(Message):
 
     name: Annotated[str, Field(pattern=AGENT_NAME)]
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
-    slots: Annotated[list[Slot], Field(min_length=1, max_length=SLOTS_MAX)]
+    slots: Annotated[list[Slot], Field(max_length=SLOTS_MAX)]
     version: ShortText = ""
     label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK

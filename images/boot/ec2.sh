@@ -9,6 +9,7 @@ cluster='@CLUSTER@'
 pool='@POOL@'
 code_sha256='@CODE_SHA256@'
 mounts='@ALLOWED_MOUNTS@'
+cpu_slots='@CPU_SLOTS@'
 metadata=http://169.254.169.254/latest
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
@@ -16,9 +17,8 @@ units="$root/etc/systemd/system"
 alive="$root/run/detcloud/alive"
 
 # The machine ends itself once its agent has not reached the cluster for a while, and ends means
-# terminates: whatever goes wrong from here on, it cannot stay for ever.
-mkdir -p "$units" "${alive%/*}"
-touch "$alive"
+# terminates. This comes before all that may fail: whatever goes wrong, it cannot stay for ever.
+mkdir -p "$units"
 cat > "$units/detcloud-watchdog.service" <<UNIT
 [Unit]
 Description=Ends this machine when its agent does not reach the cluster
@@ -30,6 +30,9 @@ Restart=always
 [Install]
 WantedBy=multi-user.target
 UNIT
+
+systemctl daemon-reload
+systemctl enable --now detcloud-watchdog.service
 
 # User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
 # Docker has no rules: in the table `filter` it puts its own before all that are there.
@@ -52,8 +55,10 @@ WantedBy=multi-user.target
 UNIT
 
 id detcloud > /dev/null 2>&1 || useradd --system --home-dir "$work" --shell /usr/sbin/nologin detcloud
-systemctl daemon-reload
-systemctl enable --now detcloud-watchdog.service
+# The watchdog was there before the user.
+mkdir -p "${alive%/*}"
+touch "$alive"
+chown -R detcloud "${alive%/*}"
 
 token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
 name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
@@ -83,7 +88,7 @@ User=detcloud
 # may use Docker is as good as root anyway.
 AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_NET_BIND_SERVICE
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --allow-mount $mounts --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.

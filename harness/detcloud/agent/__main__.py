@@ -58,7 +58,7 @@ def main() -> int:
 def run(options: argparse.Namespace) -> int:
     """The composition root: builds the agent from its options and runs it."""
     work = options.work_dir.absolute()
-    slots = discover_slots(options.slots)
+    slots = discover_slots(options.slots, options.cpu_slots)
     with _claimed(work):
         token = _join_token(options, work)
         pace = Pace()
@@ -150,7 +150,13 @@ def _options() -> argparse.Namespace:
         help="host name or IP address at which other agents' trials reach those on this one "
         "(default: the one from which this machine speaks to the cluster)",
     )
-    parser.add_argument("--slots", type=int, help="CPU slots instead of the devices found")
+    parser.add_argument("--slots", type=_count, help="CPU slots instead of the devices found")
+    parser.add_argument(
+        "--cpu-slots",
+        type=_count,
+        help="CPU slots where no GPU is found (default: one for each core); without any the agent "
+        "takes trials without slots",
+    )
     parser.add_argument(
         "--alive-file",
         type=Path,
@@ -222,6 +228,12 @@ def _user(text: str) -> tuple[int, int]:
     if not (user.isdecimal() and group.isdecimal()):
         raise argparse.ArgumentTypeError(f"must be UID:GID, two numbers, not {text!r}")
     return int(user), int(group)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number of slots from 0, not {text!r}")
+    return int(text)
 
 
 def _mebibytes(text: str) -> int:

@@ -6,10 +6,14 @@ import os
 import shutil
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# Its number among the makers of PCI devices.
+NVIDIA = "0x10de"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +30,34 @@ class SlotsUnknown(Exception):
     """The devices could not be listed."""
 
 
-def discover_slots(count: int | None) -> list[Slot]:
-    """NVIDIA devices where `nvidia-smi` lists some, else `count` CPU slots (default: the cores).
+def discover_slots(count: int | None, without_gpus: int | None = None) -> list[Slot]:
+    """NVIDIA devices where `nvidia-smi` lists some, else `without_gpus` CPU slots (default: the
+    cores).
 
     A given `count` always means CPU slots. Raises SlotsUnknown where nvidia-smi fails.
     """
-    devices = [] if count is not None else nvidia_slots()
-    return devices or cpu_slots(cores() if count is None else count)
+    if count is not None:
+        return cpu_slots(count)
+    return nvidia_slots() or cpu_slots(cores() if without_gpus is None else without_gpus)
 
 
-def nvidia_slots() -> list[Slot]:
-    """What nvidia-smi lists; none without it."""
+def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
+    """What nvidia-smi lists; none without it, or where it fails on a machine (its files are below
+    `root`) that has no such device.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
+    try:
+        return parse_nvidia(_listing(program))
+    except SlotsUnknown:
+        # Machine images for GPUs have the program, whatever machine they run on.
+        if not _has_nvidia(root):
+            return []
+        raise
+
+
+def _listing(program: str) -> str:
     import subprocess
 
     command = [program, "--query-gpu=index,uuid,name", "--format=csv,noheader"]
@@ -50,7 +68,15 @@ def nvidia_slots() -> list[Slot]:
     if done.returncode != 0:
         shown = (done.stderr or done.stdout).strip()[:200]
         raise SlotsUnknown(f"nvidia-smi failed: {shown}; give --slots N for CPU slots")
-    return parse_nvidia(done.stdout)
+    return done.stdout
+
+
+def _has_nvidia(root: Path) -> bool:
+    """Whether the machine has a device of NVIDIA's, with or without its driver."""
+    if any(root.glob("dev/nvidia*")):
+        return True
+    vendors = root.glob("sys/bus/pci/devices/*/vendor")
+    return any(vendor.read_text(encoding="ascii").strip() == NVIDIA for vendor in vendors)
 
 
 def parse_nvidia(listing: str) -> list[Slot]:
@@ -65,9 +91,9 @@ def parse_nvidia(listing: str) -> list[Slot]:
 
 
 def cpu_slots(count: int) -> list[Slot]:
-    """`count` >= 1 CPU slots with uuids that stay the same over restarts."""
+    """`count` CPU slots, or none, with uuids that stay the same over restarts."""
     host = socket.gethostname()
-    return [Slot(n, "cpu", f"cpu-{host}-{n}", "CPU") for n in range(max(1, count))]
+    return [Slot(n, "cpu", f"cpu-{host}-{n}", "CPU") for n in range(count)]
 
 
 def threads_per_slot(slots: Sequence[Slot]) -> int:

@@ -23,6 +23,7 @@ DONE_SECONDS_MAX = 150.0
 SHORT, LONG, LONGEST = 2, 12, 40  # epochs
 EPOCH_BATCHES = 22
 
+# Instances are processes of this machine, which may have no GPU.
 # The second pool believes in an instance for seconds only; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
 _OFFERINGS = """[
@@ -36,12 +37,14 @@ resource_pools:
   - pool_name: {POOL}
     provider:
       type: aws
+      cpu_slots_allowed: true
       max_instances: 2
       max_idle_agent_period: 5s
       offerings: {_OFFERINGS}
   - pool_name: {IMPATIENT}
     provider:
       type: aws
+      cpu_slots_allowed: true
       max_instances: 2
       max_idle_agent_period: 5s
       max_agent_starting_period: 15s

@@ -29,6 +29,7 @@ resource_pools:
   - pool_name: {POOL}
     provider:
       type: aws
+      cpu_slots_allowed: true
       min_instances: 1
       offerings: [{{instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1}}]
 """

@@ -33,7 +33,7 @@ def agents() -> Agents:
 
 
 @given(
-    slots=st.integers(1, 8),
+    slots=st.integers(0, 8),
     held=st.integers(0, 8),
     availability=st.builds(
         Availability,
@@ -64,6 +64,13 @@ def test_a_capacity_is_what_the_slots_say(
     elif not agent.takes_work:
         expected = []
     assert list(known.capacities(5)) == expected
+
+
+def test_an_agent_without_slots_takes_what_needs_none() -> None:
+    known = agents()
+    for name, availability in (("a", OPEN), ("b", Availability(enabled=False))):
+        known.put(name, AgentSlots(1, (), availability=availability))
+    assert list(known.capacities(5)) == [Capacity("a", 0, 0, "", 5, 5)]
 
 
 def test_a_change_of_an_agent_is_seen_at_once() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,7 +37,15 @@ from detcloud.agent.model_code import ARCHIVES_KEPT, CodeCache, CodeReference, C
 from detcloud.agent.notices import FileNotices, Notice, with_notice
 from detcloud.agent.own_report import OwnReport
 from detcloud.agent.runtime import Phase, ProcessRuntime, Status
-from detcloud.agent.slots import Slot, SlotsUnknown, cpu_slots, parse_nvidia
+from detcloud.agent.slots import (
+    Slot,
+    SlotsUnknown,
+    cores,
+    cpu_slots,
+    discover_slots,
+    nvidia_slots,
+    parse_nvidia,
+)
 from tests.integration.agent_cluster import tar
 
 
@@ -103,8 +113,66 @@ def test_nvidia_devices_become_slots() -> None:
         parse_nvidia("No devices were found")
 
 
-def test_there_is_at_least_one_cpu_slot() -> None:
-    assert [slot.id for slot in cpu_slots(0)] == [0]
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a machine's nvidia-smi do what a shell is told."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def does(script: str) -> None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return does
+
+
+FAILS = "echo NVIDIA-SMI has failed; exit 9"
+
+
+@pytest.mark.parametrize("script", [FAILS, "echo No devices were found"])
+def test_an_image_for_gpus_on_a_machine_without_has_none(
+    script: str, nvidia_smi: Callable[[str], None], tmp_path: Path
+) -> None:
+    nvidia_smi(script)
+    device = tmp_path / "sys/bus/pci/devices/0000:00:03.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x1d0f\n")
+    assert nvidia_slots(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["sys/bus/pci/devices/0000:00:1e.0/vendor", "dev/nvidia0"])
+def test_a_gpu_that_cannot_be_asked_is_no_cpu(
+    place: str, nvidia_smi: Callable[[str], None], tmp_path: Path
+) -> None:
+    nvidia_smi(FAILS)
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text("0x10de\n")
+    with pytest.raises(SlotsUnknown, match="NVIDIA-SMI has failed"):
+        nvidia_slots(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("listed", "count", "without_gpus", "found"),
+    [
+        ("", None, None, ["cpu"] * cores()),
+        ("", None, 1, ["cpu"]),
+        ("", None, 0, []),
+        ("0, GPU-a, H100", None, 0, ["cuda"]),
+        ("0, GPU-a, H100", 2, 0, ["cpu", "cpu"]),
+    ],
+)
+def test_cpu_slots_are_for_machines_without_gpus_unless_they_are_asked_for(
+    listed: str,
+    count: int | None,
+    without_gpus: int | None,
+    found: list[str],
+    nvidia_smi: Callable[[str], None],
+) -> None:
+    nvidia_smi(f"echo '{listed}'")
+    assert [slot.type for slot in discover_slots(count, without_gpus)] == found
+
+
+def test_an_agent_may_have_no_slots() -> None:
+    assert cpu_slots(0) == []
 
 
 def test_decoded_text_has_as_many_bytes_as_it_stands_for() -> None:

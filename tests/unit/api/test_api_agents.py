@@ -67,6 +67,13 @@ def test_the_best_validation_of_the_experiment_is_passed_on(served: Cluster) -> 
     assert served.get("/trials/1").json["metric"] == 0.25
 
 
+def test_an_agent_without_slots_gets_trials_without_slots(served: Cluster) -> None:
+    agent = Agent(served, slots=0)
+    served.create(CONFIG, overrides=["resources.slots_per_trial=0"])
+    desired = agent.sync().json["desired"]
+    assert [(it["allocation"], it["slots"]) for it in desired] == [("1.1", []), ("2.1", [])]
+
+
 def test_a_join_token_is_good_for_its_pool_only(served: Cluster) -> None:
     assert enrol(served, "node", pool="gpus").status == 403
     answer = call(served.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,10 @@ from control_plane.config.images import OURS
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILES = sorted((ROOT / "images").glob("*/Dockerfile"))
+HARNESS = ROOT / "harness"
+# What a trial may use of the package that its agent mounts, and which programs it begins as.
+OF_TRIALS = ("agent/supervisor.py", "core", "launch", "pytorch", "storage")
+TYPES = "TYPE_CHECKING"
 SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
 
@@ -81,6 +89,62 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
     version = re.search(r"^torch==(.+)$", constraints, re.MULTILINE)
     assert version
     assert f"ARG TORCH={version[1]}\n" in DOCKERFILES[0].read_text()
+
+
+def test_the_image_of_trials_has_all_that_the_harness_imports_there() -> None:
+    text = (ROOT / "images/trial/Dockerfile").read_text()
+    named = set(re.findall(r'"([a-z0-9-]+)==', text))
+    needed = distributions(others_imported(OF_TRIALS))
+    assert needed >= {"torch", "botocore"}, "or nothing was read"
+    assert needed <= named | {one for name in named for one in required_by(name)}
+
+
+def others_imported(places: tuple[str, ...]) -> set[str]:
+    """The packages, but for Python's own, that the files and those which they import name."""
+    left = [file for place in places for file in files_at(HARNESS / "detcloud" / place)]
+    seen, others = set[Path](), set[str]()
+    while left:
+        file = left.pop()
+        if file not in seen:
+            seen.add(file)
+            for module in imports(file):
+                left += files_of(module)
+                others.add(module.partition(".")[0])
+    return others - sys.stdlib_module_names - {"detcloud"}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Modules that the file imports when it runs, and names that may be modules of a package."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    checks = [it for it in nodes if isinstance(it, ast.If) and ast.unparse(it.test) == TYPES]
+    for node in set(nodes) - {it for check in checks for it in ast.walk(check)}:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files_at(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def files_of(module: str) -> list[Path]:
+    """The file of a module of ours, none for others."""
+    path = HARNESS / module.replace(".", "/")
+    return [it for it in (path / "__init__.py", path.with_suffix(".py")) if it.is_file()]
+
+
+def distributions(packages: set[str]) -> set[str]:
+    """What installs them."""
+    known = metadata.packages_distributions()
+    return {known.get(package, [package])[0] for package in packages}
+
+
+def required_by(distribution: str) -> list[str]:
+    """What it brings along, but for its extras."""
+    required = metadata.requires(distribution) or []
+    return [re.split(r"[^\w-]", it)[0].lower() for it in required if "extra ==" not in it]
 
 
 def test_the_commands_build_the_images_that_trials_run_in() -> None:

@@ -50,7 +50,9 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         words = [how, "--team=vision", f"--settings={settings}", f"--admin-sha256={DIGEST}", *flags]
         monkeypatch.setattr(sys, "argv", ["infra.deploy", *words])
         code = deploy.main()
-        return code, json.loads(capsys.readouterr().out)
+        said = capsys.readouterr()
+        sys.stderr.write(said.err)
+        return code, json.loads(said.out)
 
     return run
 
@@ -178,8 +180,48 @@ def test_archives_are_built_where_none_are_named(
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
 
 
+AWS = "resource_pools: [{pool_name: default, provider: {type: aws}}, {pool_name: desk}"
+IMAGE = "task_container_defaults: {image: registry.example/trial:1}"
+
+
+@pytest.mark.parametrize("how", ["aws", "export"])
+def test_pools_whose_images_nobody_has_are_told_of_once(
+    how: str,
+    run: Run,
+    engine: Engine,
+    settings: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pools = settings.with_name("pools.yaml")
+    pools.write_text(AWS + ", {pool_name: more, provider: {type: aws}}]\n")
+    assert run(how, f"--output={tmp_path / 'out'}")[0] == 0
+    (told,) = [it for it in capsys.readouterr().err.splitlines() if it.startswith("warning: ")]
+    assert f"{pools}: pools default, more: " in told
+    assert "detcloud/trial:0.1.0-cuda, which no registry has" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{AWS}]\n{IMAGE}",
+        AWS.replace("aws}", "aws}, " + IMAGE) + "]",
+        AWS.replace("aws}", "aws, image_id: ami-0123456789abcdef0}") + "]",
+        "resource_pools: [{pool_name: default, provider: {type: local}}]",
+    ],
+)
+def test_a_pool_that_says_where_its_image_is_needs_no_warning(
+    text: str, run: Run, engine: Engine, settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.with_name("pools.yaml").write_text(text + "\n")
+    assert run("aws")[0] == 0
+    assert "warning" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("team", ["vision", "speech"])
-def test_the_examples_can_be_deployed(team: str, run: Run, settings: Path, tmp_path: Path) -> None:
+def test_the_examples_can_be_deployed(
+    team: str, run: Run, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for file in (f"Pulumi.{team}.yaml", "pools.yaml"):
         shutil.copy(bundle.REPOSITORY / "infra" / "aws" / file, tmp_path)
     example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
@@ -187,6 +229,7 @@ def test_the_examples_can_be_deployed(team: str, run: Run, settings: Path, tmp_p
     settings.write_text(example + archives)
     code, found = run("export", f"--team={team}", f"--output={tmp_path / 'out'}")
     assert code == 0, found
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

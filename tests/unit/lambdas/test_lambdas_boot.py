@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -63,6 +64,52 @@ def test_its_trials_mount_what_their_pool_allows(section: object, mounts: str) -
     text = script(replace(REQUEST, section=json.dumps(section)))
     assert f"mounts='{mounts}'\n" in text
     assert " --allow-mount $mounts --" in text
+
+
+@pytest.mark.parametrize(
+    ("section", "count"),
+    [({}, 0), ({"cpu_slots_allowed": False}, 0), ({"cpu_slots_allowed": True}, 1)],
+)
+def test_a_machine_without_gpus_has_the_slots_that_its_pool_counts(
+    section: object, count: int
+) -> None:
+    text = script(replace(REQUEST, section=json.dumps(section)))
+    assert f"cpu_slots='{count}'\n" in text
+    assert " --cpu-slots $cpu_slots --" in text
+
+
+@pytest.mark.parametrize("fails", ["useradd", "curl", "chown"])
+def test_a_boot_that_fails_is_watched(fails: str, tmp_path: Path) -> None:
+    said = booted(tmp_path, fails)
+    assert said[:2] == [
+        "systemctl daemon-reload",
+        "systemctl enable --now detcloud-watchdog.service",
+    ]
+    assert said[-1].split()[0] == fails
+    unit = tmp_path / "etc/systemd/system/detcloud-watchdog.service"
+    assert "systemctl poweroff" in unit.read_text()
+
+
+def test_the_agent_may_touch_what_the_watchdog_looks_at(tmp_path: Path) -> None:
+    said = booted(tmp_path, "curl")
+    user = next(place for place, line in enumerate(said) if line.startswith("useradd "))
+    assert said.index(f"chown -R detcloud {tmp_path}/run/detcloud") > user
+    assert (tmp_path / "run/detcloud/alive").is_file()
+
+
+def booted(root: Path, fails: str) -> list[str]:
+    """What the script runs on a machine whose disk is `root` until the program that fails."""
+    programs = root / "bin"
+    programs.mkdir()
+    for name in ("chown", "curl", "id", "systemctl", "useradd"):
+        code = int(name in ("id", fails))
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/said\nexit {code}\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "DETCLOUD_ROOT": str(root)}
+    done = subprocess.run(["bash"], input=script().encode(), env=environment, check=False)
+    assert done.returncode == 1
+    said = (root / "said").read_text().splitlines()
+    return [line for line in said if not line.startswith("id ")]
 
 
 def test_a_folder_that_a_shell_would_read_is_refused() -> None:
