@@ -11,7 +11,7 @@ from typing import Any
 
 from control_plane.config.eras import Tree
 from control_plane.config.images import is_determined
-from detcloud.agent.registries import DOCKER_HUB, registry_of_image, registry_of_server
+from detcloud.registries import DOCKER_HUB, registry_of_image, registry_of_server
 
 
 def without_strayed_login(tree: Tree, layers: Sequence[Tree]) -> Tree:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment import LaunchImpossible
 from detcloud.agent.docker_api import EngineAway, EngineRefused, split_reference
-from detcloud.agent.registries import (
+from detcloud.registries import (
     DOCKER_HUB,
     registry_in,
     registry_of_image,

@@ -32,6 +32,7 @@ PURE_FILES = (
     "control_plane/collection/ranking.py",
     "control_plane/fleet/instance_types.py",
     "control_plane/fleet/records.py",
+    "harness/detcloud/registries.py",
     "provisioner/decide.py",
     "provisioner/markets.py",
     "provisioner/model.py",
@@ -39,7 +40,8 @@ PURE_FILES = (
     "provisioner/sizing.py",
 )
 PURE_MODULES = tuple(
-    path.removesuffix(".py").replace("/", ".") for path in (*PURE_FOLDERS, *PURE_FILES)
+    path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
+    for path in (*PURE_FOLDERS, *PURE_FILES)
 )
 RANDOMNESS = "control_plane/searchers/randomness.py"
 CONFIG_PACKAGES = ("pydantic", "pydantic_core", "yaml")
