@@ -12,9 +12,7 @@ from lambdas.local_agent import LocalAgent, agent_command, end_former
 from lambdas.local_instances import LocalInstances
 from lambdas.serving import HOST, EmbeddedServer, listening, log_to
 from lambdas.ticker import Ticker
-from lambdas.wiring import POOL, embedded
-
-AGENT_NAME = "local"
+from lambdas.wiring import embedded, own_agent
 
 
 def serve(
@@ -40,8 +38,8 @@ def serve(
     def agent_started(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
 
-    name = AGENT_NAME if cluster.own_pool == POOL else f"{AGENT_NAME}-{cluster.own_pool}"
-    agent = LocalAgent(home, agent_command(home, url, name, cluster.own_pool, slots), agent_started)
+    command = agent_command(home, url, own_agent(cluster.own_pool), cluster.own_pool, slots)
+    agent = LocalAgent(home, command, agent_started)
 
     def started() -> None:
         home.write_record("server", {**record, "agent_pid": None})

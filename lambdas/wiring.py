@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 
 from control_plane.actors import addresses
 from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.agents.leases import mark_ended
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.segments import stored
 from control_plane.agents.service import AgentService
@@ -29,7 +31,7 @@ from control_plane.config.pools import check_cluster
 from control_plane.dispatch.engine import Engine
 from control_plane.objects.directory import DirectoryStore
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put, StateTable
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable
 from control_plane.suggestions.suggester import Suggester
 from detcloud import __version__
 from lambdas.clock import now_ms
@@ -106,13 +108,31 @@ def _configured(services: Services, user: str, config: str | None) -> str:
     that names no pool, unless that pool launches its agents itself.
     """
     if config is not None:
-        apply(services, checked_difference(services, check_cluster(config)), user, nothing)
+        wanted = check_cluster(config)
+        _leave(services, [name for name in pool_names(services) if wanted.pool(name) is None])
+        apply(services, checked_difference(services, wanted), user, nothing)
     elif not pool_names(services):
         services.engine.command(addresses.pool(POOL), PoolConfigured(POOL))
     cluster = cluster_config(services)
     name = cluster.resource_manager.default_compute_resource_pool
     pool = cluster.pool(name)
     return name if pool is not None and pool.provider is None else ""
+
+
+def own_agent(pool: str) -> str:
+    """What the machine's own agent is called in a pool."""
+    return "local" if pool == POOL else f"local-{pool}"
+
+
+def _leave(services: Services, pools: Iterable[str]) -> None:
+    """The machine's own agent, which an earlier server had, leaves these pools: it is not to keep
+    them from being removed.
+    """
+    engine = services.engine
+    for pool in pools:
+        # One that has spoken just now is still running, and is no agent of an earlier server.
+        with suppress(Conflict):
+            mark_ended(engine.table, pool, own_agent(pool), engine.clock(), engine.follow)
 
 
 def _people(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:
