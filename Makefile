@@ -10,8 +10,9 @@ SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
 EXTRAS := server,torch,examples,optuna,aws,functions,infra,dev
-# Two streams of tests that start processes: each waits most of its time.
+# Two streams of tests that start processes, about as long as each other: each waits most of its time.
 USED := tests/end_to_end
+DEPLOYED := tests/end_to_end/aws
 ATTACKED := tests/hostile tests/integration
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
@@ -57,8 +58,8 @@ demo: $(SETUP)
 # and say what they have to say first.
 test: $(SETUP)
 	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
-	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) > .used.log 2>&1 & used=$$!; \
-	$(BIN)/python -m pytest -ra $(ATTACKED) > .attacked.log 2>&1 & attacked=$$!; \
+	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) --ignore=$(DEPLOYED) > .used.log 2>&1 & used=$$!; \
+	$(BIN)/python -m pytest -ra $(DEPLOYED) $(ATTACKED) > .attacked.log 2>&1 & attacked=$$!; \
 	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(ATTACKED:%=--ignore=%); \
 	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$attacked || failed=1; \
 	cat .attacked.log; wait $$soak || failed=1; cat .soak.log; \
