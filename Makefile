@@ -11,9 +11,8 @@ BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
 EXTRAS := server,torch,examples,optuna,aws,functions,infra,dev
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
-USED := tests/end_to_end
-DEPLOYED := tests/end_to_end/aws
-ATTACKED := tests/hostile tests/integration
+DEPLOYED := tests/end_to_end/aws tests/integration
+USED := tests/end_to_end tests/hostile
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK := tests/end_to_end/test_soak.py
@@ -58,12 +57,12 @@ demo: $(SETUP)
 # and say what they have to say first.
 test: $(SETUP)
 	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
-	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) --ignore=$(DEPLOYED) > .used.log 2>&1 & used=$$!; \
-	$(BIN)/python -m pytest -ra $(DEPLOYED) $(ATTACKED) > .attacked.log 2>&1 & attacked=$$!; \
-	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(ATTACKED:%=--ignore=%); \
-	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$attacked || failed=1; \
-	cat .attacked.log; wait $$soak || failed=1; cat .soak.log; \
-	rm -f .used.log .attacked.log .soak.log; exit $$failed
+	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
+	$(BIN)/python -m pytest -ra $(DEPLOYED) > .deployed.log 2>&1 & deployed=$$!; \
+	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(DEPLOYED:%=--ignore=%); \
+	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$deployed || failed=1; \
+	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
+	rm -f .used.log .deployed.log .soak.log; exit $$failed
 
 simulate: $(SETUP)
 	@mkdir -p $(dir $(OUTCOMES))
