@@ -27,6 +27,17 @@ OF_THE_API = {
 }
 
 
+def called(left_ms: int = 59_000) -> str:
+    """What Lambda hands to a function beside the event, as an expression."""
+    return f"""SimpleNamespace(
+    get_remaining_time_in_millis=lambda: {left_ms},
+    function_name="detcloud-vision",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:detcloud-vision",
+    aws_request_id="1",
+)"""
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_entry_point_is_short(name: str) -> None:
     assert len((LAMBDAS / f"{name}.py").read_text().splitlines()) <= 40
@@ -72,13 +83,7 @@ found = iter({found})
 asked = []
 suggester = SimpleNamespace(suggest=lambda: asked.append(1) or next(found))
 lambdas.suggest.suggester = lambda: suggester
-context = SimpleNamespace(
-    get_remaining_time_in_millis=lambda: {left_ms},
-    function_name="suggest",
-    memory_limit_in_mb=1769,
-    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:suggest",
-    aws_request_id="1",
-)
+context = {called(left_ms)}
 lambdas.suggest.handler({{}}, context)
 assert len(asked) == {asked}
 """
@@ -92,13 +97,7 @@ from types import SimpleNamespace
 import lambdas.tick
 woken = []
 lambdas.tick.run_wake = lambda partitions, left_ms: woken.append((partitions, left_ms())) or {done}
-context = SimpleNamespace(
-    get_remaining_time_in_millis=lambda: 59_000,
-    function_name="tick",
-    memory_limit_in_mb=512,
-    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:tick",
-    aws_request_id="1",
-)
+context = {called()}
 records = [
     dict(dynamodb=dict(SequenceNumber=number, Keys=dict(p=dict(S=partition), s=dict(S="1"))))
     for number, partition in (("7", "notices"), ("8", "jobs#gpus"))
@@ -122,12 +121,7 @@ if {cluster!r} is None:
 from lambdas.telemetry import Telemetry
 from types import SimpleNamespace
 telemetry = Telemetry("advance")
-context = SimpleNamespace(
-    function_name="advance",
-    memory_limit_in_mb=512,
-    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:advance",
-    aws_request_id="1",
-)
+context = {called()}
 telemetry.told(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
 """
     told = json.loads(ran(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
@@ -158,12 +152,7 @@ event = {{
     "time": "2026-01-01T00:00:00Z",
     "detail": {{"instance-id": "{instance}", "instance-action": "terminate"}},
 }}
-context = SimpleNamespace(
-    function_name="spot_notice",
-    memory_limit_in_mb=256,
-    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:spot_notice",
-    aws_request_id="1",
-)
+context = {called()}
 lambdas.spot_notice.handler(event, context)
 assert [it.instance for it in announcements(table)] == {announced}
 """

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,25 +29,12 @@ from tests.unit.provisioner.ec2_account import (
     ON_DEMAND,
     SPOT,
     Account,
-    account,
     request,
 )
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 AMI = "ami-0123456789abcdef0"
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def lasting() -> Iterator[Account]:
-    with account() as found:
-        yield found
-
-
-@pytest.fixture
-def ec2(lasting: Account) -> Account:
-    lasting.begin()
-    return lasting
 
 
 def _only_template(ec2: Account) -> Any:

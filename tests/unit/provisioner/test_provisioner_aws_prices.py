@@ -1,28 +1,15 @@
 """What EC2 sells and for how much, as the simulated one tells it."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.clouds.provider import Misconfigured
-from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account, account
+from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-
-
-@pytest.fixture(scope="module")
-def lasting() -> Iterator[Account]:
-    with account() as found:
-        yield found
-
-
-@pytest.fixture
-def ec2(lasting: Account) -> Account:
-    lasting.begin()
-    return lasting
 
 
 def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
