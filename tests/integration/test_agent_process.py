@@ -101,6 +101,8 @@ report("metrics", group="validation", n=2, written=time.time())
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
+    # Nothing urgent is still to be said, which would take the metrics along.
+    until(lambda: any(it.line.get("state") == "RUNNING" for it in cluster.reports))
     until(lambda: cluster.lines("4.1"))
     cluster.change("4.1", directives={"revision": 2, "length": 2})
     until(lambda: len(cluster.lines("4.1")) >= 3)

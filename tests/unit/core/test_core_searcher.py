@@ -75,8 +75,8 @@ def test_it_waits_while_its_completion_is_not_answered() -> None:
     timer = threading.Timer(
         0.1, lambda: setattr(cluster, "directives", Directives(length=10, answered=10))
     )
-    timer.start()
     started = time.monotonic()
+    timer.start()
     assert cluster.run() == [10]
     assert time.monotonic() - started >= 0.1
     assert cluster.searcher.outcome is Outcome.IDLE
