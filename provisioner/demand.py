@@ -4,21 +4,20 @@ What is read may be of different moments: a pass that decides upon it writes not
 and what it misses it finds 5 s later.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import leases_of
-from control_plane.actors.agent_messages import AgentDisableRequested
 from control_plane.actors.experiment_state import ExperimentState
 from control_plane.actors.jobs import JobRow
 from control_plane.actors.pool_messages import PoolSettings
 from control_plane.actors.pool_state import POOLS, agents_of, settings_of, waiting_in
 from control_plane.actors.slots import AgentSlots
-from control_plane.actors.step import Refused, RowSeen, Turn
+from control_plane.actors.step import RowSeen, Turn
 from control_plane.actors.waiting import Waiting
+from control_plane.agents.draining import drain
 from control_plane.agents.leases import BRAKE, mark_ended
 from control_plane.dispatch.engine import Engine
 from control_plane.fleet.rows import read_all
@@ -26,8 +25,6 @@ from control_plane.state.table import Conflict
 from provisioner.model import AgentSeen, Demand, JobDemand, WorkDue
 from provisioner.pools import Books
 from provisioner.settings import provisioner_settings
-
-log = logging.getLogger(__name__)
 
 BY = "provisioner"
 
@@ -66,12 +63,7 @@ class EnginePools:
 
     def drain(self, agent: str) -> None:
         """See Pools."""
-        message = AgentDisableRequested(drain=True)
-        try:
-            self._engine.command(addresses.agent(agent), message, by=BY)
-        except Refused as refused:
-            # It was lost meanwhile: nothing new is placed on it either.
-            log.info("agent %s cannot be drained: %s", agent, refused)
+        drain(self._engine, agent, BY)
 
     def ended(self, pool: str, agent: str) -> None:
         """See Pools."""

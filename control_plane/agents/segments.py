@@ -15,7 +15,6 @@ stored for a commit that failed is in nobody's way until the trial is deleted.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -148,7 +147,9 @@ def stored(objects: ObjectStore, put: Put) -> Put:
     body, content = parted(put.body)
     if len(content) < OBJECT_BYTES_MIN:
         return put
-    objects.put(_object(put.key, sha256(content).hexdigest()), content)
+    digest = digest_of(body)
+    assert digest is not None
+    objects.put(_object(put.key, digest), content)
     return replace(put, body=body)
 
 

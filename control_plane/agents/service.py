@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.agent import SESSIONS, AgentState, Desired, leases_of
-from control_plane.actors.agent_messages import LOOPBACK, AgentDisableRequested, AgentEnrolled
+from control_plane.actors.agent_messages import LOOPBACK, AgentEnrolled
 from control_plane.actors.experiment_state import Definition, ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.step import Refused
@@ -148,13 +147,6 @@ class AgentService:
     def check_session(self, agent: str, epoch: int) -> None:
         """Whether the agent has this session. Raises Refused, as `sync`."""
         _of_session(agent, self._engine.state(addresses.agent(agent)), epoch)
-
-    def drain(self, agent: str, by: str) -> None:
-        """Lets an agent finish what it has and take nothing more. Harmless when repeated."""
-        message = AgentDisableRequested(drain=True)
-        # One that was lost meanwhile takes nothing either.
-        with suppress(Refused):
-            self._engine.command(addresses.agent(agent), message, by=by)
 
     def trial(self, trial_id: int) -> TrialState | None:
         """A trial's head."""

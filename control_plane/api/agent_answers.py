@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.actors.trial_state import TrialState
+from control_plane.agents.draining import drain
 from control_plane.agents.service import SyncAnswer, SyncRequest
 from control_plane.agents.storage_access import vends
 from control_plane.api.agent_calls import Sync, sync_requests
@@ -60,7 +61,7 @@ def _noticed(services: Services, told: Announcement) -> None:
     """
     announce(services.table, told, services.now_ms())
     if told.deadline_ms is not None:
-        services.agents.drain(told.instance, by="notice")
+        drain(services.engine, told.instance, by="notice")
 
 
 def answered(services: Services, agent_id: str, request: SyncRequest) -> Answer:
