@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from bench.cluster import cluster
 from bench.commands import commands
 from bench.deadlines import deadlines
-from bench.deployed import DEPLOYED
+from bench.deployed_figures import DEPLOYED
 from bench.fan_in import fan_in
-from bench.figures import FULL, QUICK, Figure, Row, Scale, unmeasured
+from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.pools import pools
@@ -25,7 +25,7 @@ from bench.throughput import against_peers, trials
 from bench.training import training
 from bench.worlds import worlds
 from bench.writes import writes
-from detcloud.cli.table import Column, text_table
+from detcloud.cli.rendering.table import Column, render_table
 
 FIGURES: dict[str, Figure] = {
     "trials": trials,
@@ -65,10 +65,10 @@ def run(argv: Sequence[str]) -> int:
     names = options.only or [name for name in FIGURES if (name in DEPLOYED) is form]
     rows = [row for name in names for row in _rows(name, QUICK if options.quick else FULL)]
     if options.json:
-        facts = {**machine._asdict(), "busy": machine.busy, "quick": options.quick}
+        facts = {**machine._asdict(), "busy": machine.is_busy, "quick": options.quick}
         print(json.dumps({"machine": facts, "rows": [row._asdict() for row in rows]}, indent=2))
         return 0
-    print(text_table(COLUMNS, [row._asdict() for row in rows], None))
+    print(render_table(COLUMNS, [row._asdict() for row in rows], None))
     return 0
 
 
@@ -99,4 +99,4 @@ def _rows(name: str, scale: Scale) -> Iterator[Row]:
         yield from FIGURES[name](scale)
     except Exception as error:
         traceback.print_exc()
-        yield unmeasured(name, f"{type(error).__name__}: {error}")
+        yield row_without_value(name, f"{type(error).__name__}: {error}")

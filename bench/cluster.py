@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_most, progress, unmeasured
-from detcloud.cli.processes import Process, descendants, pss_bytes, read
+from bench.figures import Row, Scale, at_most, progress, row_without_value
 from detcloud.client.home import HOME_VARIABLE, Home
+from detcloud.shared.processes import Process, list_descendants, pss_bytes, read_process
 
 IDLE_MB_MAX = 150
 FIRST_LINE_SECONDS_MAX = 2.0
@@ -34,11 +34,11 @@ def cluster(scale: Scale) -> Iterator[Row]:
     """One cluster for all rows: idle first, then used."""
     try:
         with embedded_cluster() as folder:
-            yield _idle(folder, scale)
+            yield _measure_idle(folder, scale)
             for kind, entrypoint in ENTRYPOINTS.items():
                 yield _first_line(folder, kind, entrypoint, scale)
     except (ClusterFailed, subprocess.TimeoutExpired) as error:
-        yield unmeasured("embedded cluster", error)
+        yield row_without_value("embedded cluster", error)
 
 
 def process_name(process: Process) -> str:
@@ -62,17 +62,17 @@ def embedded_cluster(*up: str) -> Iterator[Path]:
                 detcloud(folder, "down")
 
 
-def _idle(folder: Path, scale: Scale) -> Row:
+def _measure_idle(folder: Path, scale: Scale) -> Row:
     with progress(f"idle for {scale.idle_seconds:.0f} s"):
         time.sleep(scale.idle_seconds)
-    record = Home(folder / "home").server()
-    server = read(record.pid) if record else None
+    record = Home(folder / "home").running_server()
+    server = read_process(record.pid) if record else None
     if server is None:
-        return unmeasured(IDLE, "no server runs")
-    sizes = {process: pss_bytes(process.pid) for process in (server, *descendants(server.pid))}
+        return row_without_value(IDLE, "no server runs")
+    sizes = {process: pss_bytes(process.pid) for process in (server, *list_descendants(server.pid))}
     known = {process: size for process, size in sizes.items() if size is not None}
     if not known:
-        return unmeasured(IDLE, "this system tells no process's share of memory")
+        return row_without_value(IDLE, "this system tells no process's share of memory")
     parts = ", ".join(
         f"{process_name(process)} {size / 1e6:.0f}" for process, size in known.items()
     )
@@ -117,7 +117,7 @@ def _seconds_to_first_line(folder: Path, config: Path, model: Path, mark: Path) 
 def detcloud(
     folder: Path, *words: str, succeeds: bool = True, seconds: float | None = WAIT_SECONDS_MAX
 ) -> str:
-    """What the command prints. Raises ClusterFailed unless it succeeds or need not."""
+    """Runs `detcloud WORDS` and returns its output; ClusterFailed where it fails and must not."""
     environment = {**os.environ, HOME_VARIABLE: str(folder / "home")}
     done = subprocess.run(
         [*CLI, *words],

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_most, noted, progress
-from infra.bundle import EXTRAS, TARGETS, build
+from bench.figures import Row, Scale, at_most, progress, row_without_target
+from infra.bundle import EXTRAS, TARGETS, build_archive
 
 API_MS_MAX, STREAM_MS_MAX = 700, 350
 TARGETS_MS: Mapping[str, int | None] = {
@@ -29,15 +29,16 @@ TARGETS_MS: Mapping[str, int | None] = {
 # What a first call makes beside what the import does.
 MAKES = {
     "api": "",
-    "advance": "deployed.engine()",
-    "tick": "deployed.engine(); deployed.provisioner()",
+    "advance": "cluster.engine",
+    "tick": "cluster.engine; cluster.provisioner",
     "tick, where a pool has work": (
-        "deployed.engine(); deployed.provisioner();"
-        " from provisioner.clouds.aws import ec2_api; ec2_api('us-east-1')"
+        "cluster.engine; cluster.provisioner;"
+        " from provisioner.clouds.aws import ec2_api, provider;"
+        " ec2_api.create_ec2_client('us-east-1')"
     ),
-    "spot_notice": "deployed.engine()",
-    "checkpoint_gc": "deployed.collector()",
-    "suggest": "deployed.suggester(); import optuna",
+    "spot_notice": "cluster.engine",
+    "checkpoint_gc": "cluster.collector",
+    "suggest": "cluster.suggester; import optuna",
 }
 REFERENCE = "import fastapi, mangum, boto3; boto3.client('dynamodb')"
 ROLE = "arn:aws:iam::000000000000:role/bench"
@@ -66,7 +67,7 @@ def cold_starts(scale: Scale) -> Iterator[Row]:
     """All functions in turns, and a reference beside them."""
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         with progress("the functions' archives"):
-            code = {kind: _unpacked(Path(folder), kind) for kind in EXTRAS}
+            code = {kind: _unpack_archive(Path(folder), kind) for kind in EXTRAS}
         programs = {name: _program(name) for name in TARGETS_MS} | {"reference": REFERENCE}
         taken: dict[str, list[float]] = {name: [] for name in programs}
         with progress(f"cold starts, {scale.cold_runs} of each"):
@@ -80,21 +81,23 @@ def cold_starts(scale: Scale) -> Iterator[Row]:
     for name, target in TARGETS_MS.items():
         what = f"cold start of {name}"
         if target is None:
-            yield noted(what, median(taken[name]), "ms", beside=beside)
+            yield row_without_target(what, median(taken[name]), "ms", beside=beside)
         else:
             yield at_most(what, median(taken[name]), target, "ms", beside=beside)
 
 
-def _unpacked(folder: Path, kind: str) -> Path:
+def _unpack_archive(folder: Path, kind: str) -> Path:
     """The content of an archive for this machine's Python."""
-    with zipfile.ZipFile(build(TARGETS["emulator"], folder, kind)) as archive:
+    with zipfile.ZipFile(build_archive(TARGETS["emulator"], folder, kind)) as archive:
         archive.extractall(folder / kind)
     return folder / kind
 
 
 def _program(function: str) -> str:
     module = function.partition(",")[0]
-    return f"import lambdas.{module}; from lambdas import deployed; {MAKES[function]}"
+    return (
+        f"import lambdas.aws.{module}; from lambdas.aws.cluster import cluster; {MAKES[function]}"
+    )
 
 
 def _milliseconds(program: str, code: Path) -> float:

@@ -29,7 +29,7 @@ def commands(scale: Scale) -> Iterator[Row]:
 
 
 def _detcloud() -> list[str]:
-    """What a user runs, where it is installed."""
+    """The installed `detcloud` command, or the module in its place."""
     script = shutil.which("detcloud", path=str(Path(sys.executable).parent))
     return [script] if script else [sys.executable, "-m", "detcloud.cli.main"]
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from control_plane.actors.lengths import Lengths
 from control_plane.searchers.space import Double, Group
-from control_plane.simulation.synthetic import SPREAD, SyntheticCourses
+from control_plane.simulation.synthetic_curves import SPREAD, SyntheticCurves
 
 EPOCHS = 81
 DIVISOR = 3
@@ -24,9 +24,9 @@ CURVES = 2_000
 def curves(seed: int = 0, count: int = CURVES) -> list[list[float]]:
     """Losses after each epoch of `count` trials with hyperparameters drawn at random."""
     chance = Random(seed)
-    courses = SyntheticCourses(SPACE, Lengths("epochs", records_per_epoch=1), EPOCHS, True, seed)
+    courses = SyntheticCurves(SPACE, Lengths("epochs", records_per_epoch=1), EPOCHS, True, seed)
     drawn = ({name: chance.random() for name in PARAMETERS} for _ in range(count))
-    found = (courses.drawn(hparams, trial) for trial, hparams in enumerate(drawn))
+    found = (courses.sampled_curve(hparams, trial) for trial, hparams in enumerate(drawn))
     return [[course.metric(epoch) for epoch in range(1, EPOCHS + 1)] for course in found]
 
 

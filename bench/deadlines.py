@@ -5,10 +5,10 @@ from statistics import mean
 from typing import NamedTuple
 
 from bench.figures import Row, Scale, at_least, at_most, fewer, progress
-from control_plane.spot.deadline import HOUR_MS, POLICIES
+from control_plane.spot.deadline_policies import HOUR_MS, POLICIES
 from control_plane.spot.optimum import optimum_cost
-from control_plane.spot.replay import job_on, replay
-from control_plane.spot.traces import MINUTE_MS, availability, generated
+from control_plane.spot.replay import replay_policy, trace_job
+from control_plane.spot.traces import MINUTE_MS, availability, generate_trace
 
 WORK_MS = 12 * HOUR_MS
 SLACKS = (1.1, 1.25, 1.5, 2.0, 3.0)
@@ -51,11 +51,11 @@ def deadlines(scale: Scale) -> Iterator[Row]:
 def replays(trace_number: int, slack: float, minutes: int) -> Replays:
     """A trace is the same for all slacks and changeovers: the longer see more of it."""
     level = AVAILABILITIES[trace_number % len(AVAILABILITIES)]
-    trace = generated(level, round(max(SLACKS) * WORK_MS), trace_number)
+    trace = generate_trace(level, round(max(SLACKS) * WORK_MS), trace_number)
     deadline_ms = round(slack * WORK_MS)
-    job = job_on(trace, WORK_MS, deadline_ms, minutes * MINUTE_MS)
-    assert job.feasible
-    found = {name: replay(policy, job, trace) for name, policy in POLICIES.items()}
+    job = trace_job(trace, WORK_MS, deadline_ms, minutes * MINUTE_MS)
+    assert job.is_feasible
+    found = {name: replay_policy(policy, job, trace) for name, policy in POLICIES.items()}
     optimum = optimum_cost(job, trace)
     assert optimum is not None
     return Replays(
@@ -79,7 +79,7 @@ def _against_greedy(where: str, cell: list[Replays]) -> Row:
 
 
 def _against_optimum(where: str, cell: list[Replays]) -> Row:
-    above = {name: _above(cell, name) for name in (OURS, GREEDY, PUBLISHED)}
+    above = {name: _percent_above_optimum(cell, name) for name in (OURS, GREEDY, PUBLISHED)}
     beside = (
         f"greedy {above[GREEDY]:.1f}, uniform progress {above[PUBLISHED]:.1f} %: {len(cell)} traces"
     )
@@ -95,5 +95,5 @@ def _on_demand(cell: list[Replays]) -> float:
     return mean(run.costs["on-demand"] for run in cell)
 
 
-def _above(cell: list[Replays], name: str) -> float:
+def _percent_above_optimum(cell: list[Replays], name: str) -> float:
     return 100 * (mean(run.costs[name] for run in cell) / mean(run.optimum for run in cell) - 1)

@@ -1,6 +1,5 @@
-"""What a deployed cluster costs at list prices: a trial's life, an agent that goes on, a thousand
-machines, and a cluster without work. What is used is counted, in virtual time; see
-metered_cluster.py.
+"""Costs of a deployed cluster at list prices: a trial's life, an agent that goes on, a thousand
+machines, and a cluster without work. Usage is counted in virtual time by metered_cluster.py.
 """
 
 from collections.abc import Iterator
@@ -8,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_most, noted, progress
+from bench.figures import Row, Scale, at_most, progress, row_without_target
 from bench.metered_cluster import MeteredCluster, Usage
-from bench.talking_agent import Course
+from bench.talking_agent import TrialScript
 from control_plane.actors.records import Status
-from control_plane.fleet.instance_types import GPU_TYPES, on_demand_price
+from control_plane.aws.instance_types import GPU_TYPES, on_demand_price
 from infra.aws import prices
 from infra.aws.functions import SIZES
 
@@ -35,9 +34,9 @@ STORED_GB = 0.01
 # Metrics of functions that a cluster at work tells, see lambdas/: each is paid for by the hour.
 METRICS_TOLD = 5
 
-LIFE = Course(validations=10, validation_ms=10_000, talk_ms=0)
-SILENT = Course(validations=1, validation_ms=100 * HOUR_MS, talk_ms=0)
-BUSY = Course(validations=10, validation_ms=360_000, talk_ms=10_000)
+LIFE = TrialScript(validations=10, validation_ms=10_000, talk_ms=0)
+SILENT = TrialScript(validations=1, validation_ms=100 * HOUR_MS, talk_ms=0)
+BUSY = TrialScript(validations=10, validation_ms=360_000, talk_ms=10_000)
 
 
 def costs(scale: Scale) -> Iterator[Row]:
@@ -46,7 +45,7 @@ def costs(scale: Scale) -> Iterator[Row]:
         used = life()
     yield from _rows("a trial's life of 10 validations", used)
     with progress("an agent-hour"):
-        used = steady(scale.agent_minutes)
+        used = steady_agent_usage(scale.agent_minutes)
     hours = 60 / scale.agent_minutes
     yield from _rows("an hour of an agent whose trial says nothing", used, hours)
     yield from _share("g5.12xlarge", 1, SHARE_MAX_PERCENT)
@@ -54,21 +53,21 @@ def costs(scale: Scale) -> Iterator[Row]:
     yield from _share("g5.12xlarge", GPU_TYPES["g5.12xlarge"].gpus, None)
 
 
-def idle(scale: Scale) -> Iterator[Row]:
+def idle_cost(scale: Scale) -> Iterator[Row]:
     """A cluster that has worked once and has nothing to do."""
     with progress("an idle cluster"):
-        used, minutes = unused()
+        used, minutes = idle_usage()
     a_day = TICKS_PER_DAY / minutes
     invocations = used.invocations.total() * a_day
     beside = ", ".join(f"{name} {count * a_day:,.0f}" for name, count in used.invocations.items())
     yield at_most("invocations a day, idle", invocations, TICKS_PER_DAY, "calls", beside=beside)
-    ticks = dollars(used) * 60 / minutes * prices.HOURS_PER_MONTH
+    ticks = list_price_dollars(used) * 60 / minutes * prices.HOURS_PER_MONTH
     kept = alarms_and_keys()
     table = KEY_USES_PER_MONTH * prices.KEY_USE + STORED_GB * prices.STORED_GB
     beside = f"alarms and keys {kept:.2f}, ticks {ticks:.2f}, what is stored {table:.2f} $"
     total = ticks + kept + table
     yield at_most("dollars a month, idle", total, IDLE_DOLLARS_MAX, "$", beside=beside)
-    yield noted("read units of a tick, idle", used.read_units / minutes, "units")
+    yield row_without_target("read units of a tick, idle", used.read_units / minutes, "units")
 
 
 def life() -> Usage:
@@ -76,39 +75,39 @@ def life() -> Usage:
     the ticks meanwhile.
     """
     with _cluster(LIFE) as cluster:
-        _work(cluster, 1)
-        return _work(cluster, 1).without("tick")
+        _experiment_usage(cluster, 1)
+        return _experiment_usage(cluster, 1).without("tick")
 
 
-def steady(minutes: int) -> Usage:
-    """Of an agent whose trial goes on, but for the ticks."""
+def steady_agent_usage(minutes: int) -> Usage:
+    """Usage of an agent whose trial goes on, without the ticks."""
     with _cluster(SILENT) as cluster:
         cluster.submit(config_of(SILENT, 1))
-        cluster.pass_by(5 * MINUTE_MS)
-        return cluster.pass_by(minutes * MINUTE_MS).without("tick")
+        cluster.pass_time(5 * MINUTE_MS)
+        return cluster.pass_time(minutes * MINUTE_MS).without("tick")
 
 
-def machine_hour(instance_type: str, trials: int, machines: int = MACHINES_COUNTED) -> Usage:
-    """Of machines that have so many trials at once for an hour, each with ten validations in it,
-    and of the ticks meanwhile. A trial alone has all slots of its machine.
+def machine_hour_usage(instance_type: str, trials: int, machines: int = MACHINES_COUNTED) -> Usage:
+    """Usage of machines with `trials` at once for an hour, each with ten validations in it, and
+    of the ticks meanwhile. A trial alone has all slots of its machine.
     """
     slots = GPU_TYPES[instance_type].gpus
     with _cluster(BUSY, instance_type, slots) as cluster:
-        return _work(cluster, machines * trials, slots // trials)
+        return _experiment_usage(cluster, machines * trials, slots // trials)
 
 
-def unused() -> tuple[Usage, int]:
-    """Of a cluster whose work is long over, and in how many minutes."""
+def idle_usage() -> tuple[Usage, int]:
+    """Usage of a cluster whose work is long over, and in how many minutes."""
     minutes = 60
     with _cluster(LIFE) as cluster:
-        _work(cluster, 1)
+        _experiment_usage(cluster, 1)
         # By then the machine has ended.
-        cluster.pass_by(HOUR_MS)
-        return cluster.pass_by(minutes * MINUTE_MS), minutes
+        cluster.pass_time(HOUR_MS)
+        return cluster.pass_time(minutes * MINUTE_MS), minutes
 
 
-def dollars(used: Usage) -> float:
-    """What is used at list prices."""
+def list_price_dollars(used: Usage) -> float:
+    """The price of usage at list prices."""
     total = used.requests * (prices.API_REQUEST + GATEWAY_BYTES * prices.LOG_GB / 1e9)
     total += used.write_units * prices.WRITE_UNIT + used.read_units * prices.READ_UNIT
     total += used.puts * prices.OBJECT_PUT
@@ -131,7 +130,7 @@ def alarms_and_keys() -> float:
     return alarm_metrics(stack) * prices.ALARM_METRIC + len(stack.of("Key")) * prices.KEY
 
 
-def config_of(course: Course, trials: int, slots: int = 1) -> str:
+def config_of(course: TrialScript, trials: int, slots: int = 1) -> str:
     """An experiment of so many trials at once."""
     return f"""
 name: bench
@@ -145,7 +144,7 @@ hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
 
 @contextmanager
 def _cluster(
-    course: Course, instance_type: str = "g4dn.xlarge", slots: int = 1
+    course: TrialScript, instance_type: str = "g4dn.xlarge", slots: int = 1
 ) -> Iterator[MeteredCluster]:
     with (
         TemporaryDirectory(prefix="detcloud-bench-") as folder,
@@ -154,18 +153,18 @@ def _cluster(
         yield cluster
 
 
-def _work(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
-    """What an experiment uses until agents have forgotten its trials. Raises RuntimeError if it
+def _experiment_usage(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
+    """Usage of an experiment until agents have forgotten its trials. Raises RuntimeError if it
     does not complete.
     """
     before = cluster.usage.copy()
     number = cluster.submit(config_of(cluster.course, trials, slots))
 
-    def over() -> bool:
+    def is_over() -> bool:
         is_empty = not any(agent.runs for agent in cluster.agents.values())
-        return is_empty and cluster.status(number).final
+        return is_empty and cluster.status(number).is_final
 
-    cluster.pass_by(3 * HOUR_MS, over)
+    cluster.pass_time(3 * HOUR_MS, is_over)
     if (status := cluster.status(number)) is not Status.COMPLETED:
         raise RuntimeError(f"experiment {number} is {status}")
     return cluster.usage - before
@@ -175,16 +174,18 @@ def _rows(what: str, used: Usage, times: float = 1.0) -> Iterator[Row]:
     calls = {name: count * times for name, count in used.invocations.items() if name != "api"}
     beside = ", ".join(f"{name} {count:.0f}" for name, count in calls.items())
     invoked = f"invocations: {beside}" if beside else ""
-    yield noted(f"{what}: requests", used.requests * times, "requests", beside=invoked)
-    yield noted(f"{what}: write units", used.write_units * times, "units")
-    yield noted(f"{what}: read units", used.read_units * times, "units")
-    yield noted(f"{what}: list price", 1e3 * dollars(used) * times, "$ a thousand")
+    yield row_without_target(f"{what}: requests", used.requests * times, "requests", beside=invoked)
+    yield row_without_target(f"{what}: write units", used.write_units * times, "units")
+    yield row_without_target(f"{what}: read units", used.read_units * times, "units")
+    yield row_without_target(
+        f"{what}: list price", 1e3 * list_price_dollars(used) * times, "$ a thousand"
+    )
 
 
 def _share(instance_type: str, trials: int, target: float | None) -> Iterator[Row]:
     with progress(f"{MACHINES_COUNTED} busy {instance_type}, {trials} at once on each"):
-        used = machine_hour(instance_type, trials)
-    each = dollars(used) / MACHINES_COUNTED
+        used = machine_hour_usage(instance_type, trials)
+    each = list_price_dollars(used) / MACHINES_COUNTED
     spot = SPOT_SHARE * on_demand_price(instance_type)
     kind = "one trial" if trials == 1 else f"{trials} trials"
     what = f"control plane of {MACHINES:,} spot {instance_type} with {kind} each"
@@ -193,6 +194,6 @@ def _share(instance_type: str, trials: int, target: float | None) -> Iterator[Ro
     percent = 100 * hourly / (MACHINES * spot)
     beside = f"{hourly:,.2f} of {MACHINES * spot:,.0f} $ an hour"
     if target is None:
-        yield noted(what, percent, "% of the bill", beside=beside)
+        yield row_without_target(what, percent, "% of the bill", beside=beside)
     else:
         yield at_most(what, percent, target, "% of the bill", beside=beside)

@@ -12,14 +12,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.figures import Row, Scale, at_most, noted, progress
-from control_plane.api.archives import model_code_key
-from detcloud.http import Transport
-from infra.bundle import EXTRAS, TARGETS, build
+from bench.figures import Row, Scale, at_most, progress, row_without_target
+from control_plane.objects.model_code import model_code_key
+from detcloud.shared.http import Transport
+from infra.bundle import EXTRAS, TARGETS, build_archive
 from tests.emulators.deployment import Stack, account, stack
 from tests.emulators.ministack import ministack
 from tests.emulators.stream import Pump
-from tests.emulators.throttling import Throttled
+from tests.emulators.throttling import ThrottledTables
 
 P50_MS_MAX, P95_MS_MAX = 100, 300
 POOL = "static"
@@ -45,20 +45,20 @@ def latency(scale: Scale) -> Iterator[Row]:
         folder = Path(name)
         with progress("the functions' archive"):
             # Nothing is suggested here.
-            archives = dict.fromkeys(EXTRAS, build(TARGETS["emulator"], folder))
+            archives = dict.fromkeys(EXTRAS, build_archive(TARGETS["emulator"], folder))
         with (
             ministack(folder) as aws,
             account(aws, archives, folder) as company,
         ):
             # Nobody throttles the table here: functions ask it themselves.
-            up = stack(replace(company, tables=Throttled(aws.url)), "bench", POOLS)
+            up = stack(replace(company, tables=ThrottledTables(aws.url)), "bench", POOLS)
             with progress("the configuration in force"):
                 # The minute's tick is no part of it after that.
                 up.invoke("tick", {})
             pump = Pump(aws, up.outputs["table"]).running()
             with pump, progress(f"a search of {scale.latency_trials} trials"):
                 agent = _Agent(up)
-                number = _submitted(up, scale.latency_trials)
+                number = _submit_experiment(up, scale.latency_trials)
                 agent.work(number)
     waits = agent.waits_ms[WARMING:] or agent.waits_ms
     ordered = sorted(waits)
@@ -68,7 +68,7 @@ def latency(scale: Scale) -> Iterator[Row]:
     yield at_most(f"{what}: p50", median(waits), P50_MS_MAX, "ms", beside=at_once)
     yield at_most(f"{what}: p95", p95, P95_MS_MAX, "ms", beside=f"largest {ordered[-1]:.0f} ms")
     steady = median(agent.steady_ms)
-    yield noted("a call without news, warm, on the emulator: p50", steady, "ms")
+    yield row_without_target("a call without news, warm, on the emulator: p50", steady, "ms")
 
 
 @dataclass
@@ -130,13 +130,13 @@ class _Agent:
             self._say(name, "agent", {"kind": "container", "state": "RUNNING"})
         run, directives = self._runs[name], entry["directives"]
         while not run.ended and directives["length"] > run.reached:
-            directives = self._validated(name, run, directives["length"])
+            directives = self._report_validation(name, run, directives["length"])
         if not run.ended:
             run.ended = True
             reason = "completed" if directives["closed"] else "idle"
             self._say(name, "agent", {"kind": "exited", "reason": reason, "code": 0})
 
-    def _validated(self, name: str, run: _Run, length: int) -> Mapping[str, Any]:
+    def _report_validation(self, name: str, run: _Run, length: int) -> Mapping[str, Any]:
         """Reports a validation at the length, and waits for what comes after it."""
         loss = int(name.partition(".")[0]) * 37 % 101 / length
         metrics = {"group": "validation", "steps_completed": length, "metrics": {"loss": loss}}
@@ -180,7 +180,7 @@ def _answers(directives: Mapping[str, Any], length: int) -> bool:
     return bool(directives["answered"] >= length or directives["length"] > length)
 
 
-def _submitted(up: Stack, trials: int) -> int:
+def _submit_experiment(up: Stack, trials: int) -> int:
     digest = hashlib.sha256(CODE).hexdigest()
     place = {"Bucket": up.outputs["objects"], "Key": str(model_code_key(digest))}
     up.aws.client("s3").put_object(**place, Body=CODE)

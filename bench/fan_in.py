@@ -21,15 +21,27 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_least, at_most, noted, progress, unmeasured
-from bench.serving import USER, served
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Principal, Role
-from control_plane.api.submission import Create, accepted, submit
-from detcloud.http import Transport
-from detcloud.trial_directory import ReportFile
-from lambdas.home import HomeFolder
-from lambdas.wiring import embedded
+from bench.figures import (
+    Row,
+    Scale,
+    at_least,
+    at_most,
+    progress,
+    row_without_target,
+    row_without_value,
+)
+from bench.serving import USER, serve_home
+from control_plane.access.principals import Principal, Role
+from control_plane.objects.model_code import model_code_key
+from control_plane.usecases.submission import (
+    Submission,
+    check_submission,
+    submit_experiment,
+)
+from detcloud.shared.http import Transport
+from detcloud.shared.trial_directory import ReportFile
+from lambdas.local.embedded_cluster import build_embedded_cluster
+from lambdas.local.home import HomeFolder
 
 REPORTS_PER_SECOND = 1_000
 SHARE_MIN_PERCENT = 99
@@ -50,12 +62,12 @@ def fan_in(scale: Scale) -> Iterator[Row]:
     """The writer alone, then beside an agent and a server that take what it writes."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder) / "home")
-        _submitted(home, scale.fan_in_trials)
-        with served(home) as url, _agent(home, url, Path(folder), scale.fan_in_trials) as agent:
+        _submit_experiment(home, scale.fan_in_trials)
+        with serve_home(home) as url, _agent(home, url, Path(folder), scale.fan_in_trials) as agent:
             with progress(f"{scale.fan_in_trials} trials"):
-                trials = _started(Path(folder) / "agent", scale.fan_in_trials)
+                trials = _wait_for_report_files(Path(folder) / "agent", scale.fan_in_trials)
             if trials is None:
-                yield unmeasured("fan-in", "the trials did not start")
+                yield row_without_value("fan-in", "the trials did not start")
                 return
             yield from _rows(Path(folder), url, home, agent.pid, trials, scale)
 
@@ -68,7 +80,7 @@ def _rows(
     with progress("reports that nobody reads"):
         idle.run(scale.fan_in_seconds / 4)
     writer = _Writer(list(trials.values()))
-    watch = _Watch(url, home.secret("token"), next(iter(trials)), writer)
+    watch = _Watch(url, home.load_or_create_secret("token"), next(iter(trials)), writer)
     before = _cpu_seconds(agent)
     with progress("reports that are taken"), watch:
         writer.run(scale.fan_in_seconds)
@@ -95,7 +107,7 @@ def _rows(
         f"{median(writer.seconds_each) * 1e6:.0f} and {median(idle.seconds_each) * 1e6:.0f} us",
     )
     if not watch.delays:
-        yield unmeasured("delay until a report is seen", "none was seen")
+        yield row_without_value("delay until a report is seen", "none was seen")
         return
     beside = f"median {median(watch.delays):.2f} s, the last one seen {watch.settled:.2f} s after"
     yield at_most(
@@ -105,7 +117,7 @@ def _rows(
         "s",
         beside=beside,
     )
-    yield noted("agent's share of a core", agent_share, "%")
+    yield row_without_target("agent's share of a core", agent_share, "%")
 
 
 class _Writer:
@@ -188,15 +200,15 @@ class _Watch:
         client.close()
 
 
-def _submitted(home: HomeFolder, trials: int) -> None:
-    cluster = embedded(home, USER)
+def _submit_experiment(home: HomeFolder, trials: int) -> None:
+    cluster = build_embedded_cluster(home, USER)
     services = cluster.app.state.services
     code = _archive()
     digest = hashlib.sha256(code).hexdigest()
     services.objects.put(model_code_key(digest), code)
-    asked = Create(config=CONFIG.replace("TRIALS", str(trials)), model_code=digest)
-    submitted = accepted(services, asked, Principal(USER, Role.ADMIN))
-    submit(services, submitted, USER, lambda reply: ())
+    asked = Submission(config=CONFIG.replace("TRIALS", str(trials)), model_code=digest)
+    submitted = check_submission(services, asked, Principal(USER, Role.ADMIN))
+    submit_experiment(services, submitted, USER, lambda reply: ())
     cluster.table.close()
 
 
@@ -221,7 +233,7 @@ def _agent(
         process.wait(timeout=30)
 
 
-def _started(work: Path, count: int) -> dict[int, Path] | None:
+def _wait_for_report_files(work: Path, count: int) -> dict[int, Path] | None:
     """Each trial's report file, once all of them run."""
     give_up_at = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < give_up_at:

@@ -1,4 +1,4 @@
-"""What a measurement yields: rows of one table, each with its target and whether it was met."""
+"""Rows of the table of results: a measured value, its target, and whether it was met."""
 
 import sys
 import time
@@ -144,12 +144,12 @@ def fewer(what: str, value: float, peer: float | None, unit: str, *, beside: str
     return _row(what, "less than the peer", value, unit, verdict, beside)
 
 
-def noted(what: str, value: float, unit: str, *, beside: str = "") -> Row:
+def row_without_target(what: str, value: float, unit: str, *, beside: str = "") -> Row:
     """A row without a target."""
     return _row(what, "", value, unit, NO_TARGET, beside)
 
 
-def unmeasured(what: str, reason: object) -> Row:
+def row_without_value(what: str, reason: object) -> Row:
     """A row that says why there is nothing in it."""
     return Row(what, "", "", UNKNOWN, beside=" ".join(str(reason).split()))
 

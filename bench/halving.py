@@ -1,4 +1,4 @@
-"""What a decision of an asynchronous halving costs as its rungs fill: time, state, writes."""
+"""Cost of a decision of an asynchronous halving as its rungs fill: time, state, writes."""
 
 import random
 import time
@@ -9,19 +9,25 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from bench.figures import Row, Scale, at_most, noted, number, progress
+from bench.figures import Row, Scale, at_most, number, progress, row_without_target
 from bench.trials import Load, halving_of
-from bench.writes import UNITS_MAX, growth, measured, spread
-from control_plane.searchers.brackets import adaptive_asha
-from control_plane.searchers.method import Close, CreateTrial, TrainTo, TrialClosed, TrialReached
-from control_plane.searchers.parts import PartsInMemory
+from bench.writes import UNITS_MAX, growth, measure_writes, spread
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.method import (
+    Close,
+    CreateTrial,
+    TrainTo,
+    TrialClosed,
+    TrialLengthReached,
+)
+from control_plane.searchers.methods.adaptive_asha import plan_adaptive_asha
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     SearchPlan,
     SearchState,
-    begin,
-    expand,
-    handle,
+    begin_search,
+    expand_creates,
+    handle_event,
 )
 from control_plane.searchers.space import Double, Group
 
@@ -35,20 +41,20 @@ CONCURRENT = 16
 _STATE: TypeAdapter[SearchState] = TypeAdapter(SearchState)
 
 
-class _Counted(PartsInMemory):
+class _PartsWithSizes(MemoryBlobStore):
     """Parts that know which of them the decision under way has written, and how long they are."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written: dict[str, int] = {}
 
-    def write(self, name: str, piece: bytes) -> None:
-        super().write(name, piece)
-        self.written[name] = len(piece)
+    def write(self, name: str, blob: bytes) -> None:
+        super().write(name, blob)
+        self.written[name] = len(blob)
 
 
 class _Decision(NamedTuple):
-    """What a decision took: time, and what it wrote of the search's own state."""
+    """Cost of one decision: its time, and the bytes of the search's state that it wrote."""
 
     ms: float
     bytes: int
@@ -59,13 +65,15 @@ class _Search:
 
     def __init__(self, trials: int) -> None:
         space = Group({"x": Double(0.0, 1.0)})
-        self._plan = SearchPlan(adaptive_asha(halving_of(trials, CONCURRENT), "standard"), space, 7)
-        self._generator = Generator.seeded(7)
+        self._plan = SearchPlan(
+            plan_adaptive_asha(halving_of(trials, CONCURRENT), "standard"), space, 7
+        )
+        self._generator = Generator.from_seed(7)
         self._chance = random.Random(7)
-        self._waiting: deque[TrialReached | TrialClosed] = deque()
-        self.parts = _Counted()
+        self._waiting: deque[TrialLengthReached | TrialClosed] = deque()
+        self.blobs = _PartsWithSizes()
         self.created = 0
-        self._step = begin(self._plan, self.parts)
+        self._step = begin_search(self._plan, self.blobs)
         self._take()
 
     def run(self, created_max: int) -> list[_Decision]:
@@ -73,15 +81,15 @@ class _Search:
         found: list[_Decision] = []
         while self._waiting and self.created < created_max:
             event = self._waiting.popleft()
-            self.parts.written.clear()
+            self.blobs.written.clear()
             started = time.perf_counter()
-            self._step = handle(
-                self._plan, self._step.state, self._generator, event, CREATE_MAX, self.parts
+            self._step = handle_event(
+                self._plan, self._step.state, self._generator, event, CREATE_MAX, self.blobs
             )
-            if created_max - self.created <= LAST and isinstance(event, TrialReached):
+            if created_max - self.created <= LAST and isinstance(event, TrialLengthReached):
                 ms = (time.perf_counter() - started) * 1000
                 head = len(_STATE.dump_json(self._step.state))
-                found.append(_Decision(ms, head + sum(self.parts.written.values())))
+                found.append(_Decision(ms, head + sum(self.blobs.written.values())))
             self._take()
         return found
 
@@ -91,17 +99,21 @@ class _Search:
                 match operation:
                     case CreateTrial(trial=trial, length=int(length)):
                         self.created += 1
-                        self._waiting.append(TrialReached(trial, length, self._chance.random()))
+                        self._waiting.append(
+                            TrialLengthReached(trial, length, self._chance.random())
+                        )
                     case TrainTo(trial, length):
-                        self._waiting.append(TrialReached(trial, length, self._chance.random()))
+                        self._waiting.append(
+                            TrialLengthReached(trial, length, self._chance.random())
+                        )
                     case Close(trial):
                         self._waiting.append(TrialClosed(trial, 0.0))
                     case _:
                         pass
             if not self._step.more:
                 return
-            self._step = expand(
-                self._plan, self._step.state, self._generator, CREATE_MAX, self.parts
+            self._step = expand_creates(
+                self._plan, self._step.state, self._generator, CREATE_MAX, self.blobs
             )
 
 
@@ -117,11 +129,11 @@ def halving(scale: Scale) -> Iterator[Row]:
     yield at_most(what, ms, DECISION_MS_MAX, "ms", beside=beside)
     what = f"search state written by a decision of adaptive_asha with {many:,} trials"
     beside = f"with {few:,}: {number(mean(one.bytes for one in before))} bytes"
-    yield noted(what, mean(one.bytes for one in after), "bytes", beside=beside)
-    kept = sum(map(len, large.parts.pieces.values())) / many
+    yield row_without_target(what, mean(one.bytes for one in after), "bytes", beside=beside)
+    kept = sum(map(len, large.blobs.contents.values())) / many
     what = f"state of adaptive_asha with {many:,} trials"
     yield at_most(what, kept, BYTES_PER_TRIAL_MAX, "bytes a trial")
-    accounts = [measured(Load(trials, searcher="adaptive_asha")) for trials in scale.sizes]
+    accounts = [measure_writes(Load(trials, searcher="adaptive_asha")) for trials in scale.sizes]
     what = f"write units per decision of adaptive_asha, {scale.sizes[-1]:,} trials"
     units = accounts[-1].units_per_decision()
     beside = spread(accounts[-1].per_decision())

@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from detcloud.agent.__main__ import say
+from detcloud.agent.__main__ import write_log_line
 from detcloud.agent.agent import Agent
-from detcloud.agent.assignment import Assignment
-from detcloud.agent.model_code import CodeCache
+from detcloud.agent.assignment.assignment import Assignment
+from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
-from detcloud.agent.notices import FileNotices
-from detcloud.agent.pace import Pace
 from detcloud.agent.runtime import Launch, Phase, Status
-from detcloud.agent.session import Identity, Session
 from detcloud.agent.slots import cpu_slots
-from detcloud.http import Transport
-from lambdas.wiring import POOL
+from detcloud.agent.sync.schedule import SyncSchedule
+from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.shared.http import Transport
+from detcloud.shared.notices import FileNotices
+from lambdas.local.embedded_cluster import POOL
 
 STOP_SECONDS = 1.0
 
@@ -45,7 +45,7 @@ class IdleRuntime:
         return Launch([], {}, str(directory.code), str(directory.log))
 
     def start(self, directory: Path, launch: Launch) -> None:
-        """It runs from now on."""
+        """Count the trial as running from now on."""
         self._killed[directory] = False
 
     def poll(self, directory: Path) -> Status:
@@ -57,13 +57,13 @@ class IdleRuntime:
         return Status(Phase.RUNNING, "trial")
 
     def kill(self, directory: Path, grace_ms: int) -> None:
-        """It has ended."""
+        """Count the trial as ended."""
         self._killed[directory] = True
 
     def remove(self, directory: Path) -> None:
         """Nothing is held."""
 
-    def tend(self) -> None:
+    def release_idle_resources(self) -> None:
         """Nothing is to be freed."""
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class IdleRuntime:
 def main() -> int:
     """Runs until SIGTERM."""
     url, token_file, folder, slots = sys.argv[1:]
-    work, pace = Path(folder), Pace()
+    work, pace = Path(folder), SyncSchedule()
 
     def download(path: str, file: BinaryIO) -> int:
         client = Transport(url, session.token)
@@ -83,10 +83,16 @@ def main() -> int:
             client.close()
 
     devices = cpu_slots(int(slots))
-    node = Node(work, devices, IdleRuntime(), CodeCache(work / "cache/code", download), say)
-    identity = Identity("fan-in", POOL, devices, "1", "", "127.0.0.1")
-    session = Session(url, Path(token_file).read_text().strip(), identity, node, pace, say)
-    agent = Agent(node, pace, session, FileNotices(work / "notice.json"), STOP_SECONDS, say)
+    node = Node(
+        work, devices, IdleRuntime(), CodeCache(work / "cache/code", download), write_log_line
+    )
+    identity = AgentIdentity("fan-in", POOL, devices, "1", "", "127.0.0.1")
+    session = Session(
+        url, Path(token_file).read_text().strip(), identity, node, pace, write_log_line
+    )
+    agent = Agent(
+        node, pace, session, FileNotices(work / "notice.json"), STOP_SECONDS, write_log_line
+    )
 
     def stop(*_: object) -> None:
         agent.stop_requests += 1

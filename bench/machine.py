@@ -24,7 +24,7 @@ class Machine(NamedTuple):
     sync_ms: float
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether others use the machine so much that no rate below is its own."""
         return self.load > BUSY_SHARE * self.cores
 
@@ -48,7 +48,7 @@ def header(machine: Machine) -> str:
         f"SQLite {machine.sqlite}, load {machine.load:.2f}, "
         f"a synced write takes {machine.sync_ms:.2g} ms"
     )
-    if not machine.busy:
+    if not machine.is_busy:
         return facts
     return f"{facts}\nwarning: the machine is busy; rates and times are worse than its own"
 

@@ -15,19 +15,19 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from bench.figures import Row, Scale, at_most, progress, unmeasured
-from bench.serving import USER, served
+from bench.figures import Row, Scale, at_most, progress, row_without_value
+from bench.serving import USER, serve_home
+from control_plane.access.tokens import issue_agent_token
 from control_plane.agents.service import AgentService
-from control_plane.api.token_table import issue_agent_token
-from lambdas.home import HomeFolder
-from lambdas.wiring import POOL, embedded
+from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
+from lambdas.local.home import HomeFolder
 
 P95_MS_MAX = 100
 PERIOD_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
-class _Enrolled:
+class _EnrolledAgent:
     """An agent of the cluster."""
 
     name: str
@@ -40,12 +40,12 @@ def many_agents(scale: Scale) -> Iterator[Row]:
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         home = HomeFolder(Path(folder) / "home")
         with progress(f"{scale.agents} agents enrol"):
-            agents = list(_enrolled(home, scale.agents))
-        with served(home) as url, progress(f"{scale.agent_rounds} calls of each"):
-            taken, failed = asyncio.run(_called(url, agents, scale.agent_rounds))
+            agents = list(_enrol_agents(home, scale.agents))
+        with serve_home(home) as url, progress(f"{scale.agent_rounds} calls of each"):
+            taken, failed = asyncio.run(_call_durations_ms(url, agents, scale.agent_rounds))
     what = f"sync of {scale.agents:,} agents, each in {PERIOD_SECONDS:.0f} s, p95"
     if failed or not taken:
-        yield unmeasured(what, f"{failed} of {failed + len(taken)} calls failed")
+        yield row_without_value(what, f"{failed} of {failed + len(taken)} calls failed")
         return
     ordered = sorted(taken)
     beside = f"median {median(ordered):.0f} ms, p99 {_share(ordered, 0.99):.0f} ms"
@@ -53,17 +53,19 @@ def many_agents(scale: Scale) -> Iterator[Row]:
     yield at_most(what, _share(ordered, 0.95), P95_MS_MAX, "ms", beside=beside)
 
 
-def _enrolled(home: HomeFolder, count: int) -> Iterator[_Enrolled]:
-    cluster = embedded(home, USER)
+def _enrol_agents(home: HomeFolder, count: int) -> Iterator[_EnrolledAgent]:
+    cluster = build_embedded_cluster(home, USER)
     service: AgentService = cluster.app.state.services.agents
     for number in range(count):
         name = f"agent-{number:04d}"
         epoch = service.enrol(name, POOL, ((0, "cuda", f"GPU-{number}", "GPU"),), "1")
-        yield _Enrolled(name, issue_agent_token(cluster.table, name, epoch), epoch)
+        yield _EnrolledAgent(name, issue_agent_token(cluster.table, name, epoch), epoch)
     cluster.table.close()
 
 
-async def _called(url: str, agents: list[_Enrolled], rounds: int) -> tuple[list[float], int]:
+async def _call_durations_ms(
+    url: str, agents: list[_EnrolledAgent], rounds: int
+) -> tuple[list[float], int]:
     """Milliseconds of each call, and how many failed. The first round of each is not counted: it
     follows a time in which nobody called.
     """
@@ -71,7 +73,7 @@ async def _called(url: str, agents: list[_Enrolled], rounds: int) -> tuple[list[
     failures = 0
     random = Random(1)
 
-    async def live(agent: _Enrolled) -> None:
+    async def live(agent: _EnrolledAgent) -> None:
         nonlocal failures
         await asyncio.sleep(random.uniform(0, PERIOD_SECONDS))
         for turn in range(rounds + 1):
@@ -89,7 +91,7 @@ async def _called(url: str, agents: list[_Enrolled], rounds: int) -> tuple[list[
     return taken, failures
 
 
-async def _sync(url: str, agent: _Enrolled, call: int) -> None:
+async def _sync(url: str, agent: _EnrolledAgent, call: int) -> None:
     """One call from its connection on. Raises OSError or ValueError where it is not answered."""
     place = urlsplit(url)
     body = json.dumps({"epoch": agent.epoch, "call": call, "wait_ms": 0}).encode()

@@ -16,47 +16,39 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from mangum import Mangum
 
-from bench.talking_agent import Course, TalkingAgent
+from bench.metered_table import Bill, MeteredTable
+from bench.talking_agent import TalkingAgent, TrialScript
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import StaticTokens, token_digest
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import ExperimentState
+from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.records import Status
 from control_plane.agents.identity import Proof
-from control_plane.agents.logs import TrialLogs
-from control_plane.agents.segments import stored
-from control_plane.agents.service import AgentService
-from control_plane.agents.spec import spec_builder
-from control_plane.api.app import create_app
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
-from control_plane.api.configuration import apply, checked_difference
-from control_plane.api.idempotency import nothing
-from control_plane.api.services import Services
-from control_plane.api.signing import Signer
-from control_plane.api.token_table import TableTokens
-from control_plane.collection.collector import Collector
-from control_plane.collection.stores import Stores
 from control_plane.config.pools import check_cluster
-from control_plane.dispatch.engine import Engine
-from control_plane.fleet.notices import announcements
-from control_plane.objects.directory import DirectoryStore
-from control_plane.objects.store import Key as ObjectKey
+from control_plane.engine.engine import Engine
+from control_plane.fleet.notices import read_notices
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.model_code import model_code_key
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import ObjectKey, ObjectStore
 from control_plane.state.memory import MemoryTable
-from control_plane.state.metering import Bill, MeteredTable
-from control_plane.state.table import Expect, Put, Write
+from control_plane.state.table import Expect, Put, StateTable, Write
+from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
+from control_plane.usecases.idempotency import no_extra_writes
 from infra.aws.events import GATHER_SECONDS, INTENTS, MAIL
-from lambdas import deployed, rounds
-from lambdas.stream import key_of, serve
-from provisioner.clouds.announced import AnnouncedCloud
-from provisioner.clouds.fake import FakeCloud, FakeRules
-from provisioner.demand import EnginePools
+from lambdas.adapters import Adapters
+from lambdas.aws.stream import advance_receivers, key_of
+from lambdas.builder import Cluster
+from lambdas.deployed_configuration import APPLIED
+from lambdas.tick_steps import TickSteps, run_steps
+from provisioner.clouds.fake.provider import FakeCloud, FakeRules
+from provisioner.clouds.notices import CloudWithNotices
+from provisioner.engine_pools import EnginePools
 from provisioner.model import ProvisionerSettings
-from provisioner.reconcile import Reconciler
-from provisioner.sweep import Sweep
 from tests.emulators.stream import matches
 
 CLUSTER, POOL, HOST = "detcloud-bench", "gpus", "api.bench"
@@ -77,18 +69,14 @@ resource_pools:
 """
 CODE = b"the bench's model code"
 CONTEXT: Any = None
-ENVIRONMENT = {
-    "DETCLOUD_CONFIG_SHA256": "applied",
-    "DETCLOUD_GC_FUNCTION": "checkpoint_gc",
-    "DETCLOUD_SUGGEST_FUNCTION": "suggest",
-}
+CONFIGURATION_SHA256 = "applied"
 
 
 @dataclass
 class Usage:
-    """What is billed. By function: its `invocations`, its `calls` of the table, which tell how long
-    it runs, the units of those, reads in halves of a unit, and what it `waited_ms`. `requests` of
-    the API, `puts` of objects.
+    """Billed usage. By function: its `invocations`, its `calls` of the table, which tell how long
+    it runs, the units of those, reads in halves of a unit, and how long it `waited_ms`. `requests`
+    of the API, `puts` of objects.
     """
 
     requests: int = 0
@@ -101,32 +89,32 @@ class Usage:
 
     @property
     def write_units(self) -> int:
-        """Of all functions."""
+        """Write units of all functions."""
         return self.writes.total()
 
     @property
     def read_units(self) -> float:
-        """Of all functions."""
+        """Read units of all functions."""
         return self.read_halves.total() / 2
 
     def __sub__(self, before: "Usage") -> "Usage":
         return Usage(
             self.requests - before.requests,
             self.puts - before.puts,
-            *(now - then for now, then in zip(self._counted, before._counted, strict=True)),
+            *(now - then for now, then in zip(self._counters, before._counters, strict=True)),
         )
 
     def copy(self) -> "Usage":
-        """As of now."""
+        """Usage up to now."""
         return self - Usage()
 
     def without(self, function: str) -> "Usage":
         """But for one of the functions."""
         only = Counter({function: 1 << 60})
-        return Usage(self.requests, self.puts, *(counted - only for counted in self._counted))
+        return Usage(self.requests, self.puts, *(counted - only for counted in self._counters))
 
     @property
-    def _counted(self) -> tuple[Counter[str], ...]:
+    def _counters(self) -> tuple[Counter[str], ...]:
         return self.invocations, self.calls, self.writes, self.read_halves, self.waited_ms
 
 
@@ -136,7 +124,7 @@ class MeteredCluster:
     """
 
     def __init__(
-        self, folder: Path, course: Course, instance_type: str = "g4dn.xlarge", slots: int = 1
+        self, folder: Path, course: TrialScript, instance_type: str = "g4dn.xlarge", slots: int = 1
     ) -> None:
         self.usage = Usage()
         self.now_ms = BEGAN_MS
@@ -146,25 +134,23 @@ class MeteredCluster:
         self._function = ""
         self._ticks_ms = BEGAN_MS
         self._streams = {"advance": _Stream(MAIL), "tick": _Stream(INTENTS)}
-        self._table = MeteredTable(MemoryTable(), self._written, self._read)
+        self.table = MeteredTable(MemoryTable(), self._count_commit, self._read)
+        self.objects = _Objects(folder / "objects", self.usage)
+        self.checkpoints = folder / "checkpoints"
+        self.checkpoints.mkdir()
         names = ("api", *self._streams, "checkpoint_gc")
-        self._engines = {name: Engine(self._table, self._clock) for name in names}
-        self._objects = _Objects(folder / "objects", self.usage)
-        self._checkpoints = folder / "checkpoints"
-        self._checkpoints.mkdir()
-        stores = Stores(self._engines["checkpoint_gc"], self._objects, self._checkpoints)
-        self._collector = Collector(stores)
-        self._services = self._composed()
+        self._functions = {name: Cluster(_MeteredAdapters(self)) for name in names}
+        self._steps = TickSteps(self._functions["tick"])
         config = POOLS.replace("TYPE", instance_type).replace("SLOTS", str(slots))
-        self._configured(config)
-        self._objects.put(model_code_key(hashlib.sha256(CODE).hexdigest()), CODE)
+        self._configure(config)
+        self.objects.put(model_code_key(hashlib.sha256(CODE).hexdigest()), CODE)
         offerings = self._pool_settings().offerings
         self.cloud = FakeCloud(self._clock, Random(1), offerings, RULES)
 
     def __enter__(self) -> "MeteredCluster":
         self._open.enter_context(_event_loop())
-        self._function_of_api = Mangum(create_app(self._services), lifespan="off")
-        self._open.enter_context(self._parts())
+        first = StaticTokens({token_digest(PERSON): Principal("bench", Role.ADMIN)})
+        self._function_of_api = Mangum(self._functions["api"].build_app(first), lifespan="off")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,7 +159,7 @@ class MeteredCluster:
     def request(
         self, method: str, path: str, token: str | None = None, content: object = None
     ) -> Any:
-        """What the API answers; a RuntimeError where it refuses."""
+        """Answer of the API; RuntimeError where it refuses."""
         self.usage.requests += 1
         with self._running("api"):
             answer = self._function_of_api(_event(method, path, token, content), CONTEXT)
@@ -191,16 +177,16 @@ class MeteredCluster:
         created: int = self.request("POST", "/api/v1/experiments", PERSON, asked)["id"]
         return created
 
-    def pass_by(self, ms_max: int, over: Callable[[], bool] = lambda: False) -> Usage:
-        """What is used until it is over, or the time has passed."""
+    def pass_time(self, ms_max: int, over: Callable[[], bool] = lambda: False) -> Usage:
+        """Let time pass until it is over, `ms_max` at most, and return the usage meanwhile."""
         before, until_ms = self.usage.copy(), self.now_ms + ms_max
         while self.now_ms < until_ms and not over():
             self._pass_to_next(until_ms)
         return self.usage - before
 
     def status(self, experiment: int) -> Status:
-        """Of an experiment, seen without a read that is billed."""
-        state = Engine(self._table.table, self._clock).state(addresses.experiment(experiment))
+        """Status of an experiment, seen without a read that is billed."""
+        state = Engine(self.table.table, self._clock).read_state(addresses.experiment(experiment))
         assert isinstance(state, ExperimentState)
         return state.status
 
@@ -211,7 +197,7 @@ class MeteredCluster:
         for name, stream in self._streams.items():
             if stream.waiting:
                 moments.append((stream.due_ms, partial(self._deliver, name)))
-        moments += [(agent.due_ms, agent.turn) for agent in self.agents.values()]
+        moments += [(agent.due_ms, agent.call_once) for agent in self.agents.values()]
         due_ms, act = min(moments, key=lambda moment: moment[0])
         if due_ms > until_ms:
             self.now_ms = until_ms
@@ -222,34 +208,33 @@ class MeteredCluster:
     def _boot(self) -> None:
         """Agents of machines that are up, and no more of those that ended."""
         for machine in self.cloud.machines.values():
-            if machine.agent_is_up(self.now_ms) and machine.id not in self.agents:
+            if machine.is_agent_up(self.now_ms) and machine.id not in self.agents:
                 agent = TalkingAgent(self, machine.id, POOL, machine.offering.slots, self.course)
                 self.agents[machine.id] = agent
-            elif machine.id in self.agents and not machine.agent_is_up(self.now_ms):
+            elif machine.id in self.agents and not machine.is_agent_up(self.now_ms):
                 del self.agents[machine.id]
 
     def _tick(self) -> None:
         self._ticks_ms += MINUTE_MS
-        engine = self._engines["tick"]
-        steps = rounds.whole_round(engine, lambda **numbers: None)
+        steps = self._steps.minute_steps(lambda **numbers: None)
         with self._running("tick"):
-            rounds.run_round(steps, self.now_ms, lambda: MINUTE_MS)
+            run_steps(steps, self.now_ms, lambda: MINUTE_MS)
 
     def _deliver(self, name: str) -> None:
-        records = self._streams[name].taken()
+        records = self._streams[name].clear_batch()
         with self._running(name):
             if name == "tick":
                 self._wake(records)
                 return
-            served = serve(self._engines[name], records, lambda: MINUTE_MS)
+            served = advance_receivers(self._functions[name].engine, records, lambda: MINUTE_MS)
             if served.failed:
                 raise RuntimeError(f"{len(served.failed)} records failed")
 
     def _wake(self, records: list[dict[str, Any]]) -> None:
-        """Where it comes too early the function waits, while the others go on."""
+        """Run the steps that records ask for; where it is too early, only this function waits."""
         partitions = [key_of(record).partition for record in records]
-        steps = rounds.short_round(partitions)
-        again_ms = rounds.run_round(steps, self.now_ms, lambda: MINUTE_MS)
+        steps = self._steps.row_steps(partitions)
+        again_ms = run_steps(steps, self.now_ms, lambda: MINUTE_MS)
         if again_ms:
             self.usage.waited_ms["tick"] += again_ms
             self._streams["tick"].take_again(records, self.now_ms + again_ms)
@@ -263,73 +248,30 @@ class MeteredCluster:
         finally:
             self._function = before
 
-    @contextmanager
-    def _parts(self) -> Iterator[None]:
-        """The parts of the tick, as lambdas/deployed.py makes them, on this table and cloud."""
-        engine = self._engines["tick"]
-
-        def clouds(settings: ProvisionerSettings) -> AnnouncedCloud:
-            return AnnouncedCloud(self.cloud, lambda: announcements(engine.table))
-
-        pools = EnginePools(engine)
-        made = engine.table, pools, clouds, CLUSTER, engine.clock, Random(1)
-        parts = deployed.Provisioner(
-            Reconciler(*made), Sweep(engine.table, clouds, CLUSTER, engine.clock)
-        )
-        with (
-            patch.object(deployed, "engine", lambda: engine),
-            patch.object(rounds, "provisioner", lambda: parts),
-            patch.object(deployed, "client", lambda service: _Invoked(self._collect)),
-            patch.dict("os.environ", ENVIRONMENT),
-        ):
-            yield
-
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Run the function that removes checkpoints."""
         with self._running("checkpoint_gc"):
-            while self._collector.collect():
+            while self._functions["checkpoint_gc"].collector.collect():
                 pass
 
-    def _composed(self) -> Services:
-        """As lambdas/gateway.py puts them together."""
-        engine = self._engines["api"]
-        first = Principal("bench", Role.ADMIN)
-        logs = TrialLogs(self._table, self._objects)
-        return Services(
-            tokens=TableTokens(self._table, StaticTokens({digest_of(PERSON): first}), self._clock),
-            objects=self._objects,
-            signer=Signer(b"s" * 32),
-            now_ms=self._clock,
-            hosts=frozenset({HOST}),
-            engine=engine,
-            agents=AgentService(
-                engine,
-                spec_builder(CLUSTER, self._checkpoints),
-                logs.store,
-                partial(stored, self._objects),
-            ),
-            cluster_id=CLUSTER,
-            version="1",
-            checkpoints=self._checkpoints,
-            providers=frozenset({"aws"}),
-            witness=_Witness(),
+    def _configure(self, config: str) -> None:
+        services = self._functions["api"].services
+        apply_configuration(
+            services, check_configuration(services, check_cluster(config)), "bench", no_extra_writes
         )
-
-    def _configured(self, config: str) -> None:
-        services = self._services
-        apply(services, checked_difference(services, check_cluster(config)), "bench", nothing)
-        self._table.commit((Put(deployed.APPLIED, 1, b"applied", Expect.ABSENT),))
+        self.table.commit((Put(APPLIED, 1, CONFIGURATION_SHA256.encode(), Expect.ABSENT),))
         for stream in self._streams.values():
-            stream.taken()
+            stream.clear_batch()
 
     def _pool_settings(self) -> ProvisionerSettings:
-        settings = EnginePools(self._engines["api"]).books(POOL).settings
+        settings = EnginePools(self._functions["api"].engine).pool_snapshot(POOL).settings
         assert settings is not None
         return settings
 
     def _clock(self) -> int:
         return self.now_ms
 
-    def _written(self, writes: Sequence[Write], bill: Bill) -> None:
+    def _count_commit(self, writes: Sequence[Write], bill: Bill) -> None:
         self.usage.writes[self._function] += bill.units
         self.usage.calls[self._function] += 1
         for write in writes:
@@ -365,44 +307,73 @@ class _Stream:
         self.waiting[:0] = records
         self.due_ms = due_ms
 
-    def taken(self) -> list[dict[str, Any]]:
+    def clear_batch(self) -> list[dict[str, Any]]:
         """Everything that waits."""
         records, self.waiting = self.waiting, []
         return records
 
 
-class _Objects(DirectoryStore):
+class _Objects(DirectoryObjectStore):
     """Counts what is put."""
 
     def __init__(self, folder: Path, usage: Usage) -> None:
-        super().__init__(folder, Signer(b"s" * 32))
+        super().__init__(folder, HmacUrlSigner(b"s" * 32))
         self._usage = usage
 
     def put(
         self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
     ) -> bool:
-        """See ObjectStore."""
         self._usage.puts += 1
         return super().put(key, content, if_absent=if_absent)
 
 
-class _Witness:
+class _TrustingVerifier:
     """Takes whatever stands for a signature as the instance's name."""
 
-    def instance_of(self, proof: Proof) -> str:
-        """See Witness."""
+    def verify_proof(self, proof: Proof) -> str:
         return proof.authorization
 
 
-@dataclass(frozen=True)
-class _Invoked:
-    """Lambda, as far as the tick knows it: what is invoked runs at once."""
+class _MeteredAdapters(Adapters):
+    """The adapters of one function of the cluster."""
 
-    function: Callable[[], None]
+    cluster_id = CLUSTER
+    api_hosts = frozenset({HOST})
+    provider_types = frozenset({"aws"})
+    configuration_sha256 = CONFIGURATION_SHA256
+    identity_verifier = _TrustingVerifier()
 
-    def invoke(self, **request: Any) -> None:
-        """Runs it."""
-        self.function()
+    def __init__(self, cluster: MeteredCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def state_table(self) -> StateTable:
+        return self._cluster.table
+
+    @property
+    def object_store(self) -> ObjectStore:
+        return self._cluster.objects
+
+    @property
+    def checkpoint_storage(self) -> Path:
+        return self._cluster.checkpoints
+
+    @property
+    def url_signer(self) -> HmacUrlSigner:
+        return HmacUrlSigner(b"s" * 32)
+
+    @property
+    def random(self) -> Random:
+        return Random(1)
+
+    def clock(self) -> int:
+        return self._cluster.now_ms
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudWithNotices:
+        return CloudWithNotices(self._cluster.cloud, lambda: read_notices(self.state_table))
+
+    def invoke_function(self, name: str) -> None:
+        self._cluster.collect()
 
 
 @contextmanager

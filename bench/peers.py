@@ -42,7 +42,7 @@ optuna.load_study(storage={OPTUNA_STUDY!r}, study_name="sleepers").optimize(obje
 """
 
 
-class Measured(NamedTuple):
+class PeerMeasurement(NamedTuple):
     """`rate` in trials a second, None if there is none; `text` is for the table."""
 
     name: str
@@ -50,44 +50,44 @@ class Measured(NamedTuple):
     text: str
 
 
-class Asked(NamedTuple):
-    """What a peer of `bench.simulation_peers` answered, None with the `reason` if it did not."""
+class PeerAnswer(NamedTuple):
+    """Answer of a peer of `bench.simulation_peers`; None with the `reason` where it gave none."""
 
     name: str
     answer: object
     reason: str
 
 
-def asked(peer: str, *numbers: int, seconds_max: float = 2 * SECONDS_MAX) -> Asked:
+def ask_peer(peer: str, *numbers: int, seconds_max: float = 2 * SECONDS_MAX) -> PeerAnswer:
     """Asks a peer's search in a process of its own."""
     package = peer.rpartition("-")[0]
     try:
         name = f"{SEARCHES[package]} ({version(package)})"
     except PackageNotFoundError:
-        return Asked(SEARCHES[package], None, f"not measured: {package} is not installed")
+        return PeerAnswer(SEARCHES[package], None, f"not measured: {package} is not installed")
     command = [sys.executable, "-m", "bench.simulation_peers", peer, *map(str, numbers)]
     try:
         output = _output(command, seconds_max)
     except subprocess.TimeoutExpired:
-        return Asked(name, None, f"not measured: no end after {seconds_max:.0f} s")
+        return PeerAnswer(name, None, f"not measured: no end after {seconds_max:.0f} s")
     for line in output.splitlines():
         if line.startswith(MARK):
-            return Asked(name, json.loads(line.removeprefix(MARK)), "")
-    return Asked(name, None, _reason(output))
+            return PeerAnswer(name, json.loads(line.removeprefix(MARK)), "")
+    return PeerAnswer(name, None, _reason(output))
 
 
-def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> Measured:
+def measure(peer: str, trials: int, *, seconds_max: float = SECONDS_MAX) -> PeerMeasurement:
     """Runs a peer's trials; its start and its imports are not counted."""
     name = _name(peer)
     try:
         output = _output([sys.executable, "-m", "bench.peers", peer, str(trials)], seconds_max)
     except subprocess.TimeoutExpired:
-        return Measured(name, None, f"not measured: no end after {seconds_max:.0f} s")
+        return PeerMeasurement(name, None, f"not measured: no end after {seconds_max:.0f} s")
     for line in output.splitlines():
         if line.startswith(MARK):
             rate = trials / float(line.removeprefix(MARK))
-            return Measured(name, rate, f"{rate:,.3g} trials/s in {trials}")
-    return Measured(name, None, _reason(output))
+            return PeerMeasurement(name, rate, f"{rate:,.3g} trials/s in {trials}")
+    return PeerMeasurement(name, None, _reason(output))
 
 
 def _reason(output: str) -> str:

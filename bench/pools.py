@@ -1,4 +1,4 @@
-"""What a pool's decisions cost with all that surrounds them: mail, state on SQLite, trials."""
+"""Cost of a pool's decisions with all that surrounds them: mail, state on SQLite, trials."""
 
 import gc
 import time
@@ -7,25 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_least, at_most, noted, progress
-from bench.scripted import InstantAgent
+from bench.figures import Row, Scale, at_least, at_most, progress, row_without_target
+from bench.instant_agent import InstantAgent
+from bench.metered_table import MeteredTable
 from bench.trials import Load, new_service, submission_of
 from bench.writes import UNITS_MAX, Account, spread
 from control_plane.actors import addresses
-from control_plane.actors.pool_messages import (
+from control_plane.actors.messages.pool import (
     AgentJoined,
     PoolConfigured,
     PoolSettings,
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool_state import PoolState
-from control_plane.dispatch import due, mailbox
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.kinds import encode_for
-from control_plane.simulation.courses import Course
-from control_plane.simulation.experiment import simulate
-from control_plane.state.metering import MeteredTable
+from control_plane.actors.pool.state import PoolState
+from control_plane.engine import due_rows, mailbox
+from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.engine import Engine
+from control_plane.simulation.experiment import simulate_experiment
+from control_plane.simulation.learning_curves import LearningCurve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 
@@ -81,12 +81,12 @@ def _units(jobs: int) -> Row:
         _fill(engine, agents)
         running = agents * SLOTS
         # Nothing is planned while they come.
-        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True)))
+        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True)))
         for first in range(0, jobs + running, 1_000):
             numbers = range(first, min(first + 1_000, jobs + running))
             _mail(engine, [_request(1 + n, n) for n in numbers])
             _advance(engine)
-        engine.command(ADDRESS, PoolConfigured(POOL, PoolSettings()))
+        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings()))
         _advance(engine)
         metered = Engine(MeteredTable(table, account.take), engine.clock)
         for number in range(billed):
@@ -118,19 +118,19 @@ def _gap(jobs: int) -> Row:
         ]
         seen = 0
 
-        def committed(address: str) -> None:
+        def count_starts(address: str) -> None:
             nonlocal seen
             if address == ADDRESS and (now := _state(engine).started) > seen:
                 starts.extend([time.perf_counter()] * (now - seen))
                 seen = now
 
-        engine.on_commit = committed
+        engine.on_commit = count_starts
         for number in range(1, jobs + 1):
             message = submission_of(Load(1, "FULL", concurrent=1))
             experiment = replace(message, experiment_id=number)
-            engine.command(addresses.experiment(number), experiment)
+            engine.execute_command(addresses.experiment(number), experiment)
         for agent in agents:
-            agent.work(lambda: True, lambda: due.drive(engine))
+            agent.work(lambda: True, lambda: due_rows.process_due_rows(engine))
         table.close()
     gap_ms = 1_000 * (starts[-1] - starts[0]) / (jobs - 1)
     what = f"{jobs:,} jobs submitted at once to free slots: mean gap between consecutive starts"
@@ -143,45 +143,45 @@ def _growth(trials: int) -> Iterator[Row]:
     few = _cost_us(FEW_TRIALS)
     many = _cost_us(trials)
     what = f"simulated trials at once, {trials:,}: cost of each"
-    yield noted(what, many, "us", beside=f"{few:.0f} us at {FEW_TRIALS}")
+    yield row_without_target(what, many, "us", beside=f"{few:.0f} us at {FEW_TRIALS}")
     yield at_most("growth of that cost", many / few, GROWTH_MAX, "x")
 
 
 def _cost_us(trials: int) -> float:
-    """Of each trial's life, in time of this process."""
+    """Time of this process for each trial's life, in microseconds."""
     repeats = max(1, 1_000 // trials)
     load = Load(trials, concurrent=trials)
     with progress(f"{trials} simulated trials at once"):
         began = time.process_time()
         for _ in range(repeats):
-            simulate(submission_of(load), trials * 8 // 10, _Courses())
+            simulate_experiment(submission_of(load), trials * 8 // 10, _InstantCurves())
         return (time.process_time() - began) * 1e6 / (trials * repeats)
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A course whose trials end one after the other."""
+    """A learning curve whose trials end one after the other."""
 
     batch_ms: float
     known_batches: int | None = None
 
     def metric(self, batches: int) -> float | None:
-        """See Course."""
+        """A metric that never changes."""
         return 0.0
 
 
-class _Courses:
-    """See Courses."""
+class _InstantCurves:
+    """Learning curves of trials that take about a second a batch."""
 
-    def course(self, trial: object) -> Course:
-        """See Courses."""
+    def curve_for(self, trial: object) -> LearningCurve:
+        """The trial's curve, a little slower for a larger number."""
         number: int = getattr(trial, "number", 0)
         return _Line(1_000.0 + number * 37 % 997)
 
 
 def _engine(table: StateTable) -> Engine:
     engine = Engine(table, lambda: time.time_ns() // 1_000_000)
-    engine.command(ADDRESS, PoolConfigured(POOL))
+    engine.execute_command(ADDRESS, PoolConfigured(POOL))
     return engine
 
 
@@ -208,9 +208,9 @@ def _mail(engine: Engine, messages: Sequence[SlotsRequested | AgentJoined | Slot
         clock = mailbox.next_clock(clock, now_ms)
         sender = f"bench#{number}"
         key = mailbox.mail_key(ADDRESS, clock, sender)
-        encoded = [encode_for(ADDRESS, message)]
+        encoded = [encode_message_for(ADDRESS, message)]
         due_ms = now_ms + mailbox.BACKSTOP_MS
-        puts.append(mailbox.put_mail(key, sender, mailbox.FIRST, clock, encoded, due_ms))
+        puts.append(mailbox.mail_write(key, sender, mailbox.FIRST, clock, encoded, due_ms))
     for first in range(0, len(puts), COMMITTED_MAX):
         engine.table.commit(puts[first : first + COMMITTED_MAX])
 
@@ -222,6 +222,6 @@ def _advance(engine: Engine) -> None:
 
 
 def _state(engine: Engine) -> PoolState:
-    state = engine.state(ADDRESS)
+    state = engine.read_state(ADDRESS)
     assert isinstance(state, PoolState)
     return state

@@ -19,16 +19,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.figures import Row, Scale, at_most, noted, progress
-from bench.serving import USER, served
+from bench.figures import Row, Scale, at_most, progress, row_without_target
+from bench.serving import USER, serve_home
+from control_plane.access.principals import Principal, Role
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Principal, Role
-from control_plane.api.services import Services
-from control_plane.api.submission import Create, accepted, submit
-from lambdas.home import HomeFolder
-from lambdas.wiring import POOL, embedded
+from control_plane.objects.model_code import model_code_key
+from control_plane.services import Services
+from control_plane.usecases.submission import (
+    Submission,
+    check_submission,
+    submit_experiment,
+)
+from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
+from lambdas.local.home import HomeFolder
 
 CLIENTS = 10
 P95_MS_MAX = 100
@@ -51,8 +55,8 @@ reproducibility: {experiment_seed: 7}
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What was written: the experiment of many trials, their ids, and the one long trial."""
+class FilledTable:
+    """A table as written: the experiment of many trials, their ids, and the one long trial."""
 
     experiment: int
     trials: tuple[int, ...]
@@ -65,27 +69,27 @@ def reading(scale: Scale) -> Iterator[Row]:
         home = HomeFolder(Path(folder))
         with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
             filled = fill(home, scale.reading_trials, scale.reading_values)
-        with served(home) as url:
-            token = home.secret("token")
-            yield from _measured("many trials", url, token, _many(filled), scale)
-            yield from _measured("one long trial", url, token, _long(filled), scale)
+        with serve_home(home) as url:
+            token = home.load_or_create_secret("token")
+            yield from _measure_paths("many trials", url, token, _many(filled), scale)
+            yield from _measure_paths("one long trial", url, token, _long(filled), scale)
 
 
-def fill(home: HomeFolder, trials: int, values: int) -> Filled:
+def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
     """Runs an experiment of `trials` trials with `values` metric values between them, then one of a
     single trial with as many.
     """
-    cluster = embedded(home, USER)
+    cluster = build_embedded_cluster(home, USER)
     services: Services = cluster.app.state.services
     services.objects.put(model_code_key(CODE), b"")
     agent = _Agent(services.agents)
-    many = _submitted(services, trials)
+    many = _submit_experiment(services, trials)
     ran = agent.work(values // trials)
-    one = _submitted(services, 1)
+    one = _submit_experiment(services, 1)
     [long_trial] = agent.work(values)
     cluster.table.close()
     assert one == many + 1
-    return Filled(many, tuple(ran), long_trial)
+    return FilledTable(many, tuple(ran), long_trial)
 
 
 class _Agent:
@@ -100,9 +104,9 @@ class _Agent:
     def work(self, values: int) -> list[int]:
         """Runs trials until none is left; each reports so many values. Their ids."""
         ran: list[int] = []
-        pending: list[_Life] = []
+        pending: list[_PendingReports] = []
         while True:
-            reports = tuple(report for life in pending for report in life.next())
+            reports = tuple(report for life in pending for report in life.next_batch())
             pending = [life for life in pending if not life.is_over]
             request = SyncRequest(self._epoch, tuple(self._known), reports)
             for entry in self._service.sync("reading", request).desired:
@@ -114,20 +118,20 @@ class _Agent:
                     trial_id = int(allocation.partition(".")[0])
                     ran.append(trial_id)
                     lines = _lines(trial_id, entry["directives"], values)
-                    pending.append(_Life(lines))
+                    pending.append(_PendingReports(lines))
             if not self._known:
                 return ran
 
 
-class _Life:
-    """What a trial has still to report."""
+class _PendingReports:
+    """Reports that a trial has still to send."""
 
     def __init__(self, lines: Iterator[Report]) -> None:
         self._lines = lines
         self.is_over = False
 
-    def next(self) -> tuple[Report, ...]:
-        """What goes into the next call."""
+    def next_batch(self) -> tuple[Report, ...]:
+        """The reports of the next call."""
         taken = tuple(itertools.islice(self._lines, REPORTS_PER_CALL))
         self.is_over = len(taken) < REPORTS_PER_CALL
         return taken
@@ -156,11 +160,11 @@ def _lines(trial_id: int, directives: Mapping[str, Any], values: int) -> Iterato
     yield Report(trial_id, 1, "agent", 2, {"kind": "exited", "reason": reason})
 
 
-def _submitted(services: Services, trials: int) -> int:
+def _submit_experiment(services: Services, trials: int) -> int:
     config = CONFIG.replace("TRIALS", str(trials))
     caller = Principal(USER, Role.ADMIN)
-    asked = accepted(services, Create(config=config, model_code=CODE), caller)
-    created = submit(services, asked, USER, lambda reply: ())
+    asked = check_submission(services, Submission(config=config, model_code=CODE), caller)
+    created = submit_experiment(services, asked, USER, lambda reply: ())
     assert isinstance(created, int)
     return created
 
@@ -168,7 +172,7 @@ def _submitted(services: Services, trials: int) -> int:
 Paths = Mapping[str, Callable[[random.Random], str]]
 
 
-def _many(filled: Filled) -> Paths:
+def _many(filled: FilledTable) -> Paths:
     def trial(chance: random.Random) -> int:
         return chance.choice(filled.trials)
 
@@ -185,7 +189,7 @@ def _many(filled: Filled) -> Paths:
     }
 
 
-def _long(filled: Filled) -> Paths:
+def _long(filled: FilledTable) -> Paths:
     trial = f"/trials/{filled.long_trial}"
     return {
         "chart trial": lambda chance: f"{trial}/metrics/series?group=training",
@@ -202,9 +206,9 @@ class _Answer:
     size: int
 
 
-def _measured(what: str, url: str, token: str, paths: Paths, scale: Scale) -> Iterator[Row]:
+def _measure_paths(what: str, url: str, token: str, paths: Paths, scale: Scale) -> Iterator[Row]:
     """Each kind of question in turn by every client, for some seconds."""
-    cold = {kind: _asked(url, token, paths[kind](random.Random(0))) for kind in paths}
+    cold = {kind: _ask(url, token, paths[kind](random.Random(0))) for kind in paths}
     with progress(f"{what}, {CLIENTS} clients"):
         until = time.monotonic() + scale.reading_seconds
         with ThreadPoolExecutor(CLIENTS) as pool:
@@ -220,7 +224,7 @@ def _measured(what: str, url: str, token: str, paths: Paths, scale: Scale) -> It
         yield at_most(f"{what}: {kind}, p95", p95, P95_MS_MAX, "ms", beside=beside)
         yield at_most(f"{what}: {kind}, largest answer", kilobytes, ANSWER_KB_MAX, "KB")
     rate = sum(len(one[kind]) for one in found for kind in paths) / scale.reading_seconds
-    yield noted(f"{what}: answers", rate, "/s")
+    yield row_without_target(f"{what}: answers", rate, "/s")
 
 
 def _client(
@@ -239,7 +243,7 @@ def _client(
     raise AssertionError("there are no kinds")
 
 
-def _asked(url: str, token: str, path: str) -> _Answer:
+def _ask(url: str, token: str, path: str) -> _Answer:
     connection = HTTPConnection(urlsplit(url).netloc)
     try:
         return _answer(connection, token, path)

@@ -8,15 +8,15 @@ from statistics import median
 
 from bench.figures import Row, Scale, at_least, at_most, number, progress
 from control_plane.scheduling.model import (
-    Capacity,
-    Holding,
+    AgentCapacity,
+    AllocationRequest,
     Job,
-    Place,
-    Request,
+    Placement,
+    RunningAllocation,
     SchedulerRules,
-    summed,
+    job_with_totals,
 )
-from control_plane.scheduling.schedule import schedule
+from control_plane.scheduling.schedule import schedule_jobs
 
 PASS_MS_MAX = 100.0
 DECISIONS_MIN = 1_000.0
@@ -70,8 +70,8 @@ def scheduling(scale: Scale) -> Iterator[Row]:
     )
 
 
-def _agents(count: int, free: int) -> list[Capacity]:
-    return [Capacity(f"i-{n:017x}", SLOTS, free) for n in range(count)]
+def _agents(count: int, free: int) -> list[AgentCapacity]:
+    return [AgentCapacity(f"i-{n:017x}", SLOTS, free) for n in range(count)]
 
 
 def _queue(jobs: int, each: int) -> list[Job]:
@@ -81,14 +81,16 @@ def _queue(jobs: int, each: int) -> list[Job]:
     ]
 
 
-def _job(group: int, sizes: Sequence[int], runs: Sequence[Holding] = (), priority: int = 42) -> Job:
+def _job(
+    group: int, sizes: Sequence[int], runs: Sequence[RunningAllocation] = (), priority: int = 42
+) -> Job:
     pending = tuple(
-        Request(f"{group}{k:04d}.1", slots, f"{group:015d}.{group:015d}.{k:012d}", group)
+        AllocationRequest(f"{group}{k:04d}.1", slots, f"{group:015d}.{group:015d}.{k:012d}", group)
         for k, slots in enumerate(sizes)
     )
     position = Decimal(group * 1000)
-    return summed(
-        Job(group, group, position=position, priority=priority, pending=pending, holdings=runs)
+    return job_with_totals(
+        Job(group, group, position=position, priority=priority, pending=pending, allocations=runs)
     )
 
 
@@ -96,19 +98,19 @@ def _running(agents: int, priority: int, each: int = 0) -> list[Job]:
     """Ten jobs that hold every slot, one each; `each` requests more wait in every one of them."""
     names = [agent.agent for agent in _agents(agents, 0)] * SLOTS
     held = [
-        Holding(f"{n}.1", 1, n % 10 + 1, n, places=(Place(name, 1),))
+        RunningAllocation(f"{n}.1", 1, n % 10 + 1, n, placements=(Placement(name, 1),))
         for n, name in enumerate(names)
     ]
     return [_job(group, [1] * each, held[group - 1 :: 10], priority) for group in range(1, 11)]
 
 
 def _plan_ms(
-    jobs: Sequence[Job], agents: Sequence[Capacity], rules: SchedulerRules, runs: int
+    jobs: Sequence[Job], agents: Sequence[AgentCapacity], rules: SchedulerRules, runs: int
 ) -> float:
     taken: list[float] = []
     for _ in range(runs):
         started = time.perf_counter()
-        schedule(jobs, agents, rules, STARTS_MAX)
+        schedule_jobs(jobs, agents, rules, STARTS_MAX)
         taken.append((time.perf_counter() - started) * 1000)
     return median(taken)
 
@@ -120,12 +122,12 @@ def _decisions(count: int, rules: SchedulerRules, decisions: int) -> float:
     for n in range(decisions):
         group, at = n % 10, n % count
         job, agent = jobs[group], agents[at]
-        left = tuple(one for one in job.holdings if one.places[0].agent != agent.agent)
+        left = tuple(one for one in job.allocations if one.placements[0].agent != agent.agent)
         gone = job.held_slots - len(left)
         agents[at] = replace(agent, free=gone)
-        jobs[group] = replace(job, holdings=left, held_slots=len(left))
+        jobs[group] = replace(job, allocations=left, held_slots=len(left))
         before = time.perf_counter()
-        plan = schedule(jobs, agents, rules, gone)
+        plan = schedule_jobs(jobs, agents, rules, gone)
         started += time.perf_counter() - before
         assert len(plan.starts) == gone, (rules, len(plan.starts), gone)
         agents[at], jobs[group] = agent, job

@@ -1,6 +1,6 @@
 """An embedded cluster's server without an agent of its own: `python -m bench.serving HOME`.
 
-What is measured is the process that ships: application, ticker, table and store. `served` starts
+The process that ships is measured: application, tick thread, table and store. `serve_home` starts
 and ends it.
 """
 
@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lambdas.home import HomeFolder
-from lambdas.serving import HOST, EmbeddedServer, listening, log_to
-from lambdas.ticker import Ticker
-from lambdas.wiring import embedded
+from lambdas.local.embedded_cluster import build_embedded_cluster
+from lambdas.local.home import HomeFolder
+from lambdas.local.http_server import HOST, EmbeddedServer, configure_logging, open_listener
+from lambdas.local.tick_thread import TickThread
 
 USER = "bench"
 START_SECONDS_MAX = 30.0
 
 
 @contextmanager
-def served(home: HomeFolder) -> Iterator[str]:
+def serve_home(home: HomeFolder) -> Iterator[str]:
     """The URL of a server on the folder. Raises RuntimeError if none comes up."""
     home.remove_record("server")
     command = [sys.executable, "-m", "bench.serving", str(home.folder)]
@@ -36,18 +36,20 @@ def served(home: HomeFolder) -> Iterator[str]:
 def main() -> int:
     """Serves until SIGTERM."""
     home = HomeFolder(Path(sys.argv[1]))
-    log_to(home.folder / "server.log")
-    listener = listening(None, "")
+    configure_logging(home.folder / "server.log")
+    listener = open_listener(None, "")
     home.checkpoints.mkdir(exist_ok=True)
-    cluster = embedded(home, USER)
-    ticker = Ticker(cluster.engine, cluster.collector)
+    cluster = build_embedded_cluster(home, USER)
+    ticker = TickThread(cluster.cluster.engine, cluster.cluster.collector)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
 
-    def started() -> None:
+    def announce() -> None:
         ticker.start()
         home.write_record("server", {"url": url})
 
-    EmbeddedServer(cluster.app, started, cluster.waiting.close).run(sockets=[listener])
+    EmbeddedServer(cluster.app, announce, cluster.adapters.long_polls.end_all).run(
+        sockets=[listener]
+    )
     ticker.stop()
     cluster.table.close()
     return 0
@@ -55,7 +57,7 @@ def main() -> int:
 
 def _url(home: HomeFolder, process: subprocess.Popen[bytes]) -> str:
     give_up_at = time.monotonic() + START_SECONDS_MAX
-    while not (url := home.record("server").get("url")):
+    while not (url := home.read_record("server").get("url")):
         if process.poll() is not None or time.monotonic() > give_up_at:
             raise RuntimeError("no server came up")
         time.sleep(0.02)

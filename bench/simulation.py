@@ -12,16 +12,26 @@ from typing import NamedTuple
 
 from bench import peers
 from bench.curve_table import DIVISOR, EPOCHS, RUNGS, SPACE, curves, epoch_seconds, row_of
-from bench.figures import Row, Scale, at_least, at_most, beats, noted, number, progress, unmeasured
+from bench.figures import (
+    Row,
+    Scale,
+    at_least,
+    at_most,
+    beats,
+    number,
+    progress,
+    row_without_target,
+    row_without_value,
+)
 from bench.simulation_peers import Best
-from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
+from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import TrialSettings
-from control_plane.actors.trial_state import TrialState
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.actors.trial.state import TrialState
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
 from control_plane.searchers.search import SearchPlan
-from control_plane.simulation.experiment import Outcome, simulate
+from control_plane.simulation.experiment import SimulationResult, simulate_experiment
 
 RATE_MIN = 1_000
 FLAT_MAX = 1.3
@@ -41,8 +51,8 @@ class Search(NamedTuple):
 
 
 @dataclass(slots=True)
-class TableCourse:
-    """See Course. The trial's number, when it began and the epochs that it was measured at."""
+class TableCurve:
+    """A learning curve from the table of curves, which counts the epochs it was asked for."""
 
     batch_ms: float
     losses: list[float]
@@ -52,7 +62,7 @@ class TableCourse:
     known_batches: int | None = None
 
     def metric(self, batches: int) -> float:
-        """See Course."""
+        """The loss after so many epochs."""
         if self.best is not None:
             for epoch in range(self.epochs + 1, batches + 1):
                 self.best.take(epoch, self.losses[epoch - 1])
@@ -60,21 +70,21 @@ class TableCourse:
         return self.losses[batches - 1]
 
 
-class TableCourses:
-    """See Courses. `best` watches what is measured."""
+class TableCurves:
+    """Learning curves of trials by their ids; `best` takes what is measured."""
 
     def __init__(self, best: Best | None = None) -> None:
-        self.by_trial: dict[int, TableCourse] = {}
+        self.by_trial: dict[int, TableCurve] = {}
         self._best = best
 
-    def course(self, trial: TrialState) -> TableCourse:
-        """See Courses."""
+    def curve_for(self, trial: TrialState) -> TableCurve:
+        """The trial's learning curve, made at its first use."""
         known = self.by_trial.get(trial.trial_id)
         if known is not None:
             return known
         row = row_of(trial.hparams)
         ms = 1000 * epoch_seconds()[row]
-        course = TableCourse(ms, curves()[row], trial.created_ms, self._best)
+        course = TableCurve(ms, curves()[row], trial.created_ms, self._best)
         self.by_trial[trial.trial_id] = course
         return course
 
@@ -85,11 +95,11 @@ def simulation(scale: Scale) -> Iterator[Row]:
     curves(), epoch_seconds()
     gc.freeze()
     yield from _rates(scale)
-    yield from _speed_up(scale)
-    yield from _found(scale)
+    yield from _measure_speed_up(scale)
+    yield from _compare_best_losses(scale)
 
 
-def simulated(search: Search, courses: TableCourses) -> Outcome:
+def run_search(search: Search, courses: TableCurves) -> SimulationResult:
     """Runs a search to its end."""
     plan = HalvingPlan(
         max_length=EPOCHS,
@@ -113,10 +123,10 @@ def simulated(search: Search, courses: TableCourses) -> Outcome:
         searcher="async_halving",
         paused=False,
     )
-    return simulate(submission, search.workers, courses)
+    return simulate_experiment(submission, search.workers, courses)
 
 
-def busy_share(courses: TableCourses, workers: int) -> float:
+def busy_share(courses: TableCurves, workers: int) -> float:
     """The share of the workers' time in which they trained until the last trial was created.
 
     From then on rungs bind: who waits to be promoted has no one to take the place.
@@ -138,7 +148,7 @@ def _rates(scale: Scale) -> Iterator[Row]:
         what = f"simulated ASHA, {workers} workers, {trials:,} trials"
         yield at_least(what, rate, RATE_MIN, UNIT, beside=f"promoting: {_promoting(search)}")
         with progress(f"syne-tune, {workers} workers, {trials} trials"):
-            peer = peers.asked("syne-tune-seconds", workers, trials)
+            peer = peers.ask_peer("syne-tune-seconds", workers, trials)
         known = None if peer.answer is None else trials / float(str(peer.answer))
         beside = peer.reason if known is None else f"{number(known)} {UNIT}: {peer.name}"
         yield beats(f"{what}, against a peer", rate, known, UNIT, beside=beside)
@@ -151,7 +161,7 @@ def _rate(search: Search) -> float:
     # As the command does.
     gc.disable()
     started = time.perf_counter()
-    simulated(search, TableCourses())
+    run_search(search, TableCurves())
     seconds = time.perf_counter() - started
     gc.enable()
     return search.trials / seconds
@@ -161,35 +171,37 @@ def _promoting(search: Search) -> str:
     return f"{number(_rate(search._replace(stops=False)))} {UNIT}"
 
 
-def _speed_up(scale: Scale) -> Iterator[Row]:
+def _measure_speed_up(scale: Scale) -> Iterator[Row]:
     workers, trials = scale.simulated[-1]
-    one, many = TableCourses(), TableCourses()
+    one, many = TableCurves(), TableCurves()
     with progress(f"{trials} trials on 1 and on {workers} workers"):
-        alone = simulated(Search(1, trials), one)
-        together = simulated(Search(workers, trials), many)
+        alone = run_search(Search(1, trials), one)
+        together = run_search(Search(workers, trials), many)
     share = 100 * busy_share(many, workers) / busy_share(one, 1)
     what = f"speed-up of ASHA at {workers} workers until the last trial is created, of linear"
     yield at_least(what, share, LINEAR_MIN_PERCENT, "%", beside=f"{trials:,} trials")
     whole = alone.makespan_ms / together.makespan_ms
-    trained = f"{alone.account.batches:,} and {together.account.batches:,} epochs"
-    yield noted(f"speed-up at {workers} workers to the end", whole, "x", beside=trained)
+    trained = f"{alone.usage.batches:,} and {together.usage.batches:,} epochs"
+    yield row_without_target(
+        f"speed-up at {workers} workers to the end", whole, "x", beside=trained
+    )
 
 
-def _found(scale: Scale) -> Iterator[Row]:
+def _compare_best_losses(scale: Scale) -> Iterator[Row]:
     seeds, budget = scale.simulated_seeds, scale.simulated_epochs
     with progress(f"{seeds} searches of {budget} epochs"):
         ours = {stops: _best(seeds, budget, stops) for stops in (False, True)}
     for peer in ("optuna-best", "syne-tune-best"):
         with progress(f"{peer}, {seeds} searches of {budget} epochs"):
-            answered = peers.asked(peer, seeds, budget)
+            answered = peers.ask_peer(peer, seeds, budget)
         for stops, losses in ours.items():
             kind = "stopping" if stops else "promoting"
             what = f"best loss of ASHA ({kind}) above that of {answered.name}"
             if answered.answer is None:
-                yield unmeasured(what, answered.reason)
+                yield row_without_value(what, answered.reason)
                 continue
             assert isinstance(answered.answer, list)
-            yield _compared(what, losses, answered.answer, budget)
+            yield _row_of_difference(what, losses, answered.answer, budget)
 
 
 def _best(seeds: int, budget: int, stops: bool) -> list[float]:
@@ -197,13 +209,13 @@ def _best(seeds: int, budget: int, stops: bool) -> list[float]:
     for seed in range(seeds):
         best = Best(budget)
         # No trial trains less than one epoch: so many are enough for the budget.
-        simulated(Search(1, max(EPOCHS, budget // 2), seed, stops), TableCourses(best))
+        run_search(Search(1, max(EPOCHS, budget // 2), seed, stops), TableCurves(best))
         assert best.epochs >= budget, (best.epochs, budget)
         found.append(best.loss)
     return found
 
 
-def _compared(what: str, ours: list[float], theirs: list[float], budget: int) -> Row:
+def _row_of_difference(what: str, ours: list[float], theirs: list[float], budget: int) -> Row:
     error = sqrt((stdev(ours) ** 2 + stdev(theirs) ** 2) / len(ours))
     apart = (mean(ours) - mean(theirs)) / error if error else 0.0
     spread = " against ".join(f"{mean(it):.4f} ± {stdev(it):.4f}" for it in (ours, theirs))

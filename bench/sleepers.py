@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.cluster import ClusterFailed, detcloud, embedded_cluster
-from bench.figures import Row, Scale, fewer, noted, progress, unmeasured
+from bench.figures import Row, Scale, fewer, progress, row_without_target, row_without_value
 from bench.peers import SLEEPER_SLOTS, SLEEPERS, measure
 
 WHAT = "overhead of {} one-second trials on 2 slots, {}"
@@ -57,9 +57,9 @@ def sleepers(scale: Scale) -> Iterator[Row]:
     try:
         ours = _ours(trials) - ideal
     except ClusterFailed as error:
-        yield unmeasured(WHAT.format(trials, "ours"), error)
+        yield row_without_value(WHAT.format(trials, "ours"), error)
         return
-    yield noted(
+    yield row_without_target(
         WHAT.format(trials, "ours"), ours, "s", beside=f"{ours / trials * 1000:.0f} ms each"
     )
     for peer in SLEEPERS:

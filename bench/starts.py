@@ -1,4 +1,4 @@
-"""What a trial's process costs beside its training: plainly started, and forked from a template."""
+"""Cost of a trial's process beside its training: plainly started, and forked from a server."""
 
 import hashlib
 import io
@@ -13,15 +13,15 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
-from bench.figures import Row, Scale, at_most, noted, progress
-from detcloud.agent.agent import LOOK_SECONDS
-from detcloud.agent.allocation import Allocation
-from detcloud.agent.environment import shared_environment
-from detcloud.agent.model_code import CodeCache
+from bench.figures import Row, Scale, at_most, progress, row_without_target
+from detcloud.agent.agent import SCAN_SECONDS
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.assignment.environment import shared_environment
+from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
-from detcloud.agent.runtime import ProcessRuntime
+from detcloud.agent.processes.fork_server import ForkServer
+from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.slots import cpu_slots, threads_per_slot
-from detcloud.agent.template import Template
 
 PLAIN_MS_MAX = 3000
 FORKED_MS_MAX = 100
@@ -74,7 +74,7 @@ def starts(scale: Scale) -> Iterator[Row]:
         with progress(f"plain starts, {runs} runs"):
             yield _overhead("plain", [machine.run(f"1.{n}") for n in range(runs)], PLAIN_MS_MAX)
         environment = shared_environment(os.environ, threads_per_slot(machine.slots))
-        template = Template(Path(folder) / "template", environment, _complain)
+        template = ForkServer(Path(folder) / "template", environment, _complain)
         machine = _Machine(Path(folder), template)
         try:
             with progress("the template and its first start"):
@@ -83,7 +83,7 @@ def starts(scale: Scale) -> Iterator[Row]:
                 forked = [machine.run(f"3.{n}") for n in range(runs)]
             yield _overhead("forked", forked, FORKED_MS_MAX)
             beside = "it waits for the template"
-            yield noted("the first forked one", first.overhead_ms, "ms", beside=beside)
+            yield row_without_target("the first forked one", first.overhead_ms, "ms", beside=beside)
             yield from _memory(machine, template)
         finally:
             template.close()
@@ -92,7 +92,7 @@ def starts(scale: Scale) -> Iterator[Row]:
 class _Machine:
     """A node with one slot in a folder, without a cluster."""
 
-    def __init__(self, folder: Path, template: Template | None) -> None:
+    def __init__(self, folder: Path, template: ForkServer | None) -> None:
         archive = _archive()
         digest = hashlib.sha256(archive).hexdigest()
 
@@ -109,7 +109,7 @@ class _Machine:
         """One trial from the request to the record of its exit."""
         requested = time.monotonic()
         allocation = self.begin(name, 0.0)
-        look(allocation, lambda: not allocation.active)
+        look(allocation, lambda: not allocation.is_active)
         recorded = time.monotonic()
         words = allocation.directory.log.read_text().split()
         try:
@@ -123,7 +123,7 @@ class _Machine:
         """A trial that was asked for and is being started."""
         spec = {"version": 1, "entrypoint": "model_def:Trial", "hparams": {"stay": stay_seconds}}
         entry = {"allocation": name, "state": "run", "directives": {"revision": 1}, "slots": [0]}
-        self._node.apply({**entry, "spec": spec, "code": self._code})
+        self._node.apply_desired_entry({**entry, "spec": spec, "code": self._code})
         return next(one for one in self._node.allocations() if one.allocation == name)
 
 
@@ -133,9 +133,9 @@ def look(allocation: Allocation, done: Callable[[], bool]) -> None:
     while not done():
         if time.monotonic() > give_up_at:
             raise TimeoutError(f"{allocation.allocation} did not end")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(SCAN_SECONDS)
         allocation.poll()
-        allocation.look()
+        allocation.scan_output()
 
 
 def _overhead(how: str, started: list[Start], target_ms: float) -> Row:
@@ -146,7 +146,7 @@ def _overhead(how: str, started: list[Start], target_ms: float) -> Row:
     return at_most(what, value, target_ms, "ms", beside=beside.format(*parts))
 
 
-def _memory(machine: _Machine, template: Template) -> Iterator[Row]:
+def _memory(machine: _Machine, template: ForkServer) -> Iterator[Row]:
     """While one forked trial runs. Of what processes share, each counts a part."""
     alone = _memory_of(template.pid)
     allocation = machine.begin("4.1", STAY_SECONDS)
@@ -155,10 +155,12 @@ def _memory(machine: _Machine, template: Template) -> Iterator[Row]:
     process = json.loads((allocation.directory.agent / "process.json").read_bytes())
     trial, supervisor = _memory_of(process["pid"]), _memory_of(process["supervisor"])
     beside = f"PSS; {_memory_of(template.pid).shared_mib:.0f} MiB beside a trial"
-    yield noted("memory of the template, alone", alone.shared_mib, "MiB", beside=beside)
+    yield row_without_target(
+        "memory of the template, alone", alone.shared_mib, "MiB", beside=beside
+    )
     beside = f"PSS; nobody else's {trial.own_mib:.0f} MiB; its supervisor {supervisor}"
-    yield noted("memory of a forked trial", trial.shared_mib, "MiB", beside=beside)
-    look(allocation, lambda: not allocation.active)
+    yield row_without_target("memory of a forked trial", trial.shared_mib, "MiB", beside=beside)
+    look(allocation, lambda: not allocation.is_active)
 
 
 class _Memory(NamedTuple):

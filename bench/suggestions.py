@@ -9,23 +9,29 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.figures import Row, Scale, at_most, fewer, number, progress
-from control_plane.searchers.bayesian import BayesianPlan, BayesianState
-from control_plane.searchers.method import CreateTrial, Event, Suggested, TrialClosed, TrialReached
-from control_plane.searchers.parts import PartsInMemory
-from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA
-from control_plane.searchers.search import (
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.method import (
+    CreateTrial,
+    Event,
     MethodPlan,
+    SuggestedPoints,
+    TrialClosed,
+    TrialLengthReached,
+)
+from control_plane.searchers.methods.bayesian import BayesianPlan, BayesianState
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.randomness import Generator
+from control_plane.searchers.search import (
     SearchPlan,
     SearchStep,
-    advise,
-    begin,
-    expand,
-    handle,
+    begin_search,
+    expand_creates,
+    handle_event,
+    handle_external_input,
 )
-from control_plane.searchers.space import Categorical, Double, Group, Log, draw
-from control_plane.suggestions.model import Observation, Problem, Stage, suggested
+from control_plane.searchers.space import Categorical, Double, Group, Log, draw_hparams
+from control_plane.suggestions.model import Observation, Problem, Stage, suggest_point
 
 SUGGESTION_MS_MAX = 1_000.0
 CONCURRENT = 4
@@ -110,46 +116,46 @@ def best(function: Function, method: MethodPlan, seed: int) -> float:
     """The least value that a search finds whose trials end one after another."""
     plan, generator, parts = (
         SearchPlan(method, function.space, seed),
-        Generator.seeded(seed),
-        PartsInMemory(),
+        Generator.from_seed(seed),
+        MemoryBlobStore(),
     )
     problem = Problem(function.space, True, True, seed)
     known: list[Observation] = []
     events: deque[Event] = deque()
-    step = begin(plan, parts)
+    step = begin_search(plan, parts)
     while True:
-        for made in _created(step):
+        for made in _created_trials(step):
             known.append(Observation(made.hparams, Stage.RUNNING))
             value = function.value(made.hparams)
-            events += (TrialReached(made.trial, 1, value), TrialClosed(made.trial, 1.0))
+            events += (TrialLengthReached(made.trial, 1, value), TrialClosed(made.trial, 1.0))
         state, at = step.state, step.state.method
         if step.more:
-            step = expand(plan, state, generator, CREATE_MAX, parts)
-        elif isinstance(at, BayesianState) and at.awaits_advice:
-            advice = Suggested(at.answered, (suggested(problem, known, at.answered),))
-            step = advise(plan, state, generator, advice, CREATE_MAX, parts)
+            step = expand_creates(plan, state, generator, CREATE_MAX, parts)
+        elif isinstance(at, BayesianState) and at.awaits_external_input:
+            advice = SuggestedPoints(at.answered, (suggest_point(problem, known, at.answered),))
+            step = handle_external_input(plan, state, generator, advice, CREATE_MAX, parts)
         elif not events:
             return min(one.metric for one in known if one.metric is not None)
         else:
             event = events.popleft()
-            if isinstance(event, TrialReached):
+            if isinstance(event, TrialLengthReached):
                 ended = known[event.trial]._replace(stage=Stage.COMPLETE, metric=event.metric)
                 known[event.trial] = ended
-            step = handle(plan, state, generator, event, CREATE_MAX, parts)
+            step = handle_event(plan, state, generator, event, CREATE_MAX, parts)
 
 
-def _created(step: SearchStep) -> Iterator[CreateTrial]:
+def _created_trials(step: SearchStep) -> Iterator[CreateTrial]:
     return (operation for operation in step.operations if isinstance(operation, CreateTrial))
 
 
 def _suggestion_ms(trials: int) -> float:
     space = FUNCTIONS[1].space
-    generator = Generator.seeded(7)
-    points = [draw(space, generator, maxval_drawn=True) for _ in range(trials)]
+    generator = Generator.from_seed(7)
+    points = [draw_hparams(space, generator, maxval_drawn=True) for _ in range(trials)]
     known = [Observation(point, Stage.COMPLETE, rosenbrock(point)) for point in points]
     taken: list[float] = []
     for n in range(5):
         started = time.perf_counter()
-        suggested(Problem(space, True, True, 7), known, n)
+        suggest_point(Problem(space, True, True, 7), known, n)
         taken.append((time.perf_counter() - started) * 1000)
     return median(taken)

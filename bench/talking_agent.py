@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
-from detcloud.agent.pace import PATIENT_SECONDS
-from detcloud.agent.reports import Line
+from detcloud.agent.allocation.trial_reports import ReportLine
+from detcloud.agent.sync.schedule import DEFER_SECONDS
 
 SLOTS_NAMED = "cuda"
 LOG_LINE = "epoch 3, batch 1200: loss 0.2381, accuracy 0.918, 412 examples a second\n"
@@ -25,7 +25,7 @@ PACKAGES = [f"package-{n}==1.0.{n}" for n in range(60)]
 
 
 class Api(Protocol):
-    """Where requests go."""
+    """The API that requests go to."""
 
     now_ms: int
 
@@ -36,8 +36,8 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True)
-class Course:
-    """What a trial says: a validation with a checkpoint each `validation_ms`, so many of them, and
+class TrialScript:
+    """A trial's script: `validations`, each with a checkpoint, one each `validation_ms`, and
     meanwhile training metrics and a line of the log each `talk_ms` (0: never).
     """
 
@@ -47,17 +47,17 @@ class Course:
 
     @property
     def length(self) -> int:
-        """Of the whole course, in batches."""
+        """Batches of the whole script."""
         return self.validations * BATCHES_PER_VALIDATION
 
 
 @dataclass
-class _Said:
+class _ScriptedLine:
     """A line that is written at `at_ms`; `line` as the real agent reads it."""
 
     at_ms: int
     writer: str
-    line: Line
+    line: ReportLine
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Run:
     """An allocation here: what its writers have said and will say."""
 
     allocation: str
-    said: list[_Said] = field(default_factory=list)
+    said: list[_ScriptedLine] = field(default_factory=list)
     logged_ms: list[int] = field(default_factory=list)
     acked: Mapping[str, int] = field(default_factory=dict)
     log_acked: int = 0
@@ -77,10 +77,10 @@ class _Run:
         line = {"kind": kind, "time_ms": at_ms, **fields}
         offset = self.offsets.get(writer, 0) + len(json.dumps(line)) + 1
         self.offsets[writer] = offset
-        self.said.append(_Said(at_ms, writer, Line(offset, b"", line)))
+        self.said.append(_ScriptedLine(at_ms, writer, ReportLine(offset, b"", line)))
 
-    def unsent(self, now_ms: int) -> list[_Said]:
-        """What is written and not acknowledged."""
+    def unsent(self, now_ms: int) -> list[_ScriptedLine]:
+        """Lines that are written and not acknowledged."""
         return [
             it
             for it in self.said
@@ -96,7 +96,7 @@ class _Run:
 class TalkingAgent:
     """The agent of one instance. `due_ms`: when it calls next."""
 
-    def __init__(self, api: Api, name: str, pool: str, slots: int, course: Course) -> None:
+    def __init__(self, api: Api, name: str, pool: str, slots: int, course: TrialScript) -> None:
         self.due_ms = api.now_ms
         self.runs: dict[str, _Run] = {}
         self._api = api
@@ -106,7 +106,7 @@ class TalkingAgent:
         self._seen = 0
         self._calls = 0
 
-    def turn(self) -> None:
+    def call_once(self) -> None:
         """One call, and when the next one is."""
         if not self._session:
             self._enrol()
@@ -119,25 +119,25 @@ class TalkingAgent:
         for name, run in self.runs.items():
             run.acked = answer["acked"].get(name, {})
             run.log_acked = answer["logs_acked"].get(name, 0)
-        patient_ms = int(answer.get("patient_ms", PATIENT_SECONDS * 1000))
+        patient_ms = int(answer.get("patient_ms", DEFER_SECONDS * 1000))
         self.due_ms = now_ms + answer["next_sync_ms"]
-        for at_ms, is_urgent in self._news():
+        for at_ms, is_urgent in self._event_times():
             wait_ms = 0 if is_urgent else patient_ms
             self.due_ms = min(self.due_ms, max(at_ms, now_ms) + wait_ms)
 
-    def _news(self) -> Iterator[tuple[int, bool]]:
-        """What the agent has heard or will hear of by itself: when, and whether it is urgent."""
+    def _event_times(self) -> Iterator[tuple[int, bool]]:
+        """When the agent has or will have something to send, and whether it is urgent."""
         now_ms = self._api.now_ms
         for run in self.runs.values():
             for said in run.said:
                 if said.line.offset > run.acked.get(said.writer, 0):
-                    yield said.at_ms, said.writer == "agent" or said.line.urgent
+                    yield said.at_ms, said.writer == "agent" or said.line.is_urgent
             if run.log(now_ms):
                 yield now_ms, False
             yield from ((at_ms, False) for at_ms in run.logged_ms if at_ms > now_ms)
 
     def _enrol(self) -> None:
-        """As an instance of AWS does: it proves who it is, and then joins."""
+        """Join as an instance of AWS does: prove who it is, then enrol."""
         token = f"dct_{hashlib.sha256(self._name.encode()).hexdigest()}"
         proof = {
             "resource_pool": self._pool,
@@ -191,11 +191,11 @@ class TalkingAgent:
         if entry["state"] == "forget":
             self.runs.pop(name, None)
         elif entry["state"] == "run" and run is None:
-            self.runs[name] = self._begun(name, entry)
+            self.runs[name] = self._begin_run(name, entry)
         elif entry["state"] == "run" and run is not None:
-            self._directed(run, entry["directives"])
+            self._apply_directives(run, entry["directives"])
 
-    def _directed(self, run: _Run, directives: Mapping[str, Any]) -> None:
+    def _apply_directives(self, run: _Run, directives: Mapping[str, Any]) -> None:
         """A trial that has reached its length and is to go no further ends."""
         now_ms = self._api.now_ms
         if directives["closed"] and now_ms >= run.said[-1].at_ms and not run.ended:
@@ -204,7 +204,7 @@ class TalkingAgent:
             run.say(at_ms, "0", "exit", reason="completed", directive_revision=1)
             run.say(at_ms, "agent", "exited", code=0, reason="completed", directive_revision=1)
 
-    def _begun(self, name: str, entry: Mapping[str, Any]) -> _Run:
+    def _begin_run(self, name: str, entry: Mapping[str, Any]) -> _Run:
         """The trial with all that it will say until its length is reached."""
         token = self._session["token"]
         path = entry["code"]["path"]

@@ -29,7 +29,7 @@ def trials(scale: Scale) -> Iterator[Row]:
 
 
 def against_peers(scale: Scale) -> Iterator[Row]:
-    """The same trials, every commit synced, between runs of the peers."""
+    """Trials a second with every commit synced, measured between runs of the peers."""
     for peer, count in (
         ("optuna", scale.optuna_trials),
         ("ray", scale.ray_trials),

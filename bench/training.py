@@ -1,4 +1,4 @@
-"""What the Trainer costs: the same training with it and in plain PyTorch, taking turns."""
+"""Overhead of the Trainer: one training with it and in plain PyTorch, by turns."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The same training twice: with the Trainer, and in plain PyTorch as one would write it."""
+"""One training in two forms: with the Trainer, and in plain PyTorch as one would write it."""
 
 import contextlib
 import io
@@ -82,7 +82,7 @@ def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
     model.train()
     began: list[float] = []
     total = torch.zeros(())
-    for number, (inputs, targets) in enumerate(islice(_repeated(loader), batches), 1):
+    for number, (inputs, targets) in enumerate(islice(_batches_for_ever(loader), batches), 1):
         began.append(time.thread_time())
         loss = nn.functional.cross_entropy(model(inputs), targets)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -96,7 +96,7 @@ def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
 
 
 def with_trainer(workload: Workload, batches: int) -> tuple[list[float], Weights]:
-    """The same of a trial as on a cluster."""
+    """Batch times and final weights of the workload trained by the Trainer, as on a cluster."""
     with TemporaryDirectory(prefix="detcloud-bench-") as name, _trial(Path(name), batches):
         torch.set_num_threads(THREADS)
         with contextlib.redirect_stdout(io.StringIO()), pytorch.init() as context:
@@ -105,7 +105,7 @@ def with_trainer(workload: Workload, batches: int) -> tuple[list[float], Weights
     return trial.began, trial.model.state_dict()
 
 
-class _Described(pytorch.PyTorchCallback):
+class _AwaitDescription(pytorch.PyTorchCallback):
     """Begins once the trial has described its machine, which it does beside its first batches."""
 
     def on_training_start(self) -> None:
@@ -124,7 +124,7 @@ class _Trial(pytorch.PyTorchTrial):
         self.began: list[float] = []
 
     def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
-        return {"described": _Described()}
+        return {"described": _AwaitDescription()}
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(self.workload.data(), batch_size=self.workload.batch_size)
@@ -173,6 +173,6 @@ def _trial(folder: Path, batches: int) -> Iterator[None]:
             os.environ["DETCLOUD_TRIAL_DIR"] = before
 
 
-def _repeated(loader: DataLoader[Any]) -> Iterator[Any]:
+def _batches_for_ever(loader: DataLoader[Any]) -> Iterator[Any]:
     while True:
         yield from loader

@@ -11,23 +11,24 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from bench.figures import progress
-from bench.scripted import InstantAgent
+from bench.instant_agent import InstantAgent
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import ExperimentSubmitted
-from control_plane.actors.experiment_state import Definition, ExperimentState
+from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.records import Status, TrialSettings
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
-from control_plane.dispatch import due
-from control_plane.dispatch.engine import Engine
-from control_plane.searchers.brackets import adaptive_asha
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA
-from control_plane.searchers.search import MethodPlan, SearchPlan
+from control_plane.engine import due_rows
+from control_plane.engine.engine import Engine
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.method import MethodPlan
+from control_plane.searchers.methods.adaptive_asha import plan_adaptive_asha
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
@@ -58,7 +59,7 @@ def rate(load: Load, runs: int = 1) -> float:
     """Trials a second, from the submission to the end of the experiment: the median of the
     runs.
     """
-    return load.trials / median(_timed(load, f"run {n + 1} of {runs}") for n in range(runs))
+    return load.trials / median(_timed_run(load, f"run {n + 1} of {runs}") for n in range(runs))
 
 
 def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: table) -> float:
@@ -98,17 +99,19 @@ def bare_rate(load: Load) -> float:
     return load.trials / seconds
 
 
-def _timed(load: Load, which: str) -> float:
+def _timed_run(load: Load, which: str) -> float:
     with progress(f"{load}, {which}"):
         return run(load)
 
 
 def _run(engine: Engine, load: Load) -> float:
-    engine.command(addresses.pool(POOL), PoolConfigured(POOL))
+    engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL))
     agent = InstantAgent(new_service(engine), POOL, SLOTS)
     started = time.perf_counter()
-    engine.command(addresses.experiment(EXPERIMENT_ID), submission_of(load))
-    agent.work(lambda: _experiment(engine).status.final, lambda: due.drive(engine))
+    engine.execute_command(addresses.experiment(EXPERIMENT_ID), submission_of(load))
+    agent.work(
+        lambda: _experiment(engine).status.is_final, lambda: due_rows.process_due_rows(engine)
+    )
     seconds = time.perf_counter() - started
     state = _experiment(engine)
     if state.status is not Status.COMPLETED or state.trials_completed != load.trials:
@@ -120,7 +123,7 @@ def _run(engine: Engine, load: Load) -> float:
 
 
 def _experiment(engine: Engine) -> ExperimentState:
-    found = engine.state(addresses.experiment(EXPERIMENT_ID))
+    found = engine.read_state(addresses.experiment(EXPERIMENT_ID))
     assert isinstance(found, ExperimentState)
     return found
 
@@ -158,7 +161,7 @@ def submission_of(load: Load) -> ExperimentSubmitted:
 def _method(load: Load) -> MethodPlan:
     if load.searcher == "random":
         return RandomPlan(1, load.trials, load.concurrent, LENGTH_ERA)
-    return adaptive_asha(halving_of(load.trials, load.concurrent), "standard")
+    return plan_adaptive_asha(halving_of(load.trials, load.concurrent), "standard")
 
 
 def halving_of(trials: int, concurrent: int) -> HalvingPlan:

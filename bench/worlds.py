@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.figures import Row, Scale, at_least, at_most, noted, progress
-from control_plane.actors.pool_messages import PoolSettings
-from lambdas.simulation.calamities import NOTICES_MS
-from lambdas.simulation.chances import NONE
-from lambdas.simulation.machines import Fixed
-from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, summed
-from lambdas.simulation.searches import crowd
-from lambdas.simulation.world import RULES, Size, World
+from bench.figures import Row, Scale, at_least, at_most, progress, row_without_target
+from control_plane.actors.messages.pool import PoolSettings
+from lambdas.simulation.fault_injector import NOTICES_MS
+from lambdas.simulation.fault_rates import NO_FAULTS
+from lambdas.simulation.machines import StaticMachines
+from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
+from lambdas.simulation.searches import parallel_random_search
+from lambdas.simulation.world import RULES, World, WorldSize
 
 RATIO_MIN = 10_000
 GROWTH_MAX = 2.0
 SAVED_MIN_PERCENT = 99.9
 SLOTS_PER_AGENT = 10
 POOL = "pool-0"
-WARNED = replace(NONE, notices_hourly=10.0)
+WARNED = replace(NO_FAULTS, notices_hourly=10.0)
 
 
 class Crowd(World):
@@ -30,18 +30,20 @@ class Crowd(World):
 
     def __init__(self, trials: int, folder: Path) -> None:
         self.trials = trials
-        size = Size(experiments=1, pools=1)
-        super().__init__(1, NONE, size, folder, lenient=True)
+        size = WorldSize(experiments=1, pools=1)
+        super().__init__(1, NO_FAULTS, size, folder, unchecked=True)
 
-    def _drawn_pool(self, number: int) -> PoolSettings:
+    def _sample_pool(self, number: int) -> PoolSettings:
         return PoolSettings(RULES[0])
 
-    def _begin(self) -> None:
-        self._configure(POOL, self.pools[POOL])
+    def _start(self) -> None:
+        self._configure_pool(POOL, self.pools[POOL])
         agents = -(-self.trials // SLOTS_PER_AGENT)
-        self.machines.set_up(Fixed(POOL, (SLOTS_PER_AGENT,) * agents))
-        self.clock.at(60_000, lambda: self.people.submit(crowd(self.trials, 1), POOL, 0))
-        self.clock.at(60_000, self._tick)
+        self.machines.add_static_machines(StaticMachines(POOL, (SLOTS_PER_AGENT,) * agents))
+        self.clock.call_at(
+            60_000, lambda: self.users.submit(parallel_random_search(self.trials, 1), POOL, 0)
+        )
+        self.clock.call_at(60_000, self._tick)
 
 
 def worlds(scale: Scale) -> Iterator[Row]:
@@ -58,9 +60,11 @@ def _seeds(scale: Scale) -> Iterator[Row]:
     with progress(f"{scale.world_seeds} worlds under faults"):
         outcomes += run_seeds(range(1, scale.world_seeds + 1), Plan(), cores)
     seconds = time.perf_counter() - began
-    found = summed(outcomes)
+    found = sum_outcomes(outcomes)
     rate = scale.world_seeds / seconds
-    yield noted("worlds under faults", scale.world_seeds, "seeds", beside=f"{rate:.1f}/s")
+    yield row_without_target(
+        "worlds under faults", scale.world_seeds, "seeds", beside=f"{rate:.1f}/s"
+    )
     yield at_most("violations", float(str(found["violations"])), 0, "seeds")
     yield at_most("instances leaked over all seeds", float(str(found["leaked"])), 0, "instances")
     ratio = float(str(found["virtual_seconds"])) / seconds
@@ -74,10 +78,12 @@ def _notices(scale: Scale) -> Iterator[Row]:
     with progress(f"notices in {scale.world_notices} worlds"):
         for seed in range(1, scale.world_notices + 1):
             with _folder() as path:
-                world = World(seed, WARNED, Size(), Path(path))
+                world = World(seed, WARNED, WorldSize(), Path(path))
                 world.run()
-                promised += len(world.desk.promised)
-                kept += world.truths.kept(world.desk.promised)
+                promised += len(world.process_environment.due_checkpoints)
+                kept += world.invariants.count_known_checkpoints(
+                    world.process_environment.due_checkpoints
+                )
     times = " and ".join(f"{it // 1000} s" for it in NOTICES_MS)
     what = f"notices of {times} that end in a checkpoint which the cluster knows"
     percent = 100 * kept / promised if promised else 0.0
@@ -90,9 +96,11 @@ def _crowds(scale: Scale) -> Iterator[Row]:
         with progress(f"{trials:,} trials at once"):
             cost, world = _crowd(trials)
         costs.append(cost)
-        ended = sum(trial.status.final for trial in world.shadow.states("trial"))
+        ended = sum(trial.status.is_final for trial in world.checker.actor_states("trial"))
         what = f"{trials:,} trials at once on {trials // SLOTS_PER_AGENT:,} agents: completed"
-        beside = f"{world.steps:,} events, {world.shadow.commits:,} commits, {cost:.0f} us an event"
+        beside = (
+            f"{world.steps:,} events, {world.checker.commits:,} commits, {cost:.0f} us an event"
+        )
         yield at_least(what, ended, trials, "trials", beside=beside)
     what = "cost of an event, most trials over fewest"
     yield at_most(what, costs[-1] / costs[0], GROWTH_MAX, "x")

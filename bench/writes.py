@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import mean
 
-from bench.figures import FLAT_MAX, Row, Scale, at_most, noted, number, progress
+from bench.figures import FLAT_MAX, Row, Scale, at_most, number, progress, row_without_target
+from bench.metered_table import Bill, MeteredTable
 from bench.trials import Load, run
-from control_plane.dispatch.journal import JOURNAL, read_row
-from control_plane.state.metering import Bill, MeteredTable
+from control_plane.engine.journal import JOURNAL, decode_journal_row
 from control_plane.state.table import Put, StateTable, Write
 
 UNITS_MAX = 20
@@ -43,7 +43,7 @@ class Account:
 
 def writes(scale: Scale) -> Iterator[Row]:
     """Costs of the largest experiment, and their growth from the smallest."""
-    accounts = [measured(Load(trials)) for trials in scale.sizes]
+    accounts = [measure_writes(Load(trials)) for trials in scale.sizes]
     largest = accounts[-1]
     sizes = " / ".join(f"{trials:,}" for trials in scale.sizes)
     per_decision = [account.units_per_decision() for account in accounts]
@@ -55,27 +55,29 @@ def writes(scale: Scale) -> Iterator[Row]:
         beside=spread(largest.per_decision()),
     )
     yield growth("write units per decision", per_decision, sizes)
-    yield noted(
+    yield row_without_target(
         f"write units per commit, {scale.sizes[-1]:,} trials",
         mean(largest.units),
         "units",
         beside=spread(largest.units),
     )
     per_trial = sum(largest.units) / scale.sizes[-1]
-    yield noted(f"write units per trial, {scale.sizes[-1]:,} trials", per_trial, "units")
+    yield row_without_target(
+        f"write units per trial, {scale.sizes[-1]:,} trials", per_trial, "units"
+    )
     bytes_per_commit = [mean(account.bytes) for account in accounts]
     yield growth("bytes written per commit", bytes_per_commit, sizes)
 
 
-def measured(load: Load) -> Account:
+def measure_writes(load: Load) -> Account:
     """The bills of a run."""
     account = Account()
 
-    def metered(table: StateTable) -> StateTable:
+    def wrap(table: StateTable) -> StateTable:
         return MeteredTable(table, account.take)
 
     with progress(f"write units of {load.trials:,} trials, {load.searcher}"):
-        run(load, metered)
+        run(load, wrap)
     return account
 
 
@@ -83,7 +85,7 @@ def _decisions(write: Write) -> int:
     """Messages that a journal row says were folded; other rows say nothing."""
     if not isinstance(write, Put) or not write.key.sort.startswith(JOURNAL):
         return 0
-    folded = read_row(write.body)
+    folded = decode_journal_row(write.body)
     mailed = sum(len(mail["messages"]) for mail in folded.get("in", []))
     return mailed + len(folded.get("command", []))
 

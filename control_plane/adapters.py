@@ -1,4 +1,4 @@
-"""How our records are read and written: by adapters of pydantic."""
+"""Adapters of pydantic, which read and write our records, made at their first use."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 Record = TypeVar("Record")
 
 
-def adapter(record: type[Record]) -> Callable[[], TypeAdapter[Record]]:
-    """Answers the adapter of the type, which is made when it is first asked for: it takes as long
-    as importing a module, and a process that starts needs few of them.
+def lazy_adapter(record: type[Record]) -> Callable[[], TypeAdapter[Record]]:
+    """A function that returns the adapter of a type and makes it at its first call: making one
+    takes as long as importing a module, and a process that starts needs few of them.
     """
     return cache(lambda: TypeAdapter(record))

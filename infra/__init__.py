@@ -1,1 +1,1 @@
-"""What a deployed cluster is made of: the bundle of its functions, and the stacks of its teams."""
+"""The deployment of clusters: the archives of functions, and the stacks of teams."""

@@ -27,15 +27,17 @@ SOURCES = (
     *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
     Path(detcloud.__file__).parent,
 )
-# Of the sources, what no function imports.
+# Parts of the sources that no function imports.
 LEFT_OUT = (
     "control_plane/simulation",
+    "lambdas/dump.py",
+    "lambdas/local",
     "lambdas/simulation",
     "detcloud/_server",
 )
 # The archives, and the extras whose packages are in each.
 EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
-# Of what the packages bring along, what the runtime has, or nobody runs.
+# Dependencies of the packages that the runtime has, or nobody runs.
 _DROPPED = ("boto3*", "botocore*", "s3transfer*", "jmespath*", "bin")
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -43,7 +45,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Target:
-    """Where the functions run: `python` like 3.13, `machine` as pip's platforms name it."""
+    """A runtime of functions: `python` like 3.13, `machine` as pip's platforms name it."""
 
     name: str
     python: str
@@ -61,21 +63,21 @@ TARGETS = {
 }
 
 
-def build(target: Target, folder: Path, kind: str = "functions") -> Path:
-    """Makes the target's archive of a kind, see EXTRAS, in `folder`, and returns it."""
+def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path:
+    """Build the target's archive of a kind, see EXTRAS, in `folder`, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)
     with tempfile.TemporaryDirectory() as scratch:
         content = Path(scratch)
-        _install_packages(target, content, wanted(*EXTRAS[kind]))
+        _install_packages(target, content, extra_packages(*EXTRAS[kind]))
         _copy_sources(content)
         _compile(target, content)
-        _write(content, archive)
+        _write_archive(content, archive)
     return archive
 
 
 def archive_name(kind: str, architecture: str) -> str:
-    """What an archive is called."""
+    """Return an archive's name."""
     return f"{kind}-{architecture}.zip"
 
 
@@ -83,12 +85,12 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
     place = ["--target", str(content), "--platform", target.machine]
     version = ["--python-version", target.python, "--implementation", "cp"]
     subprocess.run([sys.executable, *_PIP, *place, *version, *packages], check=True)
-    for found in (found for pattern in _DROPPED for found in content.glob(pattern)):
-        shutil.rmtree(found)
+    for folder in [it for pattern in _DROPPED for it in content.glob(pattern)]:
+        shutil.rmtree(folder)
 
 
-def wanted(*names: str) -> list[str]:
-    """The packages of these extras, as the checkout or the installation has them."""
+def extra_packages(*names: str) -> list[str]:
+    """Return the packages of these extras, as the checkout or the installation has them."""
     project = REPOSITORY / "pyproject.toml"
     if project.exists():
         extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
@@ -101,21 +103,22 @@ def wanted(*names: str) -> list[str]:
 def _copy_sources(content: Path) -> None:
     for source in SOURCES:
 
-        def ignored(folder: str, names: list[str], source: Path = source) -> set[str]:
+        def names_to_ignore(folder: str, names: list[str], source: Path = source) -> set[str]:
             place = Path(folder).relative_to(source.parent)
             left_out = {name for name in names if str(place / name) in LEFT_OUT}
             return left_out | {name for name in names if name == "__pycache__"}
 
-        shutil.copytree(source, content / source.name, ignore=ignored)
+        shutil.copytree(source, content / source.name, ignore=names_to_ignore)
 
 
 def _compile(target: Target, content: Path) -> None:
-    """Compiled code starts in half the time, but only its own version of Python can compile it.
+    """Compile the code, which then starts in half the time; only its own version of Python can do
+    it.
 
     Nothing is compiled later: Lambda lets a function only read its folder. So the files say that
     they need no comparison with their sources, whose times an archive does not keep.
     """
-    interpreter = _interpreter(target.python)
+    interpreter = _find_interpreter(target.python)
     if interpreter is None:
         print(
             f"{target.name}: no python{target.python} runs here, so the code is not compiled;"
@@ -128,8 +131,8 @@ def _compile(target: Target, content: Path) -> None:
     subprocess.run([interpreter, "-m", "compileall", *mode], check=True, env=environment)
 
 
-def _interpreter(version: str) -> str | None:
-    """One that runs: a name on the PATH proves nothing."""
+def _find_interpreter(version: str) -> str | None:
+    """Find an interpreter that runs: a name on the PATH proves nothing."""
     check = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     for found in (sys.executable, shutil.which(f"python{version}")):
         if found and subprocess.run([found, "-c", check], capture_output=True).returncode == 0:
@@ -137,7 +140,7 @@ def _interpreter(version: str) -> str | None:
     return None
 
 
-def _write(content: Path, archive: Path) -> None:
+def _write_archive(content: Path, archive: Path) -> None:
     partial = archive.with_suffix(".partial")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as written:
         for found in sorted(content.rglob("*")):
@@ -150,7 +153,7 @@ def _write(content: Path, archive: Path) -> None:
 
 
 def main() -> int:
-    """Builds the targets asked for, all but the emulator's if none is."""
+    """Build the targets asked for, all but the emulator's if none is."""
     parser = argparse.ArgumentParser(prog="python -m infra.bundle", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
@@ -160,7 +163,7 @@ def main() -> int:
         parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     for name in options.targets or ("x86_64", "arm64"):
         for kind in EXTRAS:
-            archive = build(TARGETS[name], options.output, kind)
+            archive = build_archive(TARGETS[name], options.output, kind)
             print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
     return 0
 

@@ -1,7 +1,7 @@
-"""Entry points: what a process or a function starts with."""
+"""The hosts of a cluster: entry points, adapters, and the builder that puts the parts together."""
 
 import gc
 
-# What is imported stays: to look through it for garbage again and again, as the default of 700 has
+# Imported modules stay: to look through them for garbage again and again, as the default of 700 has
 # it, is a sixth of the time in which a function starts.
 gc.set_threshold(100_000)

@@ -1,4 +1,4 @@
-"""The same for each pool: what fails for one of them is done for the others."""
+"""One action for each pool: where it fails for one of them it is done for the others."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -9,11 +9,11 @@ log = logging.getLogger(__name__)
 
 
 class PoolsFailed(Exception):
-    """These pools failed, each of which was logged; the others had their turn."""
+    """The pools that failed, each of which was logged; the others had their turn."""
 
 
-def for_each(pools: Iterable[str], act: Callable[[str], object]) -> None:
-    """Does it for all of the pools. Raises PoolsFailed once all had their turn."""
+def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
+    """Call `act` with each of the pools. Raises PoolsFailed once all had their turn."""
     failed = []
     for pool in pools:
         try:

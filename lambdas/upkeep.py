@@ -1,74 +1,78 @@
-"""What a tick looks after, wherever it ticks: late mail and timers, leases, books and budgets."""
+"""The upkeep of a cluster, for any host's tick: late mail and timers, leases, audits and
+budgets.
+"""
 
 import logging
 
-from control_plane.actors.pool import POOLS
-from control_plane.agents.audit import audit
-from control_plane.agents.leases import PASS_MS, forget_lost, mark_lost
-from control_plane.dispatch import due
-from control_plane.dispatch.due import Driven
-from control_plane.dispatch.engine import Engine
+from control_plane.actors.pool.actor import POOLS
+from control_plane.agents.audit import audit_pool
+from control_plane.agents.leases import PASS_INTERVAL_MS, forget_lost_agents, mark_lost_agents
+from control_plane.engine import due_rows
+from control_plane.engine.due_rows import DueRowCounts
+from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
-from lambdas.pools import for_each
+from lambdas.pools import for_each_pool
 
 log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Each method is one pass over the cluster of `engine`, and logs what was out of order. Those
-    that look at pools raise PoolsFailed once all had their turn.
+    """Passes over the cluster of `engine`, each of which logs what was out of order. Passes over
+    pools raise PoolsFailed once all pools had their turn.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def pools(self) -> list[str]:
-        """The pools there are."""
+        """Return the names of all pools."""
         return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]
 
-    def drive(self) -> Driven:
-        """Mail that nobody followed, and timers."""
-        return due.drive(self._engine)
+    def redrive_mail(self) -> DueRowCounts:
+        """Advance actors whose mail nobody followed, or whose timers are due."""
+        return due_rows.process_due_rows(self._engine)
 
-    def mark_lost(self, pass_ms: int = PASS_MS) -> None:
-        """Agents that are silent; one pass comes each `pass_ms`."""
+    def mark_lost_agents(self, pass_ms: int = PASS_INTERVAL_MS) -> None:
+        """Mark agents that are silent as lost; one pass comes each `pass_ms`."""
         engine = self._engine
 
-        def look(pool: str) -> None:
-            for agent in mark_lost(engine.table, pool, engine.clock(), engine.follow, pass_ms):
+        def check(pool: str) -> None:
+            for agent in mark_lost_agents(
+                engine.table, pool, engine.clock(), engine.advance_until_idle, pass_ms
+            ):
                 log.warning("agent %s was lost", agent)
 
-        for_each(self.pools(), look)
+        for_each_pool(self.pools(), check)
 
-    def forget_lost(self) -> None:
-        """Agents that were lost long ago."""
+    def forget_lost_agents(self) -> None:
+        """Forget agents that were lost long ago."""
 
-        def look(pool: str) -> None:
-            for agent in forget_lost(self._engine, pool):
+        def check(pool: str) -> None:
+            for agent in forget_lost_agents(self._engine, pool):
                 log.info("agent %s was forgotten", agent)
 
-        for_each(self.pools(), look)
+        for_each_pool(self.pools(), check)
 
-    def audit(self) -> None:
-        """What pools believe, against what is."""
-        for_each(self.pools(), self._audit)
+    def audit_pools(self) -> None:
+        """Audit pools: compare their state with their trials and agents."""
+        for_each_pool(self.pools(), self._audit_pool)
 
-    def _audit(self, pool: str) -> None:
-        found = audit(self._engine, pool)
-        for released in found.pool.stale:
+    def _audit_pool(self, pool: str) -> None:
+        differences = audit_pool(self._engine, pool)
+        for released in differences.pool.stale:
             log.warning("pool %s held %s for nobody", pool, released)
-        for session in found.sessions:
+        for session in differences.sessions:
             log.warning("pool %s had not heard %s", pool, session)
-        for agent, message in found.agents:
+        for agent, message in differences.agents:
             log.warning("agent %s had not heard %s", agent, message)
-        for number in found.experiments:
+        for number in differences.experiments:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 
     def check_budgets(self) -> None:
-        """What pools have spent, against what they may."""
+        """Compare what pools have spent with their budgets."""
 
-        def look(pool: str) -> None:
+        def check(pool: str) -> None:
             if check_budgets(self._engine, [pool]):
                 log.info("pool %s: its budget was checked", pool)
 
-        for_each(self.pools(), look)
+        for_each_pool(self.pools(), check)

@@ -1,43 +1,49 @@
-"""A pool's fleet as it is read and written by one pass: every commit moves the fleet's revision.
+"""A pool's fleet as one pass reads and writes it: every commit increments the fleet's revision.
 
-So no two passes write at once, however long one of them slept: the second finds the revision
-changed and drops everything. What was read is of one moment for the same reason.
+Two passes therefore never write at once, however long one of them slept: the second finds the
+revision changed and drops everything. For the same reason all rows read are of one moment.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from control_plane.fleet.bills import added, by_month, instance_bill, read_bill, written_bill
+from control_plane.fleet.bills import (
+    bill_total,
+    decode_bill,
+    encode_bill,
+    instance_bill,
+    split_by_month,
+)
 from control_plane.fleet.records import (
     FleetRow,
     InstanceRow,
     InstanceState,
     IntentRow,
-    instances_of,
+    instances_partition,
 )
 from control_plane.fleet.rows import (
     FLEETS,
     decode_fleet,
     decode_instance,
     decode_intent,
-    encode,
+    encode_row,
     instance_key,
-    intents_of,
-    past_instances_of,
-    read_all,
+    intents_partition,
+    past_instances_partition,
+    read_rows,
 )
 from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
 
 LEASE_MS = 30_000
-# Instances changed in one commit: two operations each, beside a few others.
-CHANGED_MAX = 35
+# Instances changed in one commit: two operations each, and a few others.
+CHANGED_ROWS_MAX = 35
 # Instances that ended longer ago are forgotten as others end; what they cost stays in the bills.
-PAST_KEPT_MS = 90 * 86_400_000
-FORGOTTEN_MAX = 15
+PAST_INSTANCE_TTL_MS = 90 * 86_400_000
+EXPIRED_ROWS_MAX = 15
 
 
 class Ledger:
-    """The fleet of `pool`. Its commits raise Conflict once somebody else has written."""
+    """The stored fleet of `pool`. Commits raise Conflict once another process has written."""
 
     def __init__(self, table: StateTable, pool: str) -> None:
         self._table = table
@@ -46,18 +52,21 @@ class Ledger:
         self.fleet = FleetRow(pool) if row is None else decode_fleet(row)
         # What is read after the fleet's row is at least as new, and if newer no commit succeeds.
         self.intents = {
-            intent.id: intent for intent in map(decode_intent, read_all(table, intents_of(pool)))
+            intent.id: intent
+            for intent in map(decode_intent, read_rows(table, intents_partition(pool)))
         }
-        found = read_all(table, instances_of(pool))
-        self.instances = {one.id: one for one in map(decode_instance, found)}
+        rows = read_rows(table, instances_partition(pool))
+        self.instances = {row.id: row for row in map(decode_instance, rows)}
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that lives or may live."""
+        """Whether the fleet has neither instances nor launches under way."""
         return not (self.intents or self.instances)
 
-    def lease(self, now_ms: int) -> bool:
-        """Keeps others away for LEASE_MS; whether nobody else is at it. Raises Conflict."""
+    def acquire_lease(self, now_ms: int) -> bool:
+        """Lock out other passes for LEASE_MS; False: another one holds the lease. Raises
+        Conflict.
+        """
         if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
             return False
         self.commit(replace(self.fleet, leased_until_ms=now_ms + LEASE_MS))
@@ -67,66 +76,74 @@ class Ledger:
         self,
         fleet: FleetRow,
         *,
-        changed: Sequence[InstanceRow] = (),
-        intended: Sequence[IntentRow] = (),
-        closed: IntentRow | None = None,
+        changed_rows: Sequence[InstanceRow] = (),
+        new_intents: Sequence[IntentRow] = (),
+        closed_intent: IntentRow | None = None,
         checks: Sequence[Check] = (),
-        place: Put | None = None,
+        location_put: Put | None = None,
     ) -> None:
-        """Writes all of it, in one commit unless there are very many changes: then most of these
-        come before, and `checks` hold for the first commit. `place`: see rows.CLOUDS.
+        """Write everything in one commit unless very many instances change: then most of these are
+        written in commits before it, and `checks` hold for the first commit.
+
+        `location_put` writes a row of rows.CLOUDS.
         """
-        if fleet == self.fleet and not (changed or intended or closed or place):
+        if fleet == self.fleet and not (
+            changed_rows or new_intents or closed_intent or location_put
+        ):
             return
         first: Sequence[Write] = checks
-        while len(changed) > CHANGED_MAX:
-            self._commit(self.fleet, [*first, *self._changes(changed[:CHANGED_MAX])])
-            self._take(changed[:CHANGED_MAX], (), None)
-            changed, first = changed[CHANGED_MAX:], ()
-        writes: list[Write] = [*first, *self._changes(changed)]
-        writes += [_put(intent) for intent in intended]
-        writes += [Delete(_intent_key(closed), Expect.PRESENT)] if closed else []
-        writes += [place] if place else []
+        while len(changed_rows) > CHANGED_ROWS_MAX:
+            self._commit(
+                self.fleet, [*first, *self._instance_writes(changed_rows[:CHANGED_ROWS_MAX])]
+            )
+            self._apply_to_memory(changed_rows[:CHANGED_ROWS_MAX], (), None)
+            changed_rows, first = changed_rows[CHANGED_ROWS_MAX:], ()
+        writes: list[Write] = [*first, *self._instance_writes(changed_rows)]
+        writes += [_intent_put(intent) for intent in new_intents]
+        writes += [Delete(_intent_key(closed_intent), Expect.PRESENT)] if closed_intent else []
+        writes += [location_put] if location_put else []
         self._commit(fleet, writes)
-        self._take(changed, intended, closed)
+        self._apply_to_memory(changed_rows, new_intents, closed_intent)
 
-    def forget(self) -> None:
-        """Removes the fleet's row; nothing else of the fleet may be left."""
+    def delete_fleet_row(self) -> None:
+        """Delete the fleet's row; nothing else of the fleet may be left."""
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
 
-    def _changes(self, changed: Sequence[InstanceRow]) -> list[Write]:
-        """Their rows, and what those cost that end, for one commit."""
-        writes = [write for row in changed for write in _writes_of(row)]
+    def _instance_writes(self, changed: Sequence[InstanceRow]) -> list[Write]:
+        """Writes of changed instances, and of the bills of those that ended, for one commit."""
+        writes = [write for row in changed for write in _row_writes(row)]
         ended = [row for row in changed if row.state is InstanceState.ENDED]
-        writes += self._forgotten(ended)
-        bill = added(instance_bill(row, row.ended_ms or 0) for row in ended)
-        for key, days in by_month(self.fleet.pool, bill).items():
-            found = self._table.get(key)
-            before = read_bill(found.body) if found else {}
-            revision = found.revision if found else 0
-            body = written_bill(added([before, days]))
+        writes += self._expired_row_deletes(ended)
+        bill = bill_total(instance_bill(row, row.ended_ms or 0) for row in ended)
+        for key, days in split_by_month(self.fleet.pool, bill).items():
+            row = self._table.get(key)
+            before = decode_bill(row.body) if row else {}
+            revision = row.revision if row else 0
+            body = encode_bill(bill_total([before, days]))
             writes.append(Put(key, revision + 1, body, revision or Expect.ABSENT))
         return writes
 
-    def _forgotten(self, ended: Sequence[InstanceRow]) -> list[Write]:
-        """One more than end now, so that what is kept comes to an end too."""
+    def _expired_row_deletes(self, ended: Sequence[InstanceRow]) -> list[Write]:
+        """Deletes of past instances older than their TTL: one more than end now, so that the
+        backlog shrinks.
+        """
         if not ended:
             return []
-        before = max(row.ended_ms or 0 for row in ended) - PAST_KEPT_MS
-        partition = past_instances_of(self.fleet.pool)
-        limit = min(len(ended) + 1, FORGOTTEN_MAX)
+        before = max(row.ended_ms or 0 for row in ended) - PAST_INSTANCE_TTL_MS
+        partition = past_instances_partition(self.fleet.pool)
+        limit = min(len(ended) + 1, EXPIRED_ROWS_MAX)
         page = self._table.query(partition, "", f"{max(0, before):015d}", limit=limit)
         return [Delete(row.key, Expect.ANYTHING) for row in page.rows]
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
-        self._table.commit((Put(key, self._revision + 1, encode(fleet), expect), *writes))
+        self._table.commit((Put(key, self._revision + 1, encode_row(fleet), expect), *writes))
         self._revision += 1
         self.fleet = fleet
 
-    def _take(
+    def _apply_to_memory(
         self,
         changed: Sequence[InstanceRow],
         intended: Sequence[IntentRow],
@@ -142,16 +159,16 @@ class Ledger:
             del self.intents[closed.id]
 
 
-def _writes_of(row: InstanceRow) -> list[Write]:
-    put = Put(instance_key(row), 1, encode(row), Expect.ANYTHING)
+def _row_writes(row: InstanceRow) -> list[Write]:
+    put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
     if row.state is not InstanceState.ENDED:
         return [put]
-    return [put, Delete(Key(instances_of(row.pool), row.id), Expect.ANYTHING)]
+    return [put, Delete(Key(instances_partition(row.pool), row.id), Expect.ANYTHING)]
 
 
-def _put(intent: IntentRow) -> Put:
-    return Put(_intent_key(intent), 1, encode(intent), Expect.ABSENT)
+def _intent_put(intent: IntentRow) -> Put:
+    return Put(_intent_key(intent), 1, encode_row(intent), Expect.ABSENT)
 
 
 def _intent_key(intent: IntentRow) -> Key:
-    return Key(intents_of(intent.pool), intent.id)
+    return Key(intents_partition(intent.pool), intent.id)

@@ -1,4 +1,4 @@
-"""What a decision about a pool's instances is made from, and what it says.
+"""Inputs and results of the scale decider: settings, demand, observed instances, and its plan.
 
 Times are epoch milliseconds and durations milliseconds.
 """
@@ -16,13 +16,13 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ProvisionerSettings:
-    """How many instances a pool has, and of what.
+    """The provider settings of a pool: how many instances it has, and of which offerings.
 
-    `offerings` are in the order of preference; none: what the cloud itself offers. Spot offerings
-    come before the others; `on_demand_fallback`: the others are taken while no spot offering can
-    be had; `on_demand_base`: the share of instances, 0 to 1, that are on demand all the same.
-    `launch_error_limit`: errors in a row, other than no capacity, after which an offering is given
-    up; 0: never. `section`: the cloud's own settings, as JSON.
+    `offerings` are in the order of preference; empty: what the cloud itself offers. Spot offerings
+    come before on-demand ones; `on_demand_fallback`: on-demand offerings are used while no spot
+    offering is available; `on_demand_base`: the share of instances, 0 to 1, that are always on
+    demand. `launch_error_limit`: errors in a row, other than no capacity, after which an offering
+    is given up; 0: never. `kind` is the provider's type and `section` its own settings, as JSON.
     """
 
     kind: str
@@ -37,23 +37,24 @@ class ProvisionerSettings:
     section: str = "{}"
 
     @property
-    def place(self) -> str:
-        """The account and region, or whatever an id of an instance is unique in."""
+    def location(self) -> str:
+        """The account and region within which an instance's id is unique."""
         fields = json.loads(self.section)
-        return ":".join(str(it) for it in (self.kind, fields.get("project"), fields.get("region")))
+        names = (self.kind, fields.get("project"), fields.get("region"))
+        return ":".join(map(str, names))
 
     @property
     def terminations_max(self) -> int:
-        """Terminations that may be begun at once, and again within each minute: a quarter of a
-        large pool, all of a small one.
+        """Terminations that may start at once, and again within each minute: a quarter of a large
+        pool, all of a small one.
         """
         return max(5, ceil(self.max_instances / 4))
 
 
 @dataclass(frozen=True, slots=True)
-class WorkDue:
-    """A job that is to be done by `deadline_ms`: how far it has come, from 0 to 1 or None if nobody
-    knows, in the `worked_ms` for which it had machines.
+class DeadlineProgress:
+    """How far a job with a deadline has come: `progress` (0 to 1; None: unknown) after `worked_ms`
+    in which it had machines.
     """
 
     submitted_ms: int
@@ -64,38 +65,41 @@ class WorkDue:
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """What of a job waits: how many requests of each size in slots. `room`: slots it may have
-    beside those it holds, None for any number; `single_agent`: no request of it is ever spread.
-    `due`: it has a deadline; `market`: its instances must be of that, None: of any.
+    """The pending requests of one job.
+
+    `pending_slots` counts them by their slots. `remaining_slots`: how many slots the job may have
+    beside those it holds, None for any number; `single_agent`: none of its requests may span
+    several agents; `deadline`: its progress, if it has a deadline; `market`: the market that its
+    instances must be bought on, None for any.
     """
 
-    sizes: Mapping[int, int]
-    room: int | None = None
+    pending_slots: Mapping[int, int]
+    remaining_slots: int | None = None
     single_agent: bool = False
-    due: WorkDue | None = None
+    deadline_progress: DeadlineProgress | None = None
     market: Market | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What waits in a pool. `zero_slot`: requests without slots, of which an instance takes
-    `aux_per_agent`. `held_back`: why what waits is to get no instances, "" if it may.
+    """The pending work of a pool. `zero_slot_requests`: requests without slots, of which an
+    instance takes `aux_per_agent`. `hold_reason`: why pending work gets no instances, "" if it may.
     """
 
     jobs: tuple[JobDemand, ...] = ()
-    zero_slot: int = 0
+    zero_slot_requests: int = 0
     aux_per_agent: int = 100
-    held_back: str = ""
+    hold_reason: str = ""
 
     @property
-    def waits(self) -> bool:
-        """Whether anything waits."""
-        return bool(self.zero_slot) or any(job.sizes for job in self.jobs)
+    def has_pending(self) -> bool:
+        """Whether any request is pending."""
+        return bool(self.zero_slot_requests) or any(job.pending_slots for job in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSeen:
-    """A connected agent in the pool's books. `takes_work`: something new may be placed on it."""
+class ConnectedAgent:
+    """A connected agent, as the pool knows it. `takes_work`: new work may be placed on it."""
 
     idle: bool
     takes_work: bool = True
@@ -103,7 +107,7 @@ class AgentSeen:
 
 
 class InstanceStatus(StrEnum):
-    """What a cloud says of an instance. PENDING: a spot request that nobody has filled yet."""
+    """An instance's status as its cloud reports it. PENDING: an unfilled spot request."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -116,21 +120,24 @@ class InstanceStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """An instance as the cloud and the pool's books show it. `status` None: the cloud does not
-    list it; `agent` None: its agent is not connected.
+class ObservedInstance:
+    """An instance as the cloud and the pool report it. `status` None: the cloud does not list it;
+    `agent` None: its agent is not connected; `notice_ms`: when it is taken away, as announced;
+    `rebalance`: the cloud advises to leave it.
     """
 
     status: InstanceStatus | None
-    agent: AgentSeen | None = None
+    agent: ConnectedAgent | None = None
     notice_ms: int | None = None
     rebalance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """Everything a decision looks at. `pending`: instances of launches whose answer is not known,
-    by offering; `seen` has an entry for each of `rows`; `draw` gives numbers from 0 to below 1.
+class FleetSnapshot:
+    """The scale decider's input: a pool's fleet at one moment.
+
+    `pending`: instances of launches whose answer is not known, by offering; `observed` has an entry
+    for each of `rows`; `random` gives numbers from 0 to below 1.
     """
 
     settings: ProvisionerSettings
@@ -138,15 +145,15 @@ class Situation:
     demand: Demand
     fleet: FleetRow
     rows: tuple[InstanceRow, ...]
-    seen: Mapping[str, Seen]
+    observed: Mapping[str, ObservedInstance]
     pending: tuple[tuple[Offering, int], ...]
     now_ms: int
-    draw: Callable[[], float]
+    random: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Instances to be asked for."""
+    """A number of instances of one offering to launch."""
 
     offering: Offering
     count: int
@@ -154,24 +161,24 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """What becomes of a fleet: its row, the instances whose rows change, and what to launch.
+    """The scale decider's result: the fleet's new row, instance rows that change, and launches.
 
-    `unseen`: instances that end because their agents are not connected: true only while these do
-    not enrol. `reasons` tell people what was decided.
+    `disconnected`: instances that end because their agents are not connected, which must still be
+    so when the plan is committed. `reasons` tell users what was decided.
     """
 
     fleet: FleetRow
-    changed: tuple[InstanceRow, ...] = ()
+    changed_rows: tuple[InstanceRow, ...] = ()
     launches: tuple[Launch, ...] = ()
-    unseen: tuple[str, ...] = ()
+    disconnected: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What came of a look at a pool: what a pass decided, for people. Where it was too early for a
-    pass, `again_ms` is in how many ms it no longer is.
+class PassResult:
+    """The result of a reconciliation pass: what it decided, in words for users. Where it was too
+    early for a pass, `retry_after_ms` is the time until the next one may run.
     """
 
     reasons: tuple[str, ...] = ()
-    again_ms: int = 0
+    retry_after_ms: int = 0

@@ -1,8 +1,8 @@
-"""What is remembered of each offering, and which are worth a try now.
+"""The health of offerings: back-off after failures, and which offerings may be launched now.
 
-An offering that failed is not asked again before its back-off ends, with full jitter: evenly
-between nothing and a limit that doubles with each error in a row. What time heals is tried for
-ever; of other errors so many in a row are enough.
+An offering that failed is not tried again before its back-off ends, with full jitter: evenly
+between nothing and a limit that doubles with each error in a row. After transient errors it is
+tried for ever; after enough other errors in a row it is given up.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ from control_plane.fleet.records import ErrorKind, Market, Offering, OfferingHea
 from provisioner.model import MINUTE_MS, ProvisionerSettings
 
 FRESH = OfferingHealth()
-# An offering whose instances were taken away comes after its like for so long.
-AVOIDED_MS = 10 * MINUTE_MS
-PAUSE_MS_MIN = 1_000
+# For so long an offering whose instance was interrupted comes after others of its market.
+AVOID_AFTER_INTERRUPTION_MS = 10 * MINUTE_MS
+BACKOFF_MS_MIN = 1_000
 
-_HEALED_BY_TIME = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED})
-# Where the back-off begins, and what it never exceeds.
+_TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED})
+# The first and the longest back-off after each kind of error.
 _BACKOFF_MS = {
     ErrorKind.CAPACITY: (30_000, 10 * MINUTE_MS),
     ErrorKind.THROTTLED: (5_000, 2 * MINUTE_MS),
@@ -31,21 +31,23 @@ _BACKOFF_MS = {
 
 
 class Failure(NamedTuple):
-    """An error at `time_ms`."""
+    """A launch error at `time_ms`."""
 
     kind: ErrorKind
     message: str
     time_ms: int
 
 
-def failed(
+def health_after_failure(
     health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
 ) -> OfferingHealth:
-    """After one more error; `limit` as in ProvisionerSettings, `draw` gives 0 to below 1."""
+    """An offering's health after one more error; `limit` is `launch_error_limit`, `draw` gives
+    numbers from 0 to below 1.
+    """
     first_ms, most_ms = _BACKOFF_MS[failure.kind]
     ceiling_ms = min(most_ms, first_ms << min(health.errors, 20))
-    pause_ms = max(PAUSE_MS_MIN, int(draw() * ceiling_ms))
-    faults = health.faults + (failure.kind not in _HEALED_BY_TIME)
+    pause_ms = max(BACKOFF_MS_MIN, int(draw() * ceiling_ms))
+    faults = health.faults + (failure.kind not in _TRANSIENT_KINDS)
     return replace(
         health,
         errors=health.errors + 1,
@@ -58,47 +60,49 @@ def failed(
     )
 
 
-def launched(health: OfferingHealth) -> OfferingHealth:
-    """After an instance was had. Whether it is good for anything its agent will show."""
+def health_after_launch(health: OfferingHealth) -> OfferingHealth:
+    """An offering's health after a launch succeeded. Boot errors stay until an agent connects."""
     if health.kind is ErrorKind.BOOT:
         return health
     return replace(health, errors=0, kind=None, message="", failed_ms=0, retry_ms=0)
 
 
-def connected(health: OfferingHealth) -> OfferingHealth:
-    """After the agent of an instance came."""
+def health_after_connection(health: OfferingHealth) -> OfferingHealth:
+    """An offering's health after the agent of one of its instances connected."""
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
-def priced(named: tuple[Offering, ...], known: tuple[Offering, ...]) -> tuple[Offering, ...]:
-    """The offerings that the settings name, with what the cloud knows of their prices where they
-    say none; without any, what the cloud itself offers.
+def offerings_with_prices(
+    named: tuple[Offering, ...], known: tuple[Offering, ...]
+) -> tuple[Offering, ...]:
+    """The settings' offerings, with the cloud's prices where the settings have none; if there are
+    no such offerings, those of the cloud.
     """
     prices = {it.name: it.price_per_hour for it in known}
-    found = (
+    with_prices = (
         replace(it, price_per_hour=it.price_per_hour or prices.get(it.name, 0)) for it in named
     )
-    return tuple(found) or known
+    return tuple(with_prices) or known
 
 
-def usable(
+def usable_offerings(
     settings: ProvisionerSettings,
     offerings: tuple[Offering, ...],
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> tuple[tuple[Offering, ...], tuple[Offering, ...]]:
-    """What may be asked for now, the best first, and of these what is on demand.
+    """The offerings that may be launched now, the best first, and the on-demand ones that may.
 
-    While the cloud throttles us that is nothing: its limit is on our calls, not on an offering.
+    None while the cloud throttles: its limit is on our calls, not on an offering.
     """
     if any(it.kind is ErrorKind.THROTTLED and it.retry_ms > now_ms for it in health.values()):
         return (), ()
 
     def is_avoided(offering: Offering) -> bool:
         taken_ms = health.get(offering.name, FRESH).interrupted_ms
-        return taken_ms > 0 and now_ms - taken_ms < AVOIDED_MS
+        return taken_ms > 0 and now_ms - taken_ms < AVOID_AFTER_INTERRUPTION_MS
 
-    able = [it for it in offerings if _may_be_tried(health.get(it.name, FRESH), now_ms)]
+    able = [it for it in offerings if _can_try(health.get(it.name, FRESH), now_ms)]
     spot = sorted((it for it in able if it.market is Market.SPOT), key=is_avoided)
     on_demand = tuple(it for it in able if it.market is Market.ON_DEMAND)
     has_spot = any(it.market is Market.SPOT for it in offerings)
@@ -106,21 +110,21 @@ def usable(
     return (*spot, *(on_demand if falls_back else ())), on_demand
 
 
-def described(
+def unavailability_text(
     offerings: tuple[Offering, ...], health: Mapping[str, OfferingHealth], now_ms: int
 ) -> str:
-    """Why none of them can be had now, for people; "" where one can."""
-    said = []
+    """Why the offerings that cannot be launched now cannot, in words for users; "" if all can."""
+    reasons = []
     for offering in offerings:
         known = health.get(offering.name, FRESH)
-        if _may_be_tried(known, now_ms):
+        if _can_try(known, now_ms):
             continue
         until = f"tried again in {max(0, known.retry_ms - now_ms) // 1000} s"
         if known.given_up:
             until = f"given up after {known.faults} errors; it is tried again once the pool changes"
-        said.append(f"{offering.name}: {known.kind}: {known.message} ({until})")
-    return "; ".join(said)
+        reasons.append(f"{offering.name}: {known.kind}: {known.message} ({until})")
+    return "; ".join(reasons)
 
 
-def _may_be_tried(health: OfferingHealth, now_ms: int) -> bool:
+def _can_try(health: OfferingHealth, now_ms: int) -> bool:
     return not health.given_up and health.retry_ms <= now_ms

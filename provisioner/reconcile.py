@@ -1,8 +1,8 @@
-"""Brings the instances of pools to what they should be, in passes that may end at any point.
+"""Reconciliation of pools' instances with what they should be, in passes that may end at any point.
 
-A pass lists the cloud, finishes the launches that an earlier one began, reads the pool's books,
-decides, writes down what it is about to do, does it, and writes down what came of it. Each write
-is conditional on the fleet's revision. What was written and not done is done by the next pass: a
+A pass lists the cloud, finishes the launches that an earlier one began, reads the pool's state,
+decides, writes down what it is about to do, does it, and writes down the result. Each write is
+conditional on the fleet's revision. What was written and not done is done by the next pass: a
 launch is repeated with its token, a termination until the cloud says that the instance is gone.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from control_plane.actors.agent import leases_of
+from control_plane.actors.agent.actor import leases_partition
 from control_plane.fleet.records import (
     ErrorKind,
     FleetRow,
@@ -22,7 +22,7 @@ from control_plane.fleet.records import (
     Offering,
     OfferingHealth,
 )
-from control_plane.fleet.rows import CLOUDS, fleets
+from control_plane.fleet.rows import CLOUDS, read_fleets
 from control_plane.state.table import Check, Conflict, Expect, Key, Put, StateTable
 from provisioner import offerings
 from provisioner.clouds.provider import (
@@ -32,202 +32,206 @@ from provisioner.clouds.provider import (
     CloudProvider,
     NoCapacity,
     OutcomeUnknown,
-    Throttled,
+    ThrottlingError,
 )
-from provisioner.decide import decide
 from provisioner.ledger import LEASE_MS, Ledger
 from provisioner.model import (
     MINUTE_MS,
+    FleetSnapshot,
     InstanceStatus,
     Launch,
-    Looked,
+    ObservedInstance,
+    PassResult,
     ProvisionerSettings,
     ScalePlan,
-    Seen,
-    Situation,
 )
-from provisioner.pools import Books, Pools
-from provisioner.settings import SettingsInvalid, read_settings, written_settings
+from provisioner.pools import Pools, PoolSnapshot
+from provisioner.scale_decider import plan_scaling
+from provisioner.settings import SettingsInvalid, decode_settings, encode_settings
 
 log = logging.getLogger(__name__)
 
 PASS_MS = 5_000
-# Ticks come each minute or more often; after so long a gap nobody looked.
+# Ticks come each minute or more often; a longer gap between passes is an outage of ours.
 GAP_MS = 150_000
-# Offerings tried in one pass, so that a full zone does not cost 5 s.
+# Plans carried out in one pass, so that a full zone does not cost 5 s.
 ATTEMPTS_MAX = 4
-# Well within the time for which a token is good.
+# Well within the time for which a token is valid.
 INTENT_MS_MAX = 10 * MINUTE_MS
-TERMINATED_AT_ONCE_MAX = 100
+TERMINATION_BATCH_MAX = 100
 
 _ENDING = frozenset(
     {InstanceStatus.STOPPING, InstanceStatus.TERMINATING, InstanceStatus.TERMINATED}
 )
 _LEAVING = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING})
-# Answers to a repeated launch that do not tell whether an earlier one succeeded.
-_SAY_NOTHING = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
+# Errors of a repeated launch that do not tell whether an earlier attempt succeeded.
+_INCONCLUSIVE_KINDS = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
 
-Clouds = Callable[[ProvisionerSettings], CloudProvider]
-"""The provider of a pool with such settings. Raises CloudError for one that cannot be."""
+CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
+"""Builds the cloud provider of a pool with such settings. Raises CloudError if that fails."""
 
 
 class Reconciler:
-    """Reconciles the pools of the cluster `cluster`. `random` draws the jitter of back-offs."""
+    """Reconciles the pools of one cluster with their clouds. `random` draws the jitter of
+    back-offs.
+    """
 
     def __init__(
         self,
         table: StateTable,
         pools: Pools,
-        clouds: Clouds,
+        cloud_factory: CloudFactory,
         cluster: str,
         clock: Callable[[], int],
         random: Random,
     ) -> None:
         self._table = table
         self._pools = pools
-        self._clouds = clouds
+        self._cloud_factory = cloud_factory
         self._cluster = cluster
         self._clock = clock
         self._random = random
 
-    def pools(self) -> list[str]:
-        """The pools to reconcile: all, and those removed that have instances left."""
-        found = {*self._pools.names(), *(fleet.pool for fleet in fleets(self._table))}
+    def pools_to_reconcile(self) -> list[str]:
+        """The names of all pools, and of removed ones that have instances left."""
+        found = {*self._pools.pool_names(), *(fleet.pool for fleet in read_fleets(self._table))}
         return sorted(found)
 
-    def reconcile(self, pool: str) -> Looked:
-        """One pass, unless there was one just now, somebody is at it, or there is nothing to do.
-        Raises TableError, and nothing of the cloud's.
+    def reconcile(self, pool: str) -> PassResult:
+        """Run one pass, unless there was one just now, another process holds the lease, or there is
+        nothing to do. Raises TableError, but no error of the cloud's.
         """
         ledger = Ledger(self._table, pool)
-        books = self._pools.books(pool)
-        settings = _effective(books.settings, ledger)
+        snapshot = self._pools.pool_snapshot(pool)
+        settings = _effective_settings(snapshot.settings, ledger)
         if settings is None:
             if ledger.is_empty:
-                ledger.forget()
-            return Looked()
-        if not _has_work(books, settings, ledger):
-            return Looked()
+                ledger.delete_fleet_row()
+            return PassResult()
+        if not _has_work(snapshot, settings, ledger):
+            return PassResult()
         now_ms = self._clock()
         age_ms = now_ms - ledger.fleet.passed_ms
         if 0 <= age_ms < PASS_MS:
-            return Looked(again_ms=PASS_MS - age_ms)
+            return PassResult(retry_after_ms=PASS_MS - age_ms)
         try:
-            if not ledger.lease(now_ms):
-                return Looked(again_ms=_leased_ms(ledger.fleet, now_ms))
-            return Looked(_Pass(self, ledger, settings).run())
+            if not ledger.acquire_lease(now_ms):
+                return PassResult(retry_after_ms=_lease_wait_ms(ledger.fleet, now_ms))
+            return PassResult(_ReconcilePass(self, ledger, settings).run())
         except Conflict:
             log.info("pool %s: another pass was faster", pool)
-            return Looked(again_ms=PASS_MS)
+            return PassResult(retry_after_ms=PASS_MS)
 
 
-class _Pass:
+class _ReconcilePass:
     """One pass over one pool."""
 
     def __init__(
         self, reconciler: Reconciler, ledger: Ledger, settings: ProvisionerSettings
     ) -> None:
-        self._by = reconciler
+        self._reconciler = reconciler
         self._ledger = ledger
         self._settings = settings
-        self._began_ms = reconciler._clock()
+        self._started_ms = reconciler._clock()
         self._listed: Mapping[str, CloudInstance] = {}
-        self._asked: set[str] = set()
+        self._termination_requested: set[str] = set()
         self._reasons: list[str] = []
         self._trouble = ""
 
     def run(self) -> tuple[str, ...]:
-        """The whole pass. Raises Conflict when another one took over."""
-        self._open()
+        """Run the whole pass; return its reasons. Raises Conflict when another one took over."""
+        self._record_pass_start()
         try:
-            cloud = self._by._clouds(self._settings)
-            found = cloud.list(self._by._cluster, self._ledger.fleet.pool)
+            cloud = self._reconciler._cloud_factory(self._settings)
+            found = cloud.list_instances(self._reconciler._cluster, self._ledger.fleet.pool)
             self._listed = {instance.id: instance for instance in found}
-            sold = offerings.priced(self._settings.offerings, cloud.offerings())
+            offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
-            self._troubled(error)
+            self._record_trouble(error)
         else:
             for intent in list(self._ledger.intents.values()):
-                self._resume(cloud, intent)
-            self._scale(cloud, sold)
-        self._close()
+                self._resume_launch(cloud, intent)
+            self._carry_out_plans(cloud, offered)
+        self._record_pass_end()
         return tuple(self._reasons)
 
-    def _open(self) -> None:
-        """What has changed about the fleet since the last pass."""
-        fleet, now_ms = self._ledger.fleet, self._began_ms
-        text = written_settings(self._settings)
+    def _record_pass_start(self) -> None:
+        """Record changed settings, and the end of a time without passes."""
+        fleet, now_ms = self._ledger.fleet, self._started_ms
+        text = encode_settings(self._settings)
         resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
         after = replace(fleet, resumed_ms=now_ms) if resumed else fleet
         place = None
         if text != fleet.provider:
             # What was given up under other settings is worth a try.
             after = replace(after, provider=text, health={})
-            key = Key(CLOUDS, self._settings.place)
+            key = Key(CLOUDS, self._settings.location)
             place = Put(key, 1, text.encode(), Expect.ANYTHING)
-        self._ledger.commit(after, place=place)
+        self._ledger.commit(after, location_put=place)
 
-    def _close(self) -> None:
+    def _record_pass_end(self) -> None:
         fleet = self._ledger.fleet
         self._ledger.commit(
-            replace(fleet, passed_ms=self._began_ms, leased_until_ms=0, trouble=self._trouble)
+            replace(fleet, passed_ms=self._started_ms, leased_until_ms=0, trouble=self._trouble)
         )
 
-    def _scale(self, cloud: CloudProvider, sold: tuple[Offering, ...]) -> None:
+    def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
         for _ in range(ATTEMPTS_MAX):
             # Read last, so that what is decided is true when it is written.
-            books = self._by._pools.books(self._ledger.fleet.pool)
-            plan = decide(self._situation(books, sold))
-            intents = self._intents(plan.launches)
+            snapshot = self._reconciler._pools.pool_snapshot(self._ledger.fleet.pool)
+            plan = plan_scaling(self._fleet_snapshot(snapshot, offered))
+            intents = self._new_intents(plan.launches)
             number = self._ledger.fleet.launches + len(intents)
             self._ledger.commit(
                 replace(plan.fleet, launches=number),
-                changed=plan.changed,
-                intended=intents,
-                checks=_unseen(self._ledger.fleet.pool, plan, books),
+                changed_rows=plan.changed_rows,
+                new_intents=intents,
+                checks=_disconnection_checks(self._ledger.fleet.pool, plan, snapshot),
             )
             self._reasons += plan.reasons
-            drained = self._tell(books, plan)
-            self._terminate(cloud)
-            failed = [self._attempt(cloud, intent) for intent in intents]
+            drained = self._notify_agents(snapshot, plan)
+            self._terminate_instances(cloud)
+            failed = [self._attempt_launch(cloud, intent) for intent in intents]
             # Another offering may do, and who was idle and takes no work any more can end.
             if not (drained or any(failed)):
                 return
 
-    def _situation(self, books: Books, sold: tuple[Offering, ...]) -> Situation:
+    def _fleet_snapshot(
+        self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
+    ) -> FleetSnapshot:
         ledger = self._ledger
-        seen = {}
+        observed = {}
         for name in ledger.instances:
-            listed, agent = self._listed.get(name), books.agents.get(name)
-            seen[name] = (
-                Seen(None, agent)
+            listed, agent = self._listed.get(name), snapshot.agents.get(name)
+            observed[name] = (
+                ObservedInstance(None, agent)
                 if listed is None
-                else Seen(listed.status, agent, listed.notice_ms, listed.rebalance)
+                else ObservedInstance(listed.status, agent, listed.notice_ms, listed.rebalance)
             )
         settings = self._settings
-        return Situation(
+        return FleetSnapshot(
             settings=settings,
-            offerings=sold,
-            demand=books.demand,
+            offerings=offered,
+            demand=snapshot.demand,
             fleet=ledger.fleet,
             rows=tuple(ledger.instances.values()),
-            seen=seen,
+            observed=observed,
             pending=tuple((it.offering, it.count) for it in ledger.intents.values()),
-            now_ms=self._by._clock(),
-            draw=self._by._random.random,
+            now_ms=self._reconciler._clock(),
+            random=self._reconciler._random.random,
         )
 
-    def _intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
-        """One attempt for each launch, with all that it will ever say."""
-        fleet, now_ms = self._ledger.fleet, self._by._clock()
+    def _new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
+        """An intent for each launch, complete: it is never changed."""
+        fleet, now_ms = self._ledger.fleet, self._reconciler._clock()
         intents = []
         for number, launch in enumerate(launches, fleet.launches + 1):
             name = f"{now_ms:x}-{number}"
-            token = f"{self._by._cluster}/{fleet.pool}/{name}"
+            token = f"{self._reconciler._cluster}/{fleet.pool}/{name}"
             intents.append(
                 IntentRow(
                     id=name,
-                    cluster=self._by._cluster,
+                    cluster=self._reconciler._cluster,
                     pool=fleet.pool,
                     offering=launch.offering,
                     count=launch.count,
@@ -238,138 +242,154 @@ class _Pass:
             )
         return intents
 
-    def _resume(self, cloud: CloudProvider, intent: IntentRow) -> None:
-        """A launch that an earlier pass began: the cloud is asked again, and at last only seen."""
-        if self._began_ms - intent.created_ms <= INTENT_MS_MAX:
-            self._attempt(cloud, intent, again=True)
+    def _resume_launch(self, cloud: CloudProvider, intent: IntentRow) -> None:
+        """Repeat a launch that an earlier pass began; once too old for that, look for its instances
+        in the list.
+        """
+        if self._started_ms - intent.created_ms <= INTENT_MS_MAX:
+            self._attempt_launch(cloud, intent, again=True)
             return
-        found = [it for it in self._listed.values() if _intent_of(it) == intent.id]
+        found = [it for it in self._listed.values() if _intent_id(it) == intent.id]
         minutes = INTENT_MS_MAX // MINUTE_MS
         error = OutcomeUnknown(f"a launch was not answered for {minutes} min")
-        self._record(intent, found, None if found else error)
+        self._close_intent(intent, found, None if found else error)
 
-    def _attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
-        """Asks for the instances of an intent; whether something else is worth a try. `again`: it
-        may have been asked before.
+    def _attempt_launch(
+        self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False
+    ) -> bool:
+        """Launch an intent's instances; return whether another offering is worth a try. `again`: it
+        may have been requested before.
         """
         try:
             found = cloud.launch(intent)
         except CloudError as error:
-            if isinstance(error, OutcomeUnknown) or (again and error.kind in _SAY_NOTHING):
+            if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
                 # It stays open: the next pass asks again with the same token.
-                self._troubled(error)
+                self._record_trouble(error)
                 return False
-            self._record(intent, (), error)
-            return not isinstance(error, Throttled)
-        self._record(intent, found, None if found else NoCapacity("the cloud launched nothing"))
+            self._close_intent(intent, (), error)
+            return not isinstance(error, ThrottlingError)
+        self._close_intent(
+            intent, found, None if found else NoCapacity("the cloud launched nothing")
+        )
         return not found
 
-    def _record(
+    def _close_intent(
         self, intent: IntentRow, found: Sequence[CloudInstance], error: CloudError | None
     ) -> None:
-        """Closes an intent with what came of it."""
+        """Close an intent with the instances or the error that came of it."""
         fleet = self._ledger.fleet
         health = fleet.health.get(intent.offering.name, offerings.FRESH)
-        after = self._failed(health, error) if error else offerings.launched(health)
+        after = (
+            self._health_after_error(health, error)
+            if error
+            else offerings.health_after_launch(health)
+        )
         if error is not None:
             kind, text = error.kind, f"no {intent.offering.name}: {error}"
             self._reasons.append(f"{text} ({kind})")
-        started = [_started(intent, instance) for instance in found]
+        started = [_starting_row(intent, instance) for instance in found]
         self._ledger.commit(
             replace(fleet, health={**fleet.health, intent.offering.name: after}),
-            changed=started,
-            closed=intent,
+            changed_rows=started,
+            closed_intent=intent,
         )
 
-    def _failed(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
-        failure = offerings.Failure(ErrorKind(error.kind), str(error), self._by._clock())
+    def _health_after_error(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
+        failure = offerings.Failure(ErrorKind(error.kind), str(error), self._reconciler._clock())
         limit = self._settings.launch_error_limit
-        return offerings.failed(health, failure, limit, self._by._random.random)
+        return offerings.health_after_failure(
+            health, failure, limit, self._reconciler._random.random
+        )
 
-    def _tell(self, books: Books, plan: ScalePlan) -> bool:
-        """Lets agents know what was decided about them; whether an idle one was drained."""
-        pools, pool = self._by._pools, self._ledger.fleet.pool
+    def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
+        """Drain agents that are to leave, and report ended ones; return whether an idle one was
+        drained.
+        """
+        pools, pool = self._reconciler._pools, self._ledger.fleet.pool
         drained = False
         for row in self._ledger.instances.values():
-            agent = books.agents.get(row.id)
+            agent = snapshot.agents.get(row.id)
             # One that is to end for it never came may come in the last moment. What is preempted
             # for a notice would start there again and again until the machine is gone.
             leaves = row.state in _LEAVING or row.notice_ms is not None
             if leaves and agent is not None and agent.takes_work:
-                pools.drain(row.id)
+                pools.drain_agent(row.id)
                 drained = drained or agent.idle
-        for row in plan.changed:
+        for row in plan.changed_rows:
             listed = self._listed.get(row.id)
             is_gone = listed is not None and listed.status is InstanceStatus.TERMINATED
             if row.state is InstanceState.ENDED and is_gone:
-                pools.ended(pool, row.id)
+                pools.end_agent(pool, row.id)
         return drained
 
-    def _terminate(self, cloud: CloudProvider) -> None:
-        """Asks for the end of what is to end, again and again until the cloud shows it."""
+    def _terminate_instances(self, cloud: CloudProvider) -> None:
+        """Terminate what is to end, repeatedly until the cloud shows it."""
         ids = [
             row.id
             for row in self._ledger.instances.values()
             if row.state is InstanceState.TERMINATING
-            and row.id not in self._asked
+            and row.id not in self._termination_requested
             and (row.id not in self._listed or self._listed[row.id].status not in _ENDING)
         ]
-        self._asked.update(ids)
+        self._termination_requested.update(ids)
         try:
-            for first in range(0, len(ids), TERMINATED_AT_ONCE_MAX):
-                cloud.terminate(ids[first : first + TERMINATED_AT_ONCE_MAX])
+            for first in range(0, len(ids), TERMINATION_BATCH_MAX):
+                cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])
         except CloudError as error:
-            self._troubled(error)
+            self._record_trouble(error)
 
-    def _troubled(self, error: CloudError) -> None:
+    def _record_trouble(self, error: CloudError) -> None:
         self._trouble = f"{error.kind}: {error}"
         self._reasons.append(f"the cloud was not of use: {error}")
 
 
-def _effective(settings: ProvisionerSettings | None, ledger: Ledger) -> ProvisionerSettings | None:
-    """What the fleet is to be now: nothing, where the pool has another provider or none, until the
-    former one's instances have gone.
+def _effective_settings(
+    settings: ProvisionerSettings | None, ledger: Ledger
+) -> ProvisionerSettings | None:
+    """The settings to reconcile with: where the pool has another provider or none, those of the
+    former one with no instances, until its instances have gone.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:
         return settings
     try:
-        former = read_settings(text)
+        former = decode_settings(text)
     except SettingsInvalid:
         return settings
-    if settings is not None and settings.place == former.place:
+    if settings is not None and settings.location == former.location:
         return settings
     return replace(former, min_instances=0, max_instances=0)
 
 
-def _has_work(books: Books, settings: ProvisionerSettings, ledger: Ledger) -> bool:
+def _has_work(snapshot: PoolSnapshot, settings: ProvisionerSettings, ledger: Ledger) -> bool:
     """Whether a pass could change anything: a pool that is scaled to zero costs no writes."""
     fleet = ledger.fleet
-    wants = books.demand.waits or settings.min_instances > 0
+    wants = snapshot.demand.has_pending or settings.min_instances > 0
     return not ledger.is_empty or wants or bool(fleet.waits or fleet.trouble)
 
 
-def _leased_ms(fleet: FleetRow, now_ms: int) -> int:
-    """In how many ms to look again where somebody is at it: a pass is over by the time of the next.
-    One that is not holds others up as long as its lease.
+def _lease_wait_ms(fleet: FleetRow, now_ms: int) -> int:
+    """The time until it is worth trying again while another pass holds the lease: a pass is over by
+    the time of the next. One that is not holds others up as long as its lease.
     """
     left_ms = fleet.leased_until_ms - now_ms
     next_ms = left_ms - LEASE_MS + PASS_MS
     return next_ms if next_ms > 0 else left_ms
 
 
-def _unseen(pool: str, plan: ScalePlan, books: Books) -> list[Check]:
+def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
     return [
-        Check(Key(leases_of(pool), name), books.leases.get(name, Expect.ABSENT))
-        for name in plan.unseen
+        Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))
+        for name in plan.disconnected
     ]
 
 
-def _intent_of(instance: CloudInstance) -> str | None:
+def _intent_id(instance: CloudInstance) -> str | None:
     return instance.tags.get(INTENT_TAG)
 
 
-def _started(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
+def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
     # By our clock, which is what its age is measured with.
     return InstanceRow(
         id=instance.id,

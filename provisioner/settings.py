@@ -1,6 +1,6 @@
-"""How a pool's provider settings are read: JSON as the cluster's configuration writes it.
+"""Parsing of a pool's provider settings: JSON in the words of the cluster's configuration.
 
-What is written here has been checked there; what this module cannot use it refuses by name.
+The configuration has validated them; what this module cannot use it refuses by name.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from control_plane.adapters import adapter
+from control_plane.adapters import lazy_adapter
 from control_plane.fleet.records import Offering
 from provisioner.model import ProvisionerSettings
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 _RETRIES = "launch_error_retries"
-_NAMES = {
+_FIELD_NAMES = {
     "min_instances": "min_instances",
     "max_instances": "max_instances",
     "max_idle_agent_period": "idle_ms_max",
@@ -27,46 +27,46 @@ _NAMES = {
     "on_demand_base": "on_demand_base",
 }
 
-_SETTINGS = adapter(ProvisionerSettings)
-_OFFERING = adapter(Offering)
+_SETTINGS = lazy_adapter(ProvisionerSettings)
+_OFFERING = lazy_adapter(Offering)
 
 
 class SettingsInvalid(ValueError):
-    """The settings are none; the message names the place and what was expected."""
+    """Provider settings that cannot be used; the message names the field and what it expects."""
 
 
-def provisioner_settings(text: str) -> ProvisionerSettings:
-    """The settings in the configuration's words: `type`, the numbers, `offerings`, and the fields
-    of the cloud itself. Periods are texts such as 20m, or seconds. Raises SettingsInvalid.
+def parse_provider_settings(text: str) -> ProvisionerSettings:
+    """Parse a pool's `provider` section: `type`, the numbers, `offerings`, and the cloud's own
+    fields. Periods are texts such as 20m, or seconds. Raises SettingsInvalid.
     """
-    fields = _object(text)
+    fields = _parse_object(text)
     kind = fields.pop("type", None)
     if not isinstance(kind, str):
         raise SettingsInvalid("provider.type: names no kind of cloud")
-    found: dict[str, Any] = {"kind": kind}
-    for name, ours in _NAMES.items():
+    parsed: dict[str, Any] = {"kind": kind}
+    for name, ours in _FIELD_NAMES.items():
         value = fields.pop(name, None)
         if value is not None:
-            found[ours] = _milliseconds(name, value) if ours.endswith("_ms_max") else value
+            parsed[ours] = _parse_duration_ms(name, value) if ours.endswith("_ms_max") else value
     retries = fields.pop(_RETRIES, 0)
     if isinstance(retries, int) and retries > 0:
-        found.setdefault("launch_error_limit", retries + 1)
-    found["offerings"] = tuple(map(_offering, fields.pop("offerings", None) or ()))
-    found["section"] = json.dumps(fields, sort_keys=True)
-    return _checked(found)
+        parsed.setdefault("launch_error_limit", retries + 1)
+    parsed["offerings"] = tuple(map(_parse_offering, fields.pop("offerings", None) or ()))
+    parsed["section"] = json.dumps(fields, sort_keys=True)
+    return _validate_settings(parsed)
 
 
-def written_settings(settings: ProvisionerSettings) -> str:
-    """Settings as they are kept with a fleet."""
+def encode_settings(settings: ProvisionerSettings) -> str:
+    """Encode settings for a fleet's row."""
     return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
-def read_settings(text: str) -> ProvisionerSettings:
-    """The way back. Raises SettingsInvalid."""
-    return _checked(_object(text))
+def decode_settings(text: str) -> ProvisionerSettings:
+    """Decode settings from a fleet's row. Raises SettingsInvalid."""
+    return _validate_settings(_parse_object(text))
 
 
-def _checked(fields: Mapping[str, Any]) -> ProvisionerSettings:
+def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
     try:
         settings = _SETTINGS().validate_python(fields)
     except ValidationError as error:
@@ -86,7 +86,7 @@ def _checked(fields: Mapping[str, Any]) -> ProvisionerSettings:
     return settings
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -96,24 +96,24 @@ def _object(text: str) -> dict[str, Any]:
     return fields
 
 
-def _offering(fields: object) -> Offering:
+def _parse_offering(fields: object) -> Offering:
     if not isinstance(fields, dict):
         raise SettingsInvalid("provider.offerings: each must be a map")
-    given = {"zone": "", "market": "on_demand", "slots": 1, **fields}
-    parts = (str(given.get(name, "")) for name in ("instance_type", "zone", "market"))
+    with_defaults = {"zone": "", "market": "on_demand", "slots": 1, **fields}
+    parts = (str(with_defaults.get(name, "")) for name in ("instance_type", "zone", "market"))
     name = "/".join(filter(None, parts))
     try:
-        return _OFFERING().validate_python({"name": name, **given})
+        return _OFFERING().validate_python({"name": name, **with_defaults})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, ("provider.offerings", *first["loc"])))
         raise SettingsInvalid(f"{place}: {first['msg']}") from None
 
 
-def _milliseconds(name: str, value: object) -> int:
+def _parse_duration_ms(name: str, value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
         return int(value * 1_000)
-    pieces = _PIECE.findall(value) if isinstance(value, str) else []
+    pieces = _DURATION_PART.findall(value) if isinstance(value, str) else []
     if not pieces or "".join(map("".join, pieces)) != value:
         raise SettingsInvalid(f"provider.{name}: must be a duration such as 20m, not {value!r}")
     return int(sum(float(count) * _UNITS_MS[unit] for count, unit in pieces))

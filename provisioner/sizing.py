@@ -1,9 +1,9 @@
-"""How many instances of what are launched for what waits.
+"""The number of instances to launch, of which offerings, for the pending work.
 
-With one size of instance this is the decider of Determined 0.19: the slots of what waits, capped
-for each job by what it may still have, in whole instances, less those that are about to come. With
-several sizes each request counts for the first offering that can hold it, alone or as one of
-several whole instances, and what is about to come counts in slots.
+With one size of instance this is the decider of Determined 0.19: the pending slots, capped for each
+job by what it may still have, in whole instances, less those that are starting. With several sizes
+each request counts for the first offering that can serve it, alone or as one of several whole
+instances, and starting instances count in slots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,38 +16,38 @@ from provisioner.model import Demand, JobDemand, Launch, ProvisionerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Instances to be launched: at least, whatever waits, and at most."""
+class LaunchBounds:
+    """The least number of instances to launch, whatever is pending, and the most."""
 
     least: int
     most: int
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """Instances that are there or about to come: all of them, and those on demand."""
+class MarketCounts:
+    """Instances that run or start: all of them, and those on demand."""
 
     total: int
     on_demand: int
 
 
 @dataclass
-class Coming:
-    """Slots of an instance about to come that nobody counts on yet."""
+class StartingCapacity:
+    """Slots of a starting instance that are not yet assigned to any request."""
 
     slots: int
     market: Market
 
 
-class Need(NamedTuple):
-    """What a request asks for. `single_agent`: it is never spread; `market`: as in JobDemand."""
+class RequestShape(NamedTuple):
+    """A request's slots, whether it must fit on one agent, and the market it is restricted to."""
 
     slots: int
     single_agent: bool
     market: Market | None = None
 
 
-def holds(slots: int, need: Need, instances_max: int) -> bool:
+def can_serve(slots: int, need: RequestShape, instances_max: int) -> bool:
     """Whether a request fits into one instance of so many slots, or into several that it fills."""
     if need.slots <= slots:
         return True
@@ -55,36 +55,40 @@ def holds(slots: int, need: Need, instances_max: int) -> bool:
     return whole and need.slots // slots <= instances_max
 
 
-def wanted(
+def launches_for_demand(
     demand: Demand,
     order: Sequence[Offering],
     coming: Sequence[Offering],
     instances_max: int,
     on_demand: Sequence[Offering] = (),
 ) -> tuple[Launch, ...]:
-    """What would serve everything that waits, beside the instances in `coming`. `order`: what may
-    be had, the best first; `on_demand`: what may be for those that must have it, whatever `order`.
+    """The launches that serve all pending requests, beside the instances in `coming`.
+
+    `order`: the offerings that may be launched, the best first; `on_demand`: those that requests
+    restricted to that market may use, even if they are not in `order`.
     """
-    credit = [Coming(offering.slots, offering.market) for offering in coming]
+    credit = [StartingCapacity(offering.slots, offering.market) for offering in coming]
     launches = []
-    left = _needs(demand)
+    left = _request_shapes(demand)
     for offering in (*order, *(it for it in on_demand if it not in order)):
         needs = {
             need
             for need in left
-            if holds(offering.slots, need, instances_max)
+            if can_serve(offering.slots, need, instances_max)
             and (need.market is offering.market or (need.market is None and offering in order))
         }
         left -= needs
-        slots = sum(_slots_of(job, needs) for job in demand.jobs)
-        slots -= _credited(slots, credit, needs, instances_max)
+        slots = sum(_requested_slots(job, needs) for job in demand.jobs)
+        slots -= _slots_served_by_starting(slots, credit, needs, instances_max)
         if slots > 0:
             launches.append(Launch(offering, ceil(slots / offering.slots)))
-    return _with_aux(launches, demand, order, len(coming))
+    return _add_zero_slot_launches(launches, demand, order, len(coming))
 
 
-def bounded(launches: Sequence[Launch], bounds: Bounds, first: Offering) -> tuple[Launch, ...]:
-    """The same within the bounds; what is lacking is of `first`. The upper bound is the law."""
+def clamp_launches(
+    launches: Sequence[Launch], bounds: LaunchBounds, first: Offering
+) -> tuple[Launch, ...]:
+    """The launches within the bounds; added ones are of `first`. The upper bound wins."""
     kept: list[Launch] = []
     left = max(0, bounds.most)
     for launch in launches:
@@ -93,16 +97,18 @@ def bounded(launches: Sequence[Launch], bounds: Bounds, first: Offering) -> tupl
         left -= count
     total = sum(launch.count for launch in kept)
     lacking = min(left, bounds.least - total)
-    return tuple(kept if lacking <= 0 else _merged([*kept, Launch(first, lacking)]))
+    return tuple(kept if lacking <= 0 else _merge_launches([*kept, Launch(first, lacking)]))
 
 
-def mixed(
+def apply_on_demand_base(
     launches: Sequence[Launch],
     settings: ProvisionerSettings,
     on_demand: Sequence[Offering],
-    there: Mix,
+    there: MarketCounts,
 ) -> tuple[Launch, ...]:
-    """The same with as much on demand as the base share asks for, where that can be had."""
+    """The launches with as many moved to on-demand offerings of the same size as the base share
+    asks for, where there are such.
+    """
     total = there.total + sum(launch.count for launch in launches)
     lacking = ceil(settings.on_demand_base * total) - there.on_demand
     lacking -= sum(it.count for it in launches if it.offering.market is Market.ON_DEMAND)
@@ -117,32 +123,34 @@ def mixed(
             lacking -= count
         if launch.count > count:
             done.append(Launch(launch.offering, launch.count - count))
-    return tuple(_merged(done))
+    return tuple(_merge_launches(done))
 
 
-def too_large(demand: Demand, offerings: Sequence[Offering], instances_max: int) -> list[int]:
-    """Sizes that wait and that no offering can hold."""
+def unservable_sizes(
+    demand: Demand, offerings: Sequence[Offering], instances_max: int
+) -> list[int]:
+    """The pending sizes, in slots, that no offering can serve."""
     large = {
         need.slots
-        for need in _needs(demand)
-        if not any(holds(it.slots, need, instances_max) for it in offerings)
+        for need in _request_shapes(demand)
+        if not any(can_serve(it.slots, need, instances_max) for it in offerings)
     }
     return sorted(large)
 
 
-def _needs(demand: Demand) -> set[Need]:
-    return {_need(size, job) for job in demand.jobs for size in job.sizes}
+def _request_shapes(demand: Demand) -> set[RequestShape]:
+    return {_request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
 
 
-def _need(size: int, job: JobDemand) -> Need:
-    return Need(size, job.single_agent, job.market)
+def _request_shape(size: int, job: JobDemand) -> RequestShape:
+    return RequestShape(size, job.single_agent, job.market)
 
 
-def _slots_of(job: JobDemand, needs: set[Need]) -> int:
+def _requested_slots(job: JobDemand, needs: set[RequestShape]) -> int:
     """Slots that the job can use at once: whole requests, the small ones first."""
-    room, total = job.room, 0
-    for size, count in sorted(job.sizes.items()):
-        if _need(size, job) not in needs:
+    room, total = job.remaining_slots, 0
+    for size, count in sorted(job.pending_slots.items()):
+        if _request_shape(size, job) not in needs:
             continue
         if room is not None:
             count = min(count, max(0, room - total) // size)
@@ -150,12 +158,14 @@ def _slots_of(job: JobDemand, needs: set[Need]) -> int:
     return total
 
 
-def _credited(slots: int, credit: list[Coming], needs: set[Need], instances_max: int) -> int:
-    """Slots of `slots` that instances about to come serve; what they serve is used up."""
+def _slots_served_by_starting(
+    slots: int, credit: list[StartingCapacity], needs: set[RequestShape], instances_max: int
+) -> int:
+    """The part of `slots` that starting instances serve; their capacity is used up."""
     used = 0
     for coming in credit:
         fits = (
-            holds(coming.slots, need, instances_max) and need.market in (None, coming.market)
+            can_serve(coming.slots, need, instances_max) and need.market in (None, coming.market)
             for need in needs
         )
         if coming.slots and any(fits):
@@ -165,18 +175,22 @@ def _credited(slots: int, credit: list[Coming], needs: set[Need], instances_max:
     return used
 
 
-def _with_aux(
+def _add_zero_slot_launches(
     launches: list[Launch], demand: Demand, order: Sequence[Offering], coming: int
 ) -> tuple[Launch, ...]:
-    """Enough instances for requests without slots too, which share them with the others."""
+    """The launches with enough instances for requests without slots too, which share instances with
+    the others.
+    """
     if not demand.aux_per_agent or not order:
         return tuple(launches)
-    needed = ceil(demand.zero_slot / demand.aux_per_agent) - coming
+    needed = ceil(demand.zero_slot_requests / demand.aux_per_agent) - coming
     lacking = needed - sum(launch.count for launch in launches)
-    return tuple(_merged([*launches, Launch(order[0], lacking)] if lacking > 0 else launches))
+    return tuple(
+        _merge_launches([*launches, Launch(order[0], lacking)] if lacking > 0 else launches)
+    )
 
 
-def _merged(launches: Sequence[Launch]) -> Iterator[Launch]:
+def _merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
     counts: dict[Offering, int] = {}
     for launch in launches:
         counts[launch.offering] = counts.get(launch.offering, 0) + launch.count

@@ -1,4 +1,4 @@
-"""Addresses of actors, which are their partition keys: `kind#name`."""
+"""Addresses of actors, which are their partition keys: `type#name`."""
 
 
 def experiment(experiment_id: int) -> str:
@@ -21,6 +21,6 @@ def agent(agent_id: str) -> str:
     return f"agent#{agent_id}"
 
 
-def kind_of(address: str) -> str:
-    """The kind of actor that lives at an address."""
+def actor_type_name(address: str) -> str:
+    """The name of the type of the actor at an address: experiment, trial, pool or agent."""
     return address.partition("#")[0]

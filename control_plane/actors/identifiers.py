@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from control_plane.actors.step import Turn
+from control_plane.actors.step import StepContext
 
 COUNTERS = "counters"
 BLOCK = 64
@@ -10,15 +10,17 @@ BLOCK = 64
 
 @dataclass(frozen=True, slots=True)
 class IdBlock:
-    """Ids reserved and not used yet: `first` to `end`, without `end`."""
+    """Reserved ids that are not used yet: from `first` up to `end`, which is not among them."""
 
     first: int = 0
     end: int = 0
 
 
-def take(counter: str, block: IdBlock, count: int, turn: Turn) -> tuple[IdBlock, list[int]]:
-    """`count` ids and what is left; reserves more when the block runs out. The counter row is
-    guarded.
+def take_ids(
+    counter: str, block: IdBlock, count: int, context: StepContext
+) -> tuple[IdBlock, list[int]]:
+    """Take `count` ids, reserving a further block when this one runs out; returns what is left of
+    the block, and the ids. The commit fails if the counter row changed meanwhile.
 
     A block that runs out is used up first, so ids of one actor grow and none is lost.
     """
@@ -26,8 +28,8 @@ def take(counter: str, block: IdBlock, count: int, turn: Turn) -> tuple[IdBlock,
     missing = count - len(ids)
     if missing == 0:
         return IdBlock(block.first + count, block.end), ids
-    seen = turn.row(COUNTERS, counter)
-    start = int(seen.body or b"1")
+    row = context.row(COUNTERS, counter)
+    start = int(row.body or b"1")
     end = start + max(BLOCK, missing)
-    turn.write_row(COUNTERS, counter, b"%d" % end, seen=seen)
+    context.write_row(COUNTERS, counter, b"%d" % end, expected=row)
     return IdBlock(start + missing, end), ids + list(range(start, start + missing))

@@ -10,8 +10,8 @@ Unit = Literal["steps", "batches", "records", "epochs"]
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How one experiment counts. A step is `batches_per_step` batches; an epoch is
-    `records_per_epoch` records.
+    """The unit of an experiment's lengths, and its conversions. A step is `batches_per_step`
+    batches; an epoch is `records_per_epoch` records.
 
     The divisions truncate; records and epochs come to at least one batch.
     """
@@ -21,7 +21,7 @@ class Lengths:
     records_per_epoch: int = 0
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """Batches in `length` units for a trial with these hyperparameters."""
+        """The batches in `length` units, for a trial with these hyperparameters."""
         match self.unit:
             case "steps":
                 return length * self.batches_per_step
@@ -33,7 +33,7 @@ class Lengths:
                 return max(1, length * self.records_per_epoch // global_batch_size(hparams))
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """The way back: units that `batches` batches have covered."""
+        """The units that `batches` batches cover, for a trial with these hyperparameters."""
         match self.unit:
             case "steps":
                 return batches / self.batches_per_step
@@ -47,9 +47,9 @@ class Lengths:
 
 def global_batch_size(hparams: Mapping[str, object]) -> int:
     """The trial's global batch size, 1 where it is missing or no positive finite number."""
-    found = hparams.get("global_batch_size")
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    size = hparams.get("global_batch_size")
+    if isinstance(size, bool) or not isinstance(size, int | float):
         return 1
-    if isinstance(found, float) and not isfinite(found):
+    if isinstance(size, float) and not isfinite(size):
         return 1
-    return max(1, int(found))
+    return max(1, int(size))

@@ -1,4 +1,4 @@
-"""What messages and states share: the status of experiments and trials, and small records."""
+"""Records shared by messages and states, and the status of experiments and trials."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from control_plane.actors.lengths import Lengths
 
 
 class Status(StrEnum):
-    """Of an experiment and, mirrored but for the last three, of its trials."""
+    """The status of an experiment, and of a trial, which never has the last three."""
 
     ACTIVE = "ACTIVE"
     PAUSED = "PAUSED"
@@ -24,18 +24,18 @@ class Status(StrEnum):
     DELETED = "DELETED"
 
     @property
-    def final(self) -> bool:
-        """It has ended: nothing runs, and nothing but a command changes it."""
+    def is_final(self) -> bool:
+        """Whether the status is of something ended: only a command can still change it."""
         return self in _FINAL
 
     @property
-    def stopping(self) -> bool:
-        """On the way to a final status."""
+    def is_stopping(self) -> bool:
+        """Whether the status is on the way to a final one."""
         return self in _STOPPING
 
     @property
-    def deleting(self) -> bool:
-        """Its checkpoints and records go or may be gone already."""
+    def is_deleting(self) -> bool:
+        """Whether checkpoints and records are being deleted, or may be gone already."""
         return self in _DELETING
 
 
@@ -46,11 +46,12 @@ _FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR}) | _DELETIN
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """What a trial needs of its experiment, the same for all its trials.
+    """Settings of an experiment that all its trials share.
 
-    `terminate_ms`: a trial that was told to stop and has saved its work is killed after this long,
-    None: never; `preempt_ms`: so is one that was told to stop, whatever it has saved. The
-    experiment has to be done by `deadline_ms`, a moment, and may cost `max_cost` at most.
+    `terminate_ms`: a trial that was told to stop and has saved its work is killed after this time,
+    None: never. `preempt_ms`: a trial that was told to stop is killed after this time, whatever it
+    has saved. The experiment has to be done by `deadline_ms`, an epoch time, and may cost at most
+    `max_cost` dollars.
     """
 
     pool: str
@@ -76,7 +77,7 @@ class Place:
 
 
 def worst_metric(smaller_is_better: bool) -> float:
-    """What a metric counts as that is no finite number."""
+    """The value that stands for a metric that is no finite number."""
     return float_info.max if smaller_is_better else -float_info.max
 
 

@@ -1,1 +1,1 @@
-"""What agents and the cluster say to each other: reports up, desired state down, leases between."""
+"""The server side of agents: their reports and logs, desired state, leases and identities."""

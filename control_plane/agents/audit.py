@@ -1,49 +1,49 @@
-"""A pool audits itself: its allocations against what their trials and agents say, its agents
-against their leases, its jobs against their rows and experiments.
+"""The audit of a pool: its allocations are compared with their trials and agents, its agents with
+their leases, its jobs with their rows and experiments.
 
-No message is ever lost by the engine, so the audit finds nothing; it is there for what we did not
-think of, dead letters among it. Whatever it mails is harmless if it comes late: an allocation is
-freed, placed or removed by its epoch, and a wrong word is found by the next audit: an agent that
-was lost while it was being told of is still marked in its lease.
+The engine never loses a message, so the audit should find nothing; it is there for unforeseen
+faults, such as dead letters. Its messages are harmless when they come late: allocations are freed,
+placed or removed by their epoch, and a wrong message is corrected by the next audit, since an agent
+that was lost meanwhile is still marked in its lease.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from control_plane.actors import addresses
-from control_plane.actors.agent import AgentState
-from control_plane.actors.agent_messages import AllocationPlaced, AllocationRemoved
-from control_plane.actors.experiment_messages import JobAudited
-from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.jobs import JobRow, job_sort, jobs_of, read_job
-from control_plane.actors.pool_messages import (
+from control_plane.actors.agent.actor import AgentState
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.agent import AllocationPlaced, AllocationRemoved
+from control_plane.actors.messages.experiment import JobAudited
+from control_plane.actors.messages.pool import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
-    AuditFound,
     JobChanged,
     SlotsReleased,
+    StaleAllocationsFound,
 )
-from control_plane.actors.pool_state import agents_of, parse_allocation, waiting_in
-from control_plane.actors.slots import AgentSlots, Part
-from control_plane.actors.trial_state import TrialState
-from control_plane.actors.waiting import Group
-from control_plane.agents.leases import Lease, leases_in
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.outside import looking_at
-from control_plane.scheduling.model import Request
+from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.state import agents_of, job_queue_of, parse_allocation
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.leases import Lease, read_leases
+from control_plane.engine.engine import Engine
+from control_plane.engine.read_only import read_only_context
+from control_plane.scheduling.model import AllocationRequest
 
-# Allocations freed by one message: each may touch eight parts of the pool.
-STALE_MAX = 8
+# Allocations freed by one message: each may change eight parts of the pool.
+STALE_PER_MESSAGE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """What a pool believes: who waits in it, its agents and its jobs. Beside it the leases, which
-    say who the agents are, and the rows of the jobs.
+class PoolRecords:
+    """A pool's own records of its waiting requests, its agents and its jobs (`groups`), and the
+    leases and job rows that they are compared with.
     """
 
-    queued: Sequence[Request]
+    queued: Sequence[AllocationRequest]
     agents: Mapping[str, AgentSlots]
     leases: Mapping[str, Lease]
     groups: Mapping[int, Group] = field(default_factory=dict)
@@ -51,103 +51,105 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
-    """What to say to whom; `sessions` and `jobs` are for the pool too. `experiments` are to put
-    their jobs right.
+class AuditFindings:
+    """The messages that correct what an audit found. `pool`, `sessions` and `jobs` are sent to the
+    pool, `agents` to agents by name; `experiments` are told to correct their jobs.
     """
 
-    pool: AuditFound
+    pool: StaleAllocationsFound
     sessions: tuple[AgentJoined | AgentAvailabilityChanged | AgentLost, ...]
     agents: tuple[tuple[str, AllocationPlaced | AllocationRemoved], ...]
     jobs: tuple[JobChanged, ...] = ()
     experiments: tuple[int, ...] = ()
 
 
-def differences(
-    holdings: Holdings,
-    trial: Callable[[int], TrialState | None],
-    agent: Callable[[str], AgentState | None],
-) -> Differences:
-    """Compares the pool's books with the trials' and the agents'."""
+def find_differences(
+    records: PoolRecords,
+    read_trial: Callable[[int], TrialState | None],
+    read_agent: Callable[[str], AgentState | None],
+) -> AuditFindings:
+    """Compare a pool's records with the states of its trials and agents."""
     stale: list[SlotsReleased] = []
-    for request in holdings.queued:
-        trial_id, epoch = parse_allocation(request.allocation)
-        if not _holds(trial(trial_id), epoch):
+    for request in records.queued:
+        trial_id, epoch = parse_allocation(request.allocation_id)
+        if not _holds_allocation(read_trial(trial_id), epoch):
             stale.append(SlotsReleased(trial_id, epoch, request.ticket, (), request.group))
-    said: list[tuple[str, AllocationPlaced | AllocationRemoved]] = []
-    for name, slots in holdings.agents.items():
-        state = agent(name)
+    agent_messages: list[tuple[str, AllocationPlaced | AllocationRemoved]] = []
+    for name, slots in records.agents.items():
+        state = read_agent(name)
         desired = {(entry.trial_id, entry.epoch) for entry in state.desired} if state else set()
         for allocation, part in slots.parts.items():
             trial_id, epoch = parse_allocation(allocation)
-            if not _holds(trial(trial_id), epoch):
+            if not _holds_allocation(read_trial(trial_id), epoch):
                 stale.append(SlotsReleased(trial_id, epoch, "", (name,), part.group))
             elif (trial_id, epoch) not in desired:
-                node = _node(trial(trial_id), name, part)
-                said.append((name, AllocationPlaced(trial_id, epoch, part.slots, *node)))
-        said += [
+                node = _node_rank(read_trial(trial_id), name, part)
+                agent_messages.append((name, AllocationPlaced(trial_id, epoch, part.slots, *node)))
+        agent_messages += [
             (name, AllocationRemoved(trial_id, epoch))
             for trial_id, epoch in sorted(desired)
-            if not _holds(trial(trial_id), epoch)
+            if not _holds_allocation(read_trial(trial_id), epoch)
         ]
-    sessions = tuple(_sessions(holdings, agent))
-    return Differences(AuditFound(tuple(stale)), sessions, tuple(said))
+    sessions = tuple(_session_messages(records, read_agent))
+    return AuditFindings(StaleAllocationsFound(tuple(stale)), sessions, tuple(agent_messages))
 
 
-def with_jobs(
-    found: Differences,
+def add_job_findings(
+    findings: AuditFindings,
     pool: str,
-    holdings: Holdings,
-    experiment: Callable[[int], ExperimentState | None],
-) -> Differences:
-    """Compares the pool's jobs with their rows and experiments, too. A live experiment that has
-    neither a row nor a job here asks for nothing; it is found once it does.
+    records: PoolRecords,
+    read_experiment: Callable[[int], ExperimentState | None],
+) -> AuditFindings:
+    """Add to the findings what a comparison of the pool's jobs with their rows and experiments
+    finds. A live experiment without a row and a job requests nothing yet, and is not found.
     """
-    groups, rows = holdings.groups, holdings.rows
-    wrong = [
+    groups, rows = records.groups, records.rows
+    wrong_experiments = [
         number
         for number in sorted({*groups, *rows})
-        if (state := experiment(number)) is not None
-        and (state.pool == pool and not state.status.final) != (number in rows)
+        if (state := read_experiment(number)) is not None
+        and (state.pool == pool and not state.status.is_final) != (number in rows)
     ]
-    unheard = [
+    unknown_jobs = [
         JobChanged(number)
         for number in sorted({*groups, *rows})
-        if not _is_known(groups.get(number), rows.get(number))
+        if not _is_job_known(groups.get(number), rows.get(number))
     ]
-    return replace(found, jobs=tuple(unheard), experiments=tuple(wrong))
+    return replace(findings, jobs=tuple(unknown_jobs), experiments=tuple(wrong_experiments))
 
 
-def audit(engine: Engine, pool: str) -> Differences:
-    """Audits one pool and mails what it finds."""
-    holdings = _holdings(engine, pool)
-    found = differences(
-        holdings,
-        lambda trial_id: engine.state(addresses.trial(trial_id)),
-        lambda name: engine.state(addresses.agent(name)),
+def audit_pool(engine: Engine, pool: str) -> AuditFindings:
+    """Audit one pool, and mail the messages that correct what it finds."""
+    records = _load_pool_records(engine, pool)
+    findings = find_differences(
+        records,
+        lambda trial_id: engine.read_state(addresses.trial(trial_id)),
+        lambda name: engine.read_state(addresses.agent(name)),
     )
-    found = with_jobs(
-        found, pool, holdings, lambda number: engine.state(addresses.experiment(number))
+    findings = add_job_findings(
+        findings, pool, records, lambda number: engine.read_state(addresses.experiment(number))
     )
-    stale = found.pool.stale
-    for first in range(0, len(stale), STALE_MAX):
-        message = AuditFound(stale[first : first + STALE_MAX])
-        engine.post(addresses.pool(pool), message, sender=f"audit#{pool}")
-    for word in (*found.sessions, *found.jobs):
-        engine.post(addresses.pool(pool), word, sender=f"audit#{pool}")
-    for number in found.experiments:
-        engine.post(addresses.experiment(number), JobAudited(pool), sender=f"audit#{pool}")
-    for name, placing in found.agents:
-        engine.post(addresses.agent(name), placing, sender=f"audit#{pool}")
-    return found
+    stale = findings.pool.stale
+    for first in range(0, len(stale), STALE_PER_MESSAGE_MAX):
+        released = StaleAllocationsFound(stale[first : first + STALE_PER_MESSAGE_MAX])
+        engine.post_message(addresses.pool(pool), released, sender=f"audit#{pool}")
+    for message in (*findings.sessions, *findings.jobs):
+        engine.post_message(addresses.pool(pool), message, sender=f"audit#{pool}")
+    for number in findings.experiments:
+        engine.post_message(addresses.experiment(number), JobAudited(pool), sender=f"audit#{pool}")
+    for name, change in findings.agents:
+        engine.post_message(addresses.agent(name), change, sender=f"audit#{pool}")
+    return findings
 
 
-def _sessions(
-    holdings: Holdings, agent: Callable[[str], AgentState | None]
+def _session_messages(
+    records: PoolRecords, agent: Callable[[str], AgentState | None]
 ) -> Iterator[AgentJoined | AgentAvailabilityChanged | AgentLost]:
-    """Sessions that began or ended, and slots that were disabled, without the pool's knowledge."""
-    for name, lease in holdings.leases.items():
-        known = holdings.agents.get(name)
+    """The messages about sessions that began or ended, and slots that were disabled, without the
+    pool's knowledge.
+    """
+    for name, lease in records.leases.items():
+        known = records.agents.get(name)
         state = agent(name)
         if lease.lost and known is not None and known.epoch == lease.epoch:
             yield AgentLost(name, lease.epoch, "it has not been heard of", lease.renewed_ms)
@@ -159,40 +161,40 @@ def _sessions(
                 yield AgentAvailabilityChanged(name, lease.epoch, state.availability)
 
 
-def _node(trial: TrialState | None, agent: str, part: Part) -> tuple[int, int]:
-    """The rank of an allocation's part among its nodes, and how many these are."""
+def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tuple[int, int]:
+    """The rank of an allocation's node, and the number of its nodes."""
     agents = trial.allocation.agents if trial and trial.allocation else ()
     if agent in agents:
         return agents.index(agent), len(agents)
     return part.rank, max(1, len(part.places))
 
 
-def _is_known(group: Group | None, row: JobRow | None) -> bool:
-    """Whether the pool knows a job as its row says it."""
+def _is_job_known(group: Group | None, row: JobRow | None) -> bool:
+    """Whether the pool's record of a job agrees with the job's row."""
     if group is None or row is None:
-        return row is None and group is not None and not (group.listed or group.idle)
-    return group.listed and group.row == row
+        return row is None and group is not None and not (group.has_row or group.is_idle)
+    return group.has_row and group.row == row
 
 
-def _holds(trial: TrialState | None, epoch: int) -> bool:
+def _holds_allocation(trial: TrialState | None, epoch: int) -> bool:
     return trial is not None and trial.epoch == epoch and trial.allocation is not None
 
 
-def _holdings(engine: Engine, pool: str) -> Holdings:
-    turn = looking_at(engine, addresses.pool(pool))
-    waiting = waiting_in(turn)
-    return Holdings(
-        tuple(waiting.items()),
-        dict(agents_of(turn).items()),
-        leases_in(engine.table, pool),
+def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
+    context = read_only_context(engine, addresses.pool(pool))
+    waiting = job_queue_of(context)
+    return PoolRecords(
+        tuple(waiting.all_requests()),
+        dict(agents_of(context).items()),
+        read_leases(engine.table, pool),
         dict(waiting.groups()),
-        _rows(engine, pool),
+        _read_job_rows(engine, pool),
     )
 
 
-def _rows(engine: Engine, pool: str) -> dict[int, JobRow]:
+def _read_job_rows(engine: Engine, pool: str) -> dict[int, JobRow]:
     rows, first = dict[int, JobRow](), " "
-    while page := engine.table.query(jobs_of(pool), first, "~").rows:
-        rows |= {int(row.key.sort): read_job(row.body) for row in page}
-        first = job_sort(max(rows) + 1)
+    while page := engine.table.query(jobs_partition(pool), first, "~").rows:
+        rows |= {int(row.key.sort): decode_job(row.body) for row in page}
+        first = job_sort_key(max(rows) + 1)
     return rows

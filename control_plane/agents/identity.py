@@ -1,9 +1,10 @@
-"""Who an instance is: proved once, by the cloud that it runs in.
+"""Identities of instances: an instance proves once, with the help of its cloud, that it is the one
+that the cluster launched.
 
-The instance makes its join token itself and proves its digest along with itself, so that no answer
-holds a secret, a lost answer is asked for again, and a proof that somebody else sends on gains them
-nothing. A second proof of one instance with another digest is refused and alarms: whoever sent it
-has its credentials.
+The instance makes its own join token and proves the token's digest together with its identity. So
+no answer holds a secret, a lost answer can be requested again, and whoever replays a proof gains
+nothing. A second proof of one instance with another digest is refused and logged as critical:
+whoever sent it has the instance's credentials.
 """
 
 import json
@@ -11,8 +12,8 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from control_plane.actors.step import Refused
-from control_plane.fleet.records import InstanceState, instances_of
+from control_plane.actors.step import CommandRefused
+from control_plane.fleet.records import InstanceState, instances_partition
 from control_plane.fleet.rows import decode_instance
 from control_plane.state.table import Check, Conflict, Expect, Key, Put, Row, StateTable
 
@@ -23,9 +24,8 @@ IDENTITIES = "identities"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What an instance sends: a request to its cloud that the cloud's own keys have signed.
-
-    `token_sha256` (hexadecimal) and the cluster's id are signed with it.
+    """The proof of an instance: a request to its cloud, signed with the keys that the cloud gave
+    it. `token_sha256` (hexadecimal) and the cluster's id are signed with it.
     """
 
     token_sha256: str
@@ -34,34 +34,35 @@ class Proof:
     security_token: str
 
 
-class ProofRefused(Exception):
-    """The proof does not hold; the message is for the instance's log."""
+class InvalidProof(Exception):
+    """The proof is not valid; the message is for the instance's log."""
 
 
-class Witness(Protocol):
-    """Asks a cloud who signed a proof."""
+class IdentityVerifier(Protocol):
+    """Verifies proofs of identity with the instances' cloud."""
 
-    def instance_of(self, proof: Proof) -> str:
-        """The id of the instance that signed it, by the role of this cluster's instances.
+    def verify_proof(self, proof: Proof) -> str:
+        """The id of the instance that signed a proof, which must have the role of this cluster's
+        instances.
 
-        Raises ProofRefused, and OSError where the cloud does not answer.
+        Raises InvalidProof, and OSError if the cloud does not answer.
         """
 
 
-def identified(
+def register_instance_token(
     table: StateTable, instance: str, pool: str, proof: Proof, token: Put, now_ms: int
 ) -> None:
-    """Makes the instance's `token` good, in one commit with the proof's digest.
+    """Register the join `token` of an instance, in one commit with the digest that it proved.
 
-    Raises Refused: not_found for an instance that the cluster has not (or not yet, or not any more)
-    in this pool, forbidden for a second proof.
+    Raises CommandRefused: not_found for an instance that the pool does not have (yet, or any more),
+    forbidden for a second proof with another token.
     """
     key = Key(IDENTITIES, instance)
     known = table.get(key)
     if known is None:
-        row = Key(instances_of(pool), instance)
-        if not is_active(table, pool, instance):
-            raise Refused("not_found", f"pool {pool} has no instance {instance}")
+        row = Key(instances_partition(pool), instance)
+        if not is_active_instance(table, pool, instance):
+            raise CommandRefused("not_found", f"pool {pool} has no instance {instance}")
         body = json.dumps({"token_sha256": proof.token_sha256, "time_ms": now_ms}).encode()
         try:
             table.commit(
@@ -70,21 +71,21 @@ def identified(
         except Conflict:
             known = table.get(key)
             if known is None:
-                raise Refused("not_found", f"pool {pool} has lost {instance}") from None
+                raise CommandRefused("not_found", f"pool {pool} has lost {instance}") from None
         else:
             return
     if json.loads(known.body)["token_sha256"] != proof.token_sha256:
         log.critical("instance %s proved its identity a second time", instance)
         text = f"instance {instance} has proved its identity before, with another token"
-        raise Refused("forbidden", text)
+        raise CommandRefused("forbidden", text)
 
 
-def is_active(table: StateTable, pool: str, instance: str) -> bool:
-    """Whether the cluster has launched the instance for the pool and wants it still."""
-    row = table.get(Key(instances_of(pool), instance))
-    return row is not None and is_wanted(row)
+def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
+    """Whether the cluster has launched the instance for the pool and is not ending it."""
+    row = table.get(Key(instances_partition(pool), instance))
+    return row is not None and is_active_row(row)
 
 
-def is_wanted(row: Row) -> bool:
-    """Whether an instance's row says that nobody has begun to end it."""
+def is_active_row(row: Row) -> bool:
+    """Whether an instance is not being ended, by its row."""
     return decode_instance(row).state not in (InstanceState.TERMINATING, InstanceState.ENDED)

@@ -1,8 +1,8 @@
-"""A trial's log as lines, each with its time, its rank and its level.
+"""Search of a trial's log for lines, each of which has a time, a rank and a level.
 
-A line is found in one scan over the chunks, of which those of another time are passed over by their
-index rows. What is long is cut into pieces, which count as lines; a line whose end is still to come
-waits for it.
+Lines are found in one scan over the chunks. Chunks of another time are skipped by their index rows
+alone. A long line is cut into pieces, which count as lines; a line whose end has not been written
+yet is not found before.
 """
 
 import re
@@ -15,13 +15,13 @@ from control_plane.agents.logs import RANK, IndexedChunk, TrialLogs
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 PIECE_BYTES = 16 * 1024
-# What one request looks at; a page may be short, or empty, and yet have a next one.
+# What one request scans at most; a page may be short, or empty, and yet have a next one.
 SCANNED_BYTES_MAX = 512 * 1024
 SCANNED_CHUNKS_MAX = 2_000
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
-# [time] [name] LEVEL, with what usually stands between them.
+# [time] [name] LEVEL, with the usual separators between them.
 _LEVEL = re.compile(
     rf"(?:[\[(]?{_TIME}[\])]?[\s,|:-]*)?"
     r"(?:\[?[\w.]+\]?(?: - | \| |\] )){0,2}"
@@ -30,7 +30,7 @@ _LEVEL = re.compile(
 )
 _GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d")
 _LOWER = re.compile(r"(trace|debug|info|warning|error|critical|fatal): ")
-_MEANING = {
+_LEVEL_ALIASES = {
     "WARN": "WARNING",
     "FATAL": "CRITICAL",
     "I": "INFO",
@@ -42,8 +42,8 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line, or a piece of one. `offset`: of its first byte in the trial's log; `time_ms`: when
-    that was seen, None if nobody noted it.
+    """A line, or a piece of a long one. `offset` is that of its first byte in the trial's log;
+    `time_ms` is when that byte was first seen, None if unknown.
     """
 
     offset: int
@@ -54,8 +54,8 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which lines to find; None: whatever they have. `level` is the least one."""
+class LineFilter:
+    """The lines to find: a filter that is None accepts any value. `level` is the lowest one."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -65,23 +65,23 @@ class Wanted:
 
     def __contains__(self, line: LogLine) -> bool:
         return (
-            self.time_is_wanted(line.time_ms, line.time_ms)
+            self.matches_time(line.time_ms, line.time_ms)
             and self.rank in (None, line.rank)
-            and (self.level is None or _weight(line.level) >= _weight(self.level))
+            and (self.level is None or _level_rank(line.level) >= _level_rank(self.level))
             and (not self.search or self.search.casefold() in line.text.casefold())
         )
 
-    def time_is_wanted(self, first_ms: int | None, last_ms: int | None) -> bool:
-        """Whether something between these times may be wanted; None is no time."""
+    def matches_time(self, first_ms: int | None, last_ms: int | None) -> bool:
+        """Whether a line between these times may be accepted; None for unknown times."""
         if first_ms is None or last_ms is None:
             return self.since_ms is None and self.until_ms is None
         early = self.since_ms is not None and last_ms < self.since_ms
         return not early and (self.until_ms is None or first_ms <= self.until_ms)
 
 
-class Place(NamedTuple):
-    """Where to read on: a byte of the trial's log, and whether it may lie inside a line whose begin
-    was passed over.
+class LogPosition(NamedTuple):
+    """A position to read on from: a byte of the trial's log, and whether it may be inside a line
+    whose begin was skipped.
     """
 
     offset: int = 0
@@ -89,19 +89,21 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LinesFound:
-    """`next`: where to go on from; `is_end`: nothing lies behind it as yet."""
+class LogLinePage:
+    """The lines found, the position to go on from, and whether that is the log's end so far."""
 
     lines: list[LogLine]
-    next: Place
+    next: LogPosition
     is_end: bool
 
 
 @dataclass(slots=True)
 class _Scan:
-    """What is left to find, and the bytes from `start` on that are no whole line yet."""
+    """The progress of a scan: what it may still find and read, the lines found, and the `pending`
+    bytes from `start` on that are no whole line yet.
+    """
 
-    wanted: Wanted
+    line_filter: LineFilter
     limit: int
     start: int
     is_inside: bool
@@ -109,92 +111,93 @@ class _Scan:
     chunks_left: int = SCANNED_CHUNKS_MAX
     pending: bytes = b""
     marks: list[tuple[int, int]] = field(default_factory=list)
-    found: list[LogLine] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
-        return Place(self.start, self.is_inside)
+    def position(self) -> LogPosition:
+        return LogPosition(self.start, self.is_inside)
 
     @property
     def is_over(self) -> bool:
         spent = self.bytes_left <= 0 or self.chunks_left <= 0
-        return spent or len(self.found) >= self.limit
+        return spent or len(self.lines) >= self.limit
 
-    def take(self, *, ends: bool) -> None:
-        """Cuts lines off the pending bytes; with `ends`, what is left is the last one."""
+    def cut_lines(self, *, ends: bool) -> None:
+        """Cut lines off the pending bytes; with `ends`, the remaining bytes are the last line."""
         place = 0
-        for length, taken in _cuts(self.pending, ends):
-            if len(self.found) >= self.limit:
+        for length, taken in _line_lengths(self.pending, ends):
+            if len(self.lines) >= self.limit:
                 break
-            line = self._line(place, length)
+            line = self._parse_pending_line(place, length)
             place += taken
-            if line in self.wanted:
-                self.found.append(line)
+            if line in self.line_filter:
+                self.lines.append(line)
         self.start += place
         self.pending = self.pending[place:]
 
-    def pass_over(self, end: int) -> None:
-        """Leaves out everything up to `end`."""
+    def skip_to(self, end: int) -> None:
+        """Skip everything up to `end`."""
         self.pending, self.start, self.is_inside = b"", end, True
 
-    def _line(self, place: int, length: int) -> LogLine:
+    def _parse_pending_line(self, place: int, length: int) -> LogLine:
         offset = self.start + place
         at = bisect_right(self.marks, offset, key=lambda mark: mark[0])
         time_ms = self.marks[at - 1][1] if at else None
-        return parsed(self.pending[place : place + length], offset, time_ms)
+        return parse_line(self.pending[place : place + length], offset, time_ms)
 
 
 def find_lines(
     logs: TrialLogs,
     trial_id: int,
     epochs: int,
-    after: Place,
+    after: LogPosition,
     *,
     ended: bool,
-    wanted: Wanted,
+    line_filter: LineFilter,
     limit: int,
-) -> LinesFound:
-    """At most `limit` lines from `after` on; `epochs`: allocations of the trial.
+) -> LogLinePage:
+    """Find at most `limit` lines from `after` on, in the logs of the trial's allocations 1 to
+    `epochs`.
 
-    A last line without its end is found once the trial has `ended` or gone on elsewhere.
+    A last line without its end is found once the trial has `ended` or has a later allocation.
     """
-    scan = _Scan(wanted, limit, *after)
+    scan = _Scan(line_filter, limit, *after)
     base = 0
-    for epoch, size in enumerate(logs.sizes(trial_id, epochs), 1):
-        behind = base + size
+    for epoch, size in enumerate(logs.read_allocation_sizes(trial_id, epochs), 1):
+        log_end = base + size
         if scan.start == base:
-            # No line goes on from one allocation to the next.
+            # No line continues from one allocation to the next.
             scan.is_inside = False
-        if scan.start < behind:
-            _scan_allocation(logs, trial_id, epoch, base, behind, scan)
+        if scan.start < log_end:
+            _scan_allocation(logs, trial_id, epoch, base, log_end, scan)
             if not scan.is_over and (ended or epoch < epochs):
-                scan.take(ends=True)
-            if scan.start < behind and (scan.is_over or epoch < epochs):
-                return LinesFound(scan.found, scan.place, False)
-        base = behind
-    return LinesFound(scan.found, scan.place, True)
+                scan.cut_lines(ends=True)
+            if scan.start < log_end and (scan.is_over or epoch < epochs):
+                return LogLinePage(scan.lines, scan.position, False)
+        base = log_end
+    return LogLinePage(scan.lines, scan.position, True)
 
 
-def parsed(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
-    """A line without its end, as what it says of itself."""
+def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
+    """Parse a line, without its newline, into its rank, level and text."""
     rank = RANK.match(raw)
     text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")
-    return LogLine(offset, time_ms, int(rank[1]) if rank else 0, level_of(text), text)
+    return LogLine(offset, time_ms, int(rank[1]) if rank else 0, parse_level(text), text)
 
 
-def level_of(text: str) -> str | None:
-    """The level a line names where loggers put it, None for other text."""
-    # Colours and blanks in any number would have the pattern try all ways to divide them.
+def parse_level(text: str) -> str | None:
+    """Parse the level of a line from where loggers put it; None if there is none."""
+    # Any number of colours and blanks would have the pattern try all ways to divide them.
     plain = " ".join(_COLOUR.sub("", text[:400]).split())
-    found = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
-    return _MEANING.get(found[1], found[1].upper()) if found else None
+    match = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
+    return _LEVEL_ALIASES.get(match[1], match[1].upper()) if match else None
 
 
 def _scan_allocation(
-    logs: TrialLogs, trial_id: int, epoch: int, base: int, behind: int, scan: _Scan
+    logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
 ) -> None:
-    """Scans the log of one allocation, which lies at `base` to `behind` of the trial's."""
-    for chunk in logs.chunks(trial_id, epoch, scan.start - base, behind - base):
+    """Scan the log of one allocation, which is bytes `base` to `log_end` of the trial's log."""
+    for chunk in logs.read_chunks(trial_id, epoch, scan.start - base, log_end - base):
         if scan.is_over:
             return
         scan.chunks_left -= 1
@@ -202,28 +205,30 @@ def _scan_allocation(
         first = scan.start + len(scan.pending)
         if end <= first:
             continue
-        is_wanted = _may_hold_wanted(chunk, scan.wanted)
-        if not is_wanted and not scan.pending:
-            scan.pass_over(end)
+        may_match = _may_match(chunk, scan.line_filter)
+        if not may_match and not scan.pending:
+            scan.skip_to(end)
             continue
         scan.bytes_left -= end - first
         scan.marks += ((base + offset, time_ms) for offset, time_ms in chunk.marks)
-        content = logs.content(trial_id, chunk, first - base, chunk.end)
+        content = logs.read_content(trial_id, chunk, first - base, chunk.end)
         if scan.is_inside:
-            content = _aligned(logs, trial_id, epoch, content, first - base, scan)
+            content = _skip_partial_line(logs, trial_id, epoch, content, first - base, scan)
         scan.pending += content
-        scan.take(ends=False)
-        if not is_wanted and not scan.is_over:
-            # Only the end of a line that had begun before it was of interest.
-            scan.pass_over(end)
+        scan.cut_lines(ends=False)
+        if not may_match and not scan.is_over:
+            # Of this chunk, only the end of a line that began before it was needed.
+            scan.skip_to(end)
 
 
-def _aligned(
+def _skip_partial_line(
     logs: TrialLogs, trial_id: int, epoch: int, content: bytes, first: int, scan: _Scan
 ) -> bytes:
-    """The content from where a line begins: the one under way began in what was passed over."""
-    [before] = logs.chunks(trial_id, epoch, first - 1, first)
-    if logs.content(trial_id, before, first - 1, first) == b"\n":
+    """The content from the begin of its first line: a line that began in a skipped chunk is left
+    out.
+    """
+    [before] = logs.read_chunks(trial_id, epoch, first - 1, first)
+    if logs.read_content(trial_id, before, first - 1, first) == b"\n":
         scan.is_inside = False
         return content
     newline = content.find(b"\n") + 1
@@ -232,13 +237,13 @@ def _aligned(
     return content[newline:] if newline else b""
 
 
-def _may_hold_wanted(chunk: IndexedChunk, wanted: Wanted) -> bool:
+def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
     times = [time_ms for _, time_ms in chunk.marks]
-    return wanted.time_is_wanted(min(times, default=None), max(times, default=None))
+    return line_filter.matches_time(min(times, default=None), max(times, default=None))
 
 
-def _cuts(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
-    """The lines in the bytes: the length of each, and how much it takes with its end."""
+def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
+    """The lengths of the lines in the bytes, without and with their ends."""
     place = 0
     while place < len(content):
         newline = content.find(b"\n", place, place + PIECE_BYTES + 1)
@@ -246,7 +251,7 @@ def _cuts(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
             length, taken = newline - place, newline - place + 1
             length -= content[place:newline].endswith(b"\r")
         elif len(content) - place > PIECE_BYTES:
-            length = taken = _whole(content[place : place + PIECE_BYTES])
+            length = taken = _whole_characters_length(content[place : place + PIECE_BYTES])
         elif ends:
             length = taken = len(content) - place
         else:
@@ -255,8 +260,8 @@ def _cuts(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
         place += taken
 
 
-def _whole(piece: bytes) -> int:
-    """Bytes of the piece without a character that its end cuts."""
+def _whole_characters_length(piece: bytes) -> int:
+    """The length of a piece without an incomplete character at its end."""
     for back in range(1, 4):
         byte = piece[-back]
         if byte & 0xC0 != 0x80:
@@ -265,5 +270,5 @@ def _whole(piece: bytes) -> int:
     return len(piece)
 
 
-def _weight(level: str | None) -> int:
+def _level_rank(level: str | None) -> int:
     return LEVELS.index(level) if level in LEVELS else -1

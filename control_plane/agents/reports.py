@@ -1,5 +1,5 @@
-"""Report lines of trials and agents, read as what they mean to a trial. Lines are hostile: each
-is checked here.
+"""Report lines of trials and agents, converted into messages to trials. Lines may be hostile, so
+each is checked here.
 
 The kinds of lines are in docs/trial-directory.md and docs/agent-protocol.md.
 """
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple, TypeGuard
 
 from pydantic_core import to_json
 
-from control_plane.actors.records import CheckpointRef
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.trial import (
     AllocationExited,
     CheckpointReported,
     ContainerStateReported,
     EarlyExitReported,
-    LengthReported,
+    LengthReached,
     TrialMessage,
     ValidationReported,
 )
+from control_plane.actors.records import CheckpointRef
 from control_plane.searchers.method import ExitReason
 
-# The time metric that needs no reporting.
+# The time metric that a trial need not report: it is the number of steps.
 BATCHES = "batches"
 TEXT_MAX = 4_000
 NOTICE_CHARACTERS_MAX = 200
 NAMES_CHARACTERS_MAX = 400
-# Metadata beyond this stay in the checkpoint's own files.
+# Longer metadata are only in the checkpoint's own files.
 METADATA_BYTES_MAX = 16 * 1024
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -46,9 +46,9 @@ class Report:
     line: Mapping[str, Any]
 
 
-class Measures(NamedTuple):
-    """The searcher's metric and, where trials are measured by time, its time metric, else ""; and
-    which of the allocation's nodes the agent is.
+class ReportContext(NamedTuple):
+    """The context of an allocation's reports: the searcher's metric, its time metric ("" unless
+    trials are measured by time), and the agent's rank among the allocation's nodes.
     """
 
     metric: str
@@ -57,24 +57,26 @@ class Measures(NamedTuple):
     nodes: int = 1
 
 
-def message_of(report: Report, measures: Measures) -> TrialMessage | None:
-    """The message a line carries to its trial, or None: it carries none or is malformed.
+def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a report line into a message to its trial; None if it has none or is malformed.
 
-    A validation without the searcher's metric says nothing to the search, unless that needs all of
-    them.
+    A validation without the searcher's metric is no message, unless the search also has a time
+    metric and so needs both of every validation.
     """
     by_agent = report.writer == "agent"
     kind = report.line.get("kind")
-    reader = (_AGENT if by_agent else _TRIAL).get(kind) if isinstance(kind, str) else None
-    if reader is None:
+    to_line_message = (
+        (_AGENT_LINES if by_agent else _TRIAL_LINES).get(kind) if isinstance(kind, str) else None
+    )
+    if to_line_message is None:
         return None
     try:
-        return reader(report, measures)
+        return to_line_message(report, context)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
-def begun_checkpoint(line: Mapping[str, Any]) -> str | None:
+def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
     """The UUID of the checkpoint whose upload a line announces, None for any other line."""
     uuid = line.get("uuid")
     if line.get("kind") != "checkpoint_intent" or not isinstance(uuid, str):
@@ -82,75 +84,77 @@ def begun_checkpoint(line: Mapping[str, Any]) -> str | None:
     return uuid if _UUID.fullmatch(uuid) else None
 
 
-def _validation(report: Report, measures: Measures) -> TrialMessage | None:
+def _to_validation(report: Report, context: ReportContext) -> TrialMessage | None:
     if report.line["group"] != "validation":
         return None
     metrics: Mapping[str, object] = report.line["metrics"]
-    steps = _count(report.line["steps_completed"])
-    if measures.time_metric:
-        timed = _timed(report.epoch, steps, metrics, measures)
-        return replace(timed, nodes=measures.nodes)
-    if measures.metric not in metrics:
+    steps = _parse_count(report.line["steps_completed"])
+    if context.time_metric:
+        timed = _to_timed_validation(report.epoch, steps, metrics, context)
+        return replace(timed, nodes=context.nodes)
+    if context.metric not in metrics:
         return None
-    metric = _metric(metrics[measures.metric])
-    return ValidationReported(report.epoch, steps, metric, nodes=measures.nodes)
+    metric = _parse_metric(metrics[context.metric])
+    return ValidationReported(report.epoch, steps, metric, nodes=context.nodes)
 
 
-def _timed(
-    epoch: int, steps: int, metrics: Mapping[str, object], measures: Measures
+def _to_timed_validation(
+    epoch: int, steps: int, metrics: Mapping[str, object], context: ReportContext
 ) -> ValidationReported:
-    """A validation of a search that needs both metrics of every one of them."""
+    """The message of a validation in a search that needs both metrics of every validation."""
     values: list[float | None] = []
-    for name in (measures.metric, measures.time_metric):
-        # Every report says how many batches it comes after.
+    for name in (context.metric, context.time_metric):
+        # Every report has its number of batches, as its steps.
         value = metrics.get(name, steps if name == BATCHES else None)
         try:
-            values.append(_metric(value))
+            values.append(_parse_metric(value))
         except ValueError:
-            lack = _lack(name, metrics, "time_metric" if values else "metric", steps)
-            return ValidationReported(epoch, steps, None, lack=lack)
+            reason = _missing_metric_reason(
+                name, metrics, "time_metric" if values else "metric", steps
+            )
+            return ValidationReported(epoch, steps, None, lack=reason)
     metric, time = values
     if time is None:
-        lack = _lack(measures.time_metric, metrics, "time_metric", steps)
-        return ValidationReported(epoch, steps, metric, lack=lack)
+        reason = _missing_metric_reason(context.time_metric, metrics, "time_metric", steps)
+        return ValidationReported(epoch, steps, metric, lack=reason)
     return ValidationReported(epoch, steps, metric, time)
 
 
-def _lack(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
+def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
     place = f"the validation at batch {steps}"
     if name in metrics:
-        found = f"{metrics[name]!r:.80}"
-        return f"{place} reports {found} as searcher.{field} {name!r}: it must be one number"
+        value = f"{metrics[name]!r:.80}"
+        return f"{place} reports {value} as searcher.{field} {name!r}: it must be one number"
     names = ", ".join(sorted(map(str, metrics)))[:NAMES_CHARACTERS_MAX] or "none"
     return f"{place} lacks searcher.{field} {name!r}; it has: {names}"
 
 
-def _completed(report: Report, measures: Measures) -> TrialMessage:
-    length, metric = _count(report.line["length"]), report.line["metric"]
+def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
+    length, metric = _parse_count(report.line["length"]), report.line["metric"]
     if metric is None:
-        lack = _text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
-        return LengthReported(report.epoch, length, None, lack)
-    return LengthReported(report.epoch, length, _metric(metric))
+        reason = _parse_text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
+        return LengthReached(report.epoch, length, None, reason)
+    return LengthReached(report.epoch, length, _parse_metric(metric))
 
 
-def _checkpoint(report: Report, measures: Measures) -> TrialMessage:
+def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
     line = report.line
-    uuid = _matched(_UUID, line["uuid"])
+    uuid = _parse_pattern(_UUID, line["uuid"])
     # EXPERIMENT/TRIAL/EPOCH/UUID: a trial names only what it wrote itself.
-    own = re.compile(rf"[1-9][0-9]*/{report.trial_id}/{report.epoch}/{uuid}")
+    own_path = re.compile(rf"[1-9][0-9]*/{report.trial_id}/{report.epoch}/{uuid}")
     reference = CheckpointRef(
         uuid=uuid,
         trial_id=report.trial_id,
-        steps_completed=_count(line["steps_completed"]),
-        path=_matched(own, line["path"]),
-        manifest_sha256=_matched(_SHA256, line["manifest_sha256"]),
+        steps_completed=_parse_count(line["steps_completed"]),
+        path=_parse_pattern(own_path, line["path"]),
+        manifest_sha256=_parse_pattern(_SHA256, line["manifest_sha256"]),
     )
-    size, files = _count(line["size_bytes"]), _count(line["files"])
-    metadata = _metadata(line.get("metadata"))
+    size, files = _parse_count(line["size_bytes"]), _parse_count(line["files"])
+    metadata = _parse_metadata(line.get("metadata"))
     return CheckpointReported(report.epoch, reference, size, files, metadata)
 
 
-def _metadata(value: object) -> Mapping[str, object]:
+def _parse_metadata(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         return {}
     try:
@@ -159,69 +163,71 @@ def _metadata(value: object) -> Mapping[str, object]:
         return {}
 
 
-def _early_exit(report: Report, measures: Measures) -> TrialMessage:
+def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
     reason = ExitReason(report.line["reason"])
-    if not (reason.invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
+    if not (reason.is_invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
         raise ValueError(reason)
     return EarlyExitReported(report.epoch, reason)
 
 
-def _container(report: Report, measures: Measures) -> TrialMessage:
+def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     state = str(report.line["state"])[:32]
-    return ContainerStateReported(report.epoch, state, measures.node_rank, measures.nodes)
+    return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes)
 
 
-def _exited(report: Report, measures: Measures) -> TrialMessage:
-    """An exit is heard whatever a trial has put into it: one that is not would hold its slots."""
+def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
+    """The message of an exit, whatever the line contains: an exit that was dropped would leave the
+    trial's slots allocated.
+    """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
     return AllocationExited(
         epoch=report.epoch,
-        reason=_text(line.get("reason"), 64) or "errored",
+        reason=_parse_text(line.get("reason"), 64) or "errored",
         code=code if _is_whole(code) else None,
         directive_revision=revision if _is_whole(revision) and revision >= 0 else 0,
-        message=_text(line.get("message"), TEXT_MAX),
-        node_rank=measures.node_rank,
-        nodes=measures.nodes,
-        notice=_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
+        message=_parse_text(line.get("message"), TEXT_MAX),
+        node_rank=context.node_rank,
+        nodes=context.nodes,
+        notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
     )
 
 
-_TRIAL = {
-    "metrics": _validation,
-    "completed": _completed,
-    "checkpoint": _checkpoint,
-    "early_exit": _early_exit,
+_TRIAL_LINES = {
+    "metrics": _to_validation,
+    "completed": _to_length_reached,
+    "checkpoint": _to_checkpoint,
+    "early_exit": _to_early_exit,
 }
-_AGENT = {"container": _container, "exited": _exited}
+_AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
 
 
-def _text(value: object, characters_max: int) -> str:
+def _parse_text(value: object, characters_max: int) -> str:
     return value[:characters_max] if isinstance(value, str) else ""
 
 
-def _count(value: object) -> int:
+def _parse_count(value: object) -> int:
     if not _is_whole(value) or value < 0:
         raise ValueError(value)
     return value
 
 
-def _metric(value: object) -> float | None:
-    """A metric; None for NaN and the infinities, which come as their names."""
-    return None if value in ("NaN", "Infinity", "-Infinity") else _number(value)
+def _parse_metric(value: object) -> float | None:
+    """Parse a metric; None for NaN and the infinities, which are reported by name."""
+    return None if value in ("NaN", "Infinity", "-Infinity") else _parse_number(value)
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(value)
     return float(value)
 
 
-def _matched(pattern: re.Pattern[str], value: object) -> str:
+def _parse_pattern(pattern: re.Pattern[str], value: object) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise ValueError(value)
     return value

@@ -1,4 +1,4 @@
-"""The agent's two calls: enrol, and sync."""
+"""The service of an agent's two calls: enrol, and sync."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -7,35 +7,40 @@ from functools import partial
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.agent import SESSIONS, AgentState, Desired, leases_of
-from control_plane.actors.agent_messages import LOOPBACK, AgentEnrolled
-from control_plane.actors.experiment_state import Definition, ExperimentState
+from control_plane.actors.agent.actor import (
+    SESSIONS,
+    AgentState,
+    DesiredAllocation,
+    leases_partition,
+)
+from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.messages.agent import LOOPBACK, AgentEnrolled
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_state import TrialState
-from control_plane.agents.desired import SpecOf, Trials, desired_of
-from control_plane.agents.identity import is_wanted
-from control_plane.agents.leases import LEASE_MS, renew
-from control_plane.agents.reports import Measures, Report
-from control_plane.agents.segments import StoreSegment, merge
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
+from control_plane.agents.identity import is_active_row
+from control_plane.agents.leases import LEASE_MS, renew_lease
+from control_plane.agents.metric_rows import StoreSegment, merge_allocation
+from control_plane.agents.reports import Report, ReportContext
 from control_plane.agents.sessions import (
+    AcceptedReports,
     LogChunk,
     Session,
-    Taken,
-    forget,
-    put_session,
-    session_of,
-    take_logs,
-    take_reports,
+    accept_logs,
+    accept_reports,
+    decode_session,
+    forget_allocations,
+    session_write,
 )
-from control_plane.dispatch.engine import Engine
-from control_plane.fleet.records import instances_of
+from control_plane.engine.engine import Engine
+from control_plane.fleet.records import instances_partition
 from control_plane.state.table import (
     OPERATIONS_MAX,
     Check,
-    CommitRefused,
     Conflict,
     Expect,
+    InvalidCommit,
     Key,
     Put,
     Row,
@@ -49,17 +54,17 @@ ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
 TRIALS_KNOWN_MAX = 10_000
-# What goes into one commit, so that a trial's mail stays far below what a row holds.
+# Reports accepted in one commit, so that a trial's mail stays far below what a row can hold.
 REPORTS_MAX = 1_000
 LOST_MAX = 30
 
 StoreLog = Callable[[int, LogChunk], Put]
-"""Stores a chunk of a trial's log and returns the write of its index row."""
+"""Stores a chunk of a trial's log, and returns the write of its index row."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """What an agent says; see docs/agent-protocol.md."""
+    """The request of an agent's sync, as docs/agent-protocol.md describes it."""
 
     epoch: int
     known: tuple[str, ...] = ()
@@ -69,9 +74,9 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncAnswer:
-    """What the cluster answers. `trials`: the heads that it was made of, None for a trial that is
-    not there.
+class SyncResponse:
+    """The response to a sync. `trials` are the states it was made from, None for a trial that does
+    not exist.
     """
 
     acked: Mapping[str, Mapping[str, int]]
@@ -83,19 +88,25 @@ class SyncAnswer:
 
 
 class AgentService:
-    """Serves agents on an engine. `spec_of` builds a trial's spec, `store_log` keeps log text,
-    `store_segment` the reports of full rows of metrics.
+    """Serves the calls of agents.
+
+    `build_spec` builds a trial's spec, `store_log` stores chunks of logs, and `store_segment` the
+    reports of full rows of metrics.
     """
 
     def __init__(
-        self, engine: Engine, spec_of: SpecOf, store_log: StoreLog, store_segment: StoreSegment
+        self,
+        engine: Engine,
+        build_spec: SpecBuilder,
+        store_log: StoreLog,
+        store_segment: StoreSegment,
     ) -> None:
         self._engine = engine
-        self._spec_of = spec_of
+        self._build_spec = build_spec
         self._store_log = store_log
         self._store_segment = store_segment
         self._definitions: dict[tuple[int, int], Definition] = {}
-        self._experiments: dict[int, int] = {}
+        self._experiment_ids: dict[int, int] = {}
 
     def enrol(
         self,
@@ -106,67 +117,70 @@ class AgentService:
         label: str = "",
         address: str = LOOPBACK,
     ) -> int:
-        """Begins a new session of the agent and returns its epoch.
+        """Begin a new session of the agent and return its epoch.
 
-        Raises Refused: "forbidden" for an instance of the pool that the cluster has begun to end.
+        Raises CommandRefused: "forbidden" for an instance that the cluster has begun to end.
         """
         message = AgentEnrolled(agent, pool, slots, version, label, address)
-        key = Key(instances_of(pool), agent)
+        key = Key(instances_partition(pool), agent)
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)
-            if row is not None and not is_wanted(row):
-                raise Refused("forbidden", f"the cluster does not want instance {agent} any more")
-            # Who ends an instance looks for a session first, so one of the two must see the other.
+            if row is not None and not is_active_row(row):
+                raise CommandRefused(
+                    "forbidden", f"the cluster does not want instance {agent} any more"
+                )
+            # A process that ends an instance checks for a session first, so that one of the two
+            # sees the other.
             seen = (Check(key, Expect.ABSENT if row is None else row.revision),)
             try:
-                epoch = self._engine.command(
-                    addresses.agent(agent), message, beside=partial(_beside, seen)
+                epoch = self._engine.execute_command(
+                    addresses.agent(agent), message, extra_writes=partial(_fixed_writes, seen)
                 )
             except Conflict:
                 continue
             assert isinstance(epoch, int)
             return epoch
-        raise Refused("unavailable", f"instance {agent} changes too often; try again")
+        raise CommandRefused("unavailable", f"instance {agent} changes too often; try again")
 
-    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
-        """Takes what the agent reports, advances whom it concerns, and says what should run.
+    def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
+        """Accept what the agent reports, advance the trials concerned, and return what should run.
 
-        Raises Refused: "not_found" for an unknown agent, "conflict" for an older epoch, "invalid"
-        or "too_large" for what no session can hold.
+        Raises CommandRefused: "not_found" for an unknown agent, "conflict" for an older epoch,
+        "invalid" or "too_large" for reports that no session can hold.
         """
-        session, state, heads = self._take_all(agent, request)
-        trials = Trials(heads.get, self.experiment, self._spec_of, self._address)
-        return SyncAnswer(
+        session, state, heads = self._accept_request(agent, request)
+        trials = TrialSource(heads.get, self.read_experiment, self._build_spec, self._read_address)
+        return SyncResponse(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
             revision=state.revision,
-            desired=desired_of(state, session, request.known, trials),
+            desired=desired_entries(state, session, request.known, trials),
             trials=heads,
         )
 
     def check_session(self, agent: str, epoch: int) -> None:
-        """Whether the agent has this session. Raises Refused, as `sync`."""
-        _of_session(agent, self._engine.state(addresses.agent(agent)), epoch)
+        """Raise CommandRefused, as `sync` does, unless the agent has the session of this epoch."""
+        _check_agent_state(agent, self._engine.read_state(addresses.agent(agent)), epoch)
 
-    def trial(self, trial_id: int) -> TrialState | None:
-        """A trial's head."""
-        found = self._engine.state(addresses.trial(trial_id))
-        assert found is None or isinstance(found, TrialState)
-        return found
+    def read_trial(self, trial_id: int) -> TrialState | None:
+        """Read a trial's state, None if there is no such trial."""
+        state = self._engine.read_state(addresses.trial(trial_id))
+        assert state is None or isinstance(state, TrialState)
+        return state
 
-    def trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
-        """The heads of many trials, in their order."""
-        return self._engine.states([addresses.trial(trial_id) for trial_id in trial_ids])
+    def read_trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
+        """Read the states of many trials, in their order; None for one that does not exist."""
+        return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
-    def experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
-        """An experiment's head and its definition."""
+    def read_experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
+        """Read an experiment's state and definition, None if it does not exist or is deleted."""
         address = addresses.experiment(experiment_id)
-        state = self._engine.state(address)
+        state = self._engine.read_state(address)
         if not isinstance(state, ExperimentState) or state.status is Status.DELETED:
             return None
         # A definition is written once in an experiment's life, so it is read once.
         key = (experiment_id, state.life)
-        definition = self._definitions.get(key) or self._engine.part(address, "definition")
+        definition = self._definitions.get(key) or self._engine.read_part(address, "definition")
         if not isinstance(definition, Definition):
             return None
         if len(self._definitions) >= DEFINITIONS_MAX:
@@ -174,142 +188,154 @@ class AgentService:
         self._definitions[key] = definition
         return state, definition
 
-    def _take_all(
+    def _accept_request(
         self, agent: str, request: SyncRequest
     ) -> tuple[Session, AgentState, dict[int, TrialState | None]]:
-        """Takes a request in one commit, or in halves where one cannot hold it. Returns the
-        agent's session, its head and those of its trials afterwards.
+        """Accept a request in one commit, or in halves if one cannot hold it. Returns the agent's
+        session, its state and those of its trials afterwards.
         """
-        halves = _halves(request)
+        halves = _split_request(request)
         for _ in range(SYNC_TRIES_MAX):
-            (found,), (row,) = self._engine.read((addresses.agent(agent),), (Key(SESSIONS, agent),))
-            state = _of_session(agent, found, request.epoch)
+            (found,), (row,) = self._engine.read_states_and_rows(
+                (addresses.agent(agent),), (Key(SESSIONS, agent),)
+            )
+            state = _check_agent_state(agent, found, request.epoch)
             try:
-                taken = self._take(agent, state, row, request)
+                accepted = self._try_accept(agent, state, row, request)
             except Conflict:
-                # Another call of this agent was first: what it took counts as taken.
+                # Another call of this agent was first: what it accepted stays accepted.
                 continue
-            except CommitRefused as refused:
+            except InvalidCommit as refused:
                 if not halves:
-                    raise Refused(
+                    raise CommandRefused(
                         "too_large", f"agent {agent} reports too much: {refused}"
                     ) from None
-                taken = None
-            if taken is not None:
-                self._engine.follow(taken.mailed)
-                self._merge(taken.crowded)
-                return taken.session, *self._after(agent, state, request.epoch, taken)
+                accepted = None
+            if accepted is not None:
+                self._engine.advance_until_idle(accepted.receivers)
+                self._merge_metric_rows(accepted.allocations_to_merge)
+                return accepted.session, *self._read_heads(agent, state, request.epoch, accepted)
             for half in halves:
-                done = self._take_all(agent, half)
+                done = self._accept_request(agent, half)
             return done
-        raise Refused("unavailable", f"agent {agent} reports from two places at once")
+        raise CommandRefused("unavailable", f"agent {agent} reports from two places at once")
 
-    def _after(
-        self, agent: str, before: AgentState, epoch: int, taken: Taken
+    def _read_heads(
+        self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports
     ) -> tuple[AgentState, dict[int, TrialState | None]]:
-        """The agent's head and its trials', once it is taken what the agent said."""
+        """The states of the agent and its trials after its reports were accepted."""
         ids = [desired.trial_id for desired in before.desired]
-        if not taken.mailed:
-            return before, dict(zip(ids, self.trials(ids), strict=True))
-        found, *trials = self._engine.states([addresses.agent(agent), *map(addresses.trial, ids)])
-        state = _of_session(agent, found, epoch)
+        if not accepted.receivers:
+            return before, dict(zip(ids, self.read_trials(ids), strict=True))
+        found, *trials = self._engine.read_states(
+            [addresses.agent(agent), *map(addresses.trial, ids)]
+        )
+        state = _check_agent_state(agent, found, epoch)
         heads = dict(zip(ids, trials, strict=True))
-        came = [it.trial_id for it in state.desired if it.trial_id not in heads]
-        return state, heads | dict(zip(came, self.trials(came), strict=True))
+        new_ids = [entry.trial_id for entry in state.desired if entry.trial_id not in heads]
+        return state, heads | dict(zip(new_ids, self.read_trials(new_ids), strict=True))
 
-    def _take(
+    def _try_accept(
         self, agent: str, state: AgentState, row: Row | None, request: SyncRequest
-    ) -> Taken | None:
+    ) -> AcceptedReports | None:
         now_ms = self._engine.clock()
-        before = session_of(row)
-        _check_session(agent, request.epoch, before.epoch)
-        reports = (*request.reports, *_lost(state, before, request))
-        lease = Key(leases_of(state.pool), agent)
-        measures, leased = self._measures(state, reports, lease)
-        renew(self._engine.table, lease, leased, request.epoch, now_ms)
-        taken = take_reports(agent, before, reports, measures, now_ms)
-        session, chunks = take_logs(taken.session, request.logs)
+        before = decode_session(row)
+        _check_epoch(agent, request.epoch, before.epoch)
+        reports = (*request.reports, *_lost_allocation_reports(state, before, request))
+        lease = Key(leases_partition(state.pool), agent)
+        contexts, lease_row = self._read_report_contexts(state, reports, lease)
+        renew_lease(self._engine.table, lease, lease_row, request.epoch, now_ms)
+        accepted = accept_reports(agent, before, reports, contexts, now_ms)
+        session, chunks = accept_logs(accepted.session, request.logs)
         ours = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
-        session = forget(session, {*request.known, *ours})
-        too_long = len(taken.writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
-        if (too_long or _in_one_place(chunks, ours)) and _halves(request):
+        session = forget_allocations(session, {*request.known, *ours})
+        too_long = (
+            len(accepted.writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
+        )
+        if (too_long or _has_colliding_chunks(chunks, ours)) and _split_request(request):
             return None
         logged = [
-            self._logged(chunk, ours[chunk.allocation], now_ms)
+            self._store_log_chunk(chunk, ours[chunk.allocation], now_ms)
             for chunk in chunks
             if chunk.allocation in ours
         ]
         if session != before:
             session = replace(session, call=max(before.call, request.call))
-            reported = [self._kept(write) for write in taken.writes]
-            writes = [put_session(agent, session, row), *reported, *logged]
+            reported = [self._store_full_segment(write) for write in accepted.writes]
+            writes = [session_write(agent, session, row), *reported, *logged]
             self._engine.table.commit(writes)
-        return taken._replace(session=session)
+        return accepted._replace(session=session)
 
-    def _kept(self, write: Write) -> Write:
+    def _store_full_segment(self, write: Write) -> Write:
         return self._store_segment(write) if isinstance(write, Put) else write
 
-    def _merge(self, crowded: Iterable[str]) -> None:
-        """Merges rows of metrics: what fails here is done when they are more."""
-        for allocation in crowded:
+    def _merge_metric_rows(self, allocations: Iterable[str]) -> None:
+        """Merge rows of metrics. A merge that fails is made up for by the next one."""
+        for allocation in allocations:
             epoch = int(allocation.partition(".")[2])
             try:
-                merge(self._engine.table, _trial_id(allocation), epoch, self._store_segment)
+                merge_allocation(
+                    self._engine.table, _trial_id(allocation), epoch, self._store_segment
+                )
             except (TableError, OSError) as error:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
-    def _logged(self, chunk: LogChunk, desired: Desired, now_ms: int) -> Write:
-        # An older agent does not say when it saw what: then it was now.
+    def _store_log_chunk(self, chunk: LogChunk, desired: DesiredAllocation, now_ms: int) -> Write:
+        # An older agent sends no times: the text counts as seen now.
         marks = chunk.marks or ((chunk.offset, now_ms),)
-        told = replace(chunk, marks=marks, node_rank=desired.node_rank, nodes=desired.nodes)
-        return self._store_log(desired.trial_id, told)
+        placed = replace(chunk, marks=marks, node_rank=desired.node_rank, nodes=desired.nodes)
+        return self._store_log(desired.trial_id, placed)
 
-    def _address(self, agent: str) -> str:
-        state = self._engine.state(addresses.agent(agent))
+    def _read_address(self, agent: str) -> str:
+        state = self._engine.read_state(addresses.agent(agent))
         return state.address if isinstance(state, AgentState) else LOOPBACK
 
-    def _measures(
-        self, state: AgentState, reports: Iterable[Report], beside: Key
-    ) -> tuple[dict[str, Measures], Row | None]:
-        """What counts of each allocation that reports and belongs on the agent, and the row that
-        was read with it.
+    def _read_report_contexts(
+        self, state: AgentState, reports: Iterable[Report], other_key: Key
+    ) -> tuple[dict[str, ReportContext], Row | None]:
+        """Read the context of each allocation that reports and belongs on the agent, together with
+        another row.
         """
         reporting = {(report.trial_id, report.epoch) for report in reports}
-        ours = [it for it in state.desired if (it.trial_id, it.epoch) in reporting]
-        owners = self._owners({it.trial_id for it in ours})
+        ours = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
+        owners = self._find_experiment_ids({entry.trial_id for entry in ours})
         numbers = sorted(set(owners.values()))
-        heads, (row,) = self._engine.read([addresses.experiment(it) for it in numbers], (beside,))
+        heads, (row,) = self._engine.read_states_and_rows(
+            [addresses.experiment(number) for number in numbers], (other_key,)
+        )
         experiments = dict(zip(numbers, heads, strict=True))
-        found: dict[str, Measures] = {}
+        contexts: dict[str, ReportContext] = {}
         for desired in ours:
             head = experiments.get(owners.get(desired.trial_id, 0))
             if isinstance(head, ExperimentState):
-                found[f"{desired.trial_id}.{desired.epoch}"] = Measures(
+                contexts[f"{desired.trial_id}.{desired.epoch}"] = ReportContext(
                     head.metric, head.time_metric, desired.node_rank, desired.nodes
                 )
-        return found, row
+        return contexts, row
 
-    def _owners(self, trial_ids: Collection[int]) -> dict[int, int]:
-        """The experiments of trials, which stay the same for good: each is looked up once."""
-        known = self._experiments
-        owners = {it: owner for it in trial_ids if (owner := known.get(it)) is not None}
+    def _find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
+        """Find the experiments of trials. They never change, so each is read once."""
+        known = self._experiment_ids
+        owners = {
+            trial_id: owner for trial_id in trial_ids if (owner := known.get(trial_id)) is not None
+        }
         unknown = sorted(set(trial_ids) - owners.keys())
         if len(known) + len(unknown) > TRIALS_KNOWN_MAX:
             known.clear()
-        for number, trial in zip(unknown, self.trials(unknown), strict=True):
+        for number, trial in zip(unknown, self.read_trials(unknown), strict=True):
             if trial is not None:
                 known[number] = owners[number] = trial.experiment_id
         return owners
 
 
-def _of_session(agent: str, found: object, epoch: int) -> AgentState:
-    if not isinstance(found, AgentState):
-        raise Refused("not_found", f"there is no agent {agent}; enrol first")
-    _check_session(agent, epoch, found.epoch)
-    return found
+def _check_agent_state(agent: str, state: object, epoch: int) -> AgentState:
+    if not isinstance(state, AgentState):
+        raise CommandRefused("not_found", f"there is no agent {agent}; enrol first")
+    _check_epoch(agent, epoch, state.epoch)
+    return state
 
 
-def _beside(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:
+def _fixed_writes(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:
     return writes
 
 
@@ -317,8 +343,8 @@ def _trial_id(allocation: str) -> int:
     return int(allocation.partition(".")[0])
 
 
-def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:
-    """The same in two; empty for what cannot be divided."""
+def _split_request(request: SyncRequest) -> tuple[SyncRequest, ...]:
+    """Split a request into two; empty if it cannot be divided."""
     reports, logs = request.reports, request.logs
     if len(reports) > 1:
         middle = len(reports) // 2
@@ -331,8 +357,8 @@ def _halves(request: SyncRequest) -> tuple[SyncRequest, ...]:
     return ()
 
 
-def _in_one_place(chunks: list[LogChunk], ours: Mapping[str, Desired]) -> bool:
-    """Whether two pieces of a gang's log would take the same place in it, behind the last one."""
+def _has_colliding_chunks(chunks: list[LogChunk], ours: Mapping[str, DesiredAllocation]) -> bool:
+    """Whether two chunks of a gang's log would get the same offset, at the log's end."""
     shared = [
         chunk.allocation
         for chunk in chunks
@@ -341,15 +367,19 @@ def _in_one_place(chunks: list[LogChunk], ours: Mapping[str, Desired]) -> bool:
     return len(set(shared)) < len(shared)
 
 
-def _check_session(agent: str, epoch: int, current: int) -> None:
+def _check_epoch(agent: str, epoch: int, current: int) -> None:
     if epoch != current:
-        raise Refused("conflict", f"agent {agent} has enrolled again: session {epoch} is over")
+        raise CommandRefused(
+            "conflict", f"agent {agent} has enrolled again: session {epoch} is over"
+        )
 
 
-def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Report]:
-    """Exits of allocations that reported from here once and that the agent no longer knows. What
-    is too much for one call is found by the next; a call older than the last one that brought
-    anything knows nothing of what has begun since.
+def _lost_allocation_reports(
+    state: AgentState, session: Session, request: SyncRequest
+) -> list[Report]:
+    """Reports of exits for allocations that have reported and that the agent does not have any
+    more. Those too many for one call are found by the next. A call older than the last one that
+    changed the session says nothing about allocations started since.
     """
     if request.call < session.call:
         return []
@@ -363,7 +393,7 @@ def _lost(state: AgentState, session: Session, request: SyncRequest) -> list[Rep
         )
         for desired in state.desired
         if (allocation := f"{desired.trial_id}.{desired.epoch}") in session.acked
-        # One that has said its exit may be forgotten before the cluster's own books are.
+        # The agent may forget an allocation with a reported exit before the trial's state says so.
         and allocation not in (*request.known, *session.exited)
     ]
     return lost[:LOST_MAX]

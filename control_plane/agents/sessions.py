@@ -1,7 +1,8 @@
-"""An agent's session: what of its stream was taken, in the commit that took it.
+"""The session of an agent: the offsets up to which its reports and logs were accepted, stored in
+the commit that accepted them.
 
-A report counts once: the offset up to which a writer was read moves in the transaction that mails
-the messages, so a repeated call, a lost answer or a restarted agent changes nothing.
+A report counts once: the offset of a writer moves in the transaction that mails the messages, so a
+repeated call, a lost answer or a restarted agent changes nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,33 +12,35 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
-from control_plane.actors.agent import SESSIONS
-from control_plane.actors.step import Refused
-from control_plane.adapters import adapter
-from control_plane.agents.reports import Measures, Report, begun_checkpoint, message_of
-from control_plane.agents.segments import Stream, is_group, puts
-from control_plane.dispatch import mailbox
-from control_plane.dispatch.kinds import Encoded, encode_for
-from control_plane.metrics.columns import Reported, reported
+from control_plane.actors.agent.actor import SESSIONS
+from control_plane.actors.step import CommandRefused
+from control_plane.adapters import lazy_adapter
+from control_plane.agents.metric_rows import Stream, is_group_name, segment_writes
+from control_plane.agents.reports import Report, ReportContext, announced_checkpoint, to_message
+from control_plane.engine import mailbox
+from control_plane.engine.actor_types import EncodedMessage, encode_message_for
+from control_plane.metrics.columns import MetricReport, parse_report
 from control_plane.state.table import Expect, Key, Put, Row, Write
 
 ENVIRONMENT = "E#"
 INTENTS = "I#"
 LOGS = "L#"
-# An allocation's rows of metrics are merged when so many were written, and at its exit if they
-# are not few.
-ROWS_MAX = 48
-ROWS_AT_EXIT = 16
-# Ranks of a gang on one node; its agent comes on top. A session is one row.
+# An allocation's rows of metrics are merged when so many were written; at its exit, earlier.
+MERGE_FROM_ROWS = 48
+MERGE_FROM_ROWS_AT_EXIT = 16
+# Writers of one allocation on a node, which are ranks, beside the agent itself. A session is one
+# row, which this bounds.
 WRITERS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`acked`: bytes taken by allocation and writer; `sent`: the last row mailed about each;
-    `rows`: rows of metrics written about each since they were merged.
+    """An agent's session, as stored.
 
-    `call` is the number of the latest call that changed it.
+    `acked` are the bytes accepted by allocation and writer, `logs` those of each allocation's log;
+    `exited` are allocations whose exit was accepted; `sent` is the last row mailed for each
+    allocation, `rows` the number of its rows of metrics written since they were last merged.
+    `call` is the number of the latest call that changed the session.
     """
 
     epoch: int = 0
@@ -50,21 +53,22 @@ class Session:
     rows: Mapping[str, int] = field(default_factory=dict)
 
 
-class Taken(NamedTuple):
-    """What reports come to: the session after them, their writes, the trials that have mail, and
-    the allocations whose rows of metrics have become many.
+class AcceptedReports(NamedTuple):
+    """The outcome of accepting reports: the session after them, their writes, the addresses of the
+    trials that have mail, and the allocations whose rows of metrics are to be merged.
     """
 
     session: Session
     writes: list[Write]
-    mailed: tuple[str, ...]
-    crowded: tuple[str, ...]
+    receivers: tuple[str, ...]
+    allocations_to_merge: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Text of an allocation's log from byte `offset` on, as its node of that rank among `nodes`
-    has it. `marks`: offsets, and the times, epoch ms, at which bytes from there on were first seen.
+    """Text of an allocation's log from byte `offset` on, in the log of its node of rank `node_rank`
+    among `nodes`. `marks` are offsets and the times (epoch ms) at which bytes from there on were
+    first seen.
     """
 
     allocation: str
@@ -75,92 +79,92 @@ class LogChunk:
     nodes: int = 1
 
 
-_SESSION = adapter(Session)
+_SESSION = lazy_adapter(Session)
 
 
-def session_of(row: Row | None) -> Session:
-    """The session as stored."""
+def decode_session(row: Row | None) -> Session:
+    """Decode a stored session; an empty one for no row."""
     return Session() if row is None else _SESSION().validate_json(row.body)
 
 
-def put_session(agent: str, session: Session, row: Row | None) -> Put:
-    """The write of a session, guarded by the row it was read from."""
+def session_write(agent: str, session: Session, row: Row | None) -> Put:
+    """The write of a session, guarded by the revision it was read at."""
     revision = row.revision if row else 0
     body = _SESSION().dump_json(session)
     return Put(Key(SESSIONS, agent), revision + 1, body, revision or Expect.ABSENT)
 
 
-def take_reports(
+def accept_reports(
     agent: str,
     session: Session,
     reports: Sequence[Report],
-    measures: Mapping[str, Measures],
+    contexts: Mapping[str, ReportContext],
     now_ms: int,
-) -> Taken:
-    """Takes reports.
+) -> AcceptedReports:
+    """Accept reports: convert them into messages and rows, and move the session's offsets.
 
-    `measures` gives what counts of each allocation that belongs to the agent; lines of others are
-    acknowledged and dropped. Lines at or before the acknowledged offset were taken before.
+    `contexts` has the allocations that belong to the agent; lines of others are acknowledged and
+    dropped. Lines at or before an acknowledged offset were accepted before.
 
-    Raises Refused: invalid; one of the allocations has too many writers.
+    Raises CommandRefused: invalid, for an allocation with too many writers.
     """
     if not reports:
-        # As nearly every call of an agent.
-        return Taken(session, [], (), ())
+        # Nearly every call of an agent has none.
+        return AcceptedReports(session, [], (), ())
     acked = {allocation: dict(writers) for allocation, writers in session.acked.items()}
-    mail: dict[str, list[Encoded]] = {}
-    streams: dict[tuple[int, Stream], list[Reported]] = {}
-    kept: dict[Key, Write] = {}
+    mail: dict[str, list[EncodedMessage]] = {}
+    streams: dict[tuple[int, Stream], list[MetricReport]] = {}
+    stored_lines: dict[Key, Write] = {}
     exited = session.exited
     for report in reports:
         allocation = f"{report.trial_id}.{report.epoch}"
-        if not _is_new(report, acked.setdefault(allocation, {})):
+        if not _acknowledge_line(report, acked.setdefault(allocation, {})):
             continue
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
-        if allocation not in measures:
+        if allocation not in contexts:
             continue
-        message = message_of(report, measures[allocation])
+        message = to_message(report, contexts[allocation])
         if message is not None:
             to = addresses.trial(report.trial_id)
-            mail.setdefault(allocation, []).append(encode_for(to, message))
+            mail.setdefault(allocation, []).append(encode_message_for(to, message))
         if kind == "metrics":
-            _sort_in(report, streams)
-        elif (put := _kept_line(report)) is not None:
-            kept[put.key] = put
-    writes = list(kept.values())
+            _add_metric_report(report, streams)
+        elif (put := _stored_line_write(report)) is not None:
+            stored_lines[put.key] = put
+    writes = list(stored_lines.values())
     rows = dict(session.rows)
-    for (trial_id, stream), found in streams.items():
-        written = list(puts(trial_id, stream, found))
+    for (trial_id, stream), metric_reports in streams.items():
+        written = list(segment_writes(trial_id, stream, metric_reports))
         allocation = f"{trial_id}.{stream.epoch}"
         rows[allocation] = rows.get(allocation, 0) + len(written)
         writes += written
-    rows, crowded = _crowded(rows, exited[len(session.exited) :])
+    rows, to_merge = _take_allocations_to_merge(rows, exited[len(session.exited) :])
     session = replace(session, acked=acked, exited=exited, rows=rows)
-    session, mailed = _mailed(agent, session, mail, now_ms)
+    session, mailed = _mail_messages(agent, session, mail, now_ms)
     receivers = tuple(dict.fromkeys(put.key.partition for put in mailed))
-    return Taken(session, [*writes, *mailed], receivers, crowded)
+    return AcceptedReports(session, [*writes, *mailed], receivers, to_merge)
 
 
-def take_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
-    """The session after these chunks, and what of each is new."""
+def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
+    """Accept log chunks; returns the session after them, and the new part of each chunk."""
     if not chunks:
         return session, []
     logs = dict(session.logs)
     fresh: list[LogChunk] = []
     for chunk in chunks:
-        taken = logs.get(chunk.allocation, 0)
+        accepted = logs.get(chunk.allocation, 0)
         end = chunk.offset + len(chunk.text)
-        if chunk.offset <= taken < end:
-            text = chunk.text[taken - chunk.offset :]
-            fresh.append(LogChunk(chunk.allocation, taken, text, chunk.marks))
+        if chunk.offset <= accepted < end:
+            text = chunk.text[accepted - chunk.offset :]
+            fresh.append(LogChunk(chunk.allocation, accepted, text, chunk.marks))
             logs[chunk.allocation] = end
     return replace(session, logs=logs), fresh
 
 
-def forget(session: Session, known: Iterable[str]) -> Session:
-    """Drops what was kept about allocations the agent no longer has."""
+def forget_allocations(session: Session, known: Iterable[str]) -> Session:
+    """Drop from the session all allocations but the `known` ones, which the agent still has."""
     kept = set(known)
     if kept.issuperset((*session.acked, *session.logs, *session.sent, *session.rows)):
         return session
@@ -174,8 +178,8 @@ def forget(session: Session, known: Iterable[str]) -> Session:
     )
 
 
-def _mailed(
-    agent: str, session: Session, mail: Mapping[str, list[Encoded]], now_ms: int
+def _mail_messages(
+    agent: str, session: Session, mail: Mapping[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Session, list[Put]]:
     clock, writes, sent = session.clock, list[Put](), dict(session.sent)
     sender = addresses.agent(agent)
@@ -185,50 +189,61 @@ def _mailed(
         key = mailbox.mail_key(to, clock, sender)
         previous = sent.get(allocation, mailbox.FIRST)
         due_ms = now_ms + mailbox.BACKSTOP_MS
-        writes.append(mailbox.put_mail(key, sender, previous, clock, messages, due_ms))
+        writes.append(mailbox.mail_write(key, sender, previous, clock, messages, due_ms))
         sent[allocation] = key.sort
     return replace(session, clock=clock, sent=sent), writes
 
 
-def _sort_in(report: Report, streams: dict[tuple[int, Stream], list[Reported]]) -> None:
-    """Puts a line of metrics to those of its stream, unless it is malformed."""
-    group, line = report.line.get("group"), reported(report.offset, report.line)
-    if line is not None and isinstance(group, str) and is_group(group):
+def _add_metric_report(
+    report: Report, streams: dict[tuple[int, Stream], list[MetricReport]]
+) -> None:
+    """Add a line of metrics to the reports of its stream, unless it is malformed."""
+    group, line = report.line.get("group"), parse_report(report.offset, report.line)
+    if line is not None and isinstance(group, str) and is_group_name(group):
         stream = Stream(group, report.epoch, report.writer)
         streams.setdefault((report.trial_id, stream), []).append(line)
 
 
-def _crowded(rows: dict[str, int], exited: Iterable[str]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Counts of rows from which on they are merged begin anew: whoever commits this merges."""
+def _take_allocations_to_merge(
+    rows: dict[str, int], exited: Iterable[str]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Remove the allocations with so many rows that they are to be merged from the counts; returns
+    the other counts and these allocations, which the caller merges after its commit.
+    """
     ended = set(exited)
-    crowded = tuple(
-        name for name, n in rows.items() if n >= (ROWS_AT_EXIT if name in ended else ROWS_MAX)
+    to_merge = tuple(
+        name
+        for name, n in rows.items()
+        if n >= (MERGE_FROM_ROWS_AT_EXIT if name in ended else MERGE_FROM_ROWS)
     )
-    return {name: n for name, n in rows.items() if name not in crowded}, crowded
+    return {name: n for name, n in rows.items() if name not in to_merge}, to_merge
 
 
-def _is_new(report: Report, writers: dict[str, int]) -> bool:
-    """Whether the line was not taken before; it is, from now on. Refused: a writer too many."""
+def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
+    """Acknowledge a line; False if it was acknowledged before. Raises CommandRefused if the
+    allocation has too many writers.
+    """
     if report.offset <= writers.get(report.writer, 0):
         return False
     known = report.writer in writers or report.writer == "agent"
     if not known and len(writers) >= WRITERS_MAX:
         text = f"allocation {report.trial_id}.{report.epoch} has more than {WRITERS_MAX} writers"
-        raise Refused("invalid", text)
+        raise CommandRefused("invalid", text)
     writers[report.writer] = report.offset
     return True
 
 
-def _kept_line(report: Report) -> Put | None:
-    """The row of what is kept of a line beside metrics: the writer's environment, where the last
-    one counts, and the checkpoints it has begun, so that their files are found.
+def _stored_line_write(report: Report) -> Put | None:
+    """The write of a line that is stored in a row of its own: the writer's environment, of which
+    the last one counts, and a checkpoint's announcement, by which its files are found. None for any
+    other line.
     """
-    begun = begun_checkpoint(report.line)
+    checkpoint_uuid = announced_checkpoint(report.line)
     if report.line.get("kind") == "environment":
-        sort, kept = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
-    elif begun is not None:
+        sort, fields = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
+    elif checkpoint_uuid is not None:
         sort = f"{INTENTS}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
-        kept = {"uuid": begun}
+        fields = {"uuid": checkpoint_uuid}
     else:
         return None
-    return Put(Key(addresses.trial(report.trial_id), sort), 1, to_json(kept), Expect.ANYTHING)
+    return Put(Key(addresses.trial(report.trial_id), sort), 1, to_json(fields), Expect.ANYTHING)

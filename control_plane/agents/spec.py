@@ -1,32 +1,34 @@
-"""`in/spec.json` of an allocation, from what its experiment and its trial are."""
+"""The contents of an allocation's `in/spec.json`, built from its experiment and its trial."""
 
 import posixpath
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from control_plane.actors.experiment_state import Definition, ExperimentState
+from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.records import CheckpointRef
-from control_plane.actors.trial_state import TrialState
-from control_plane.agents.desired import SpecOf
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.desired_state import SpecBuilder
 from control_plane.config import ExperimentConfig
 from control_plane.config.eras import Era
 from control_plane.config.images import images_to_run
 from control_plane.config.section import REVEAL
 from control_plane.config.storage import S3, CheckpointStorage, Directory, SharedFs
-from detcloud.s3 import BucketPlace
+from detcloud.shared.s3 import BucketPlace
 
-Checkpoints = Path | S3
-"""Where a cluster keeps checkpoints whose configuration names no place: a folder or a bucket."""
+CheckpointPlace = Path | S3
+"""The place of checkpoints whose configuration names none: a folder or a bucket."""
 
 
-def spec_builder(cluster_id: str, checkpoints: Checkpoints) -> SpecOf:
-    """Builds specs; `checkpoints` is where they go unless the configuration says otherwise."""
+def spec_builder(cluster_id: str, checkpoints: CheckpointPlace) -> SpecBuilder:
+    """Build the builder of specs. `checkpoints` is the place of checkpoints unless the experiment's
+    configuration names one.
+    """
 
-    def spec_of(
+    def build_spec(
         experiment: ExperimentState, definition: Definition, trial: TrialState
     ) -> dict[str, Any]:
-        config = stored_config(definition)
+        config = parse_stored_config(definition)
         own = trial.checkpoint
         checkpoint = own or trial.inherited or definition.warm_start
         return {
@@ -36,56 +38,58 @@ def spec_builder(cluster_id: str, checkpoints: Checkpoints) -> SpecOf:
             "trial_id": trial.trial_id,
             "trial_seed": trial.seed,
             "hparams": dict(trial.hparams),
-            "config": config.for_trial(),
-            # Of their own and unmasked, since user code may well print its configuration.
-            "environment_variables": config.environment.environment_variables.revealed(),
-            "registry_auth": _login(config),
+            "config": config.trial_values(),
+            # Separate and unmasked, since user code may print its configuration.
+            "environment_variables": config.environment.environment_variables.reveal(),
+            "registry_auth": _registry_auth(config),
             "image": images_to_run(config.environment.image),
             "era": "steps" if config.era is Era.STEP else "length",
             "entrypoint": _entrypoint(config),
-            "latest_checkpoint": _reference(checkpoint) if checkpoint else None,
-            "storage": storage_of(config.checkpoint_storage, checkpoints),
+            "latest_checkpoint": _checkpoint_reference(checkpoint) if checkpoint else None,
+            "storage": storage_fields(config.checkpoint_storage, checkpoints),
             "steps_completed": own.steps_completed if own else 0,
             "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
-            **_pace(config, definition, trial),
+            **_workload_fields(config, definition, trial),
             "perform_initial_validation": config.perform_initial_validation,
             "metric": experiment.metric,
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
         }
 
-    return spec_of
+    return build_spec
 
 
-def stored_config(definition: Definition) -> ExperimentConfig:
-    """The configuration that an experiment was created with."""
-    return _parsed(definition.config)
+def parse_stored_config(definition: Definition) -> ExperimentConfig:
+    """Parse the configuration that an experiment was created with."""
+    return _parse_config(definition.config)
 
 
-def storage_of(storage: CheckpointStorage, checkpoints: Checkpoints) -> dict[str, str] | None:
-    """The spec's `storage`, with its secrets; None for a kind that this cluster cannot use."""
+def storage_fields(
+    storage: CheckpointStorage, checkpoints: CheckpointPlace
+) -> dict[str, str] | None:
+    """The spec's `storage`, with its secrets; None for a type that this cluster cannot use."""
     match storage:
         case SharedFs(host_path=host, storage_path=below):
             return {"type": "shared_fs", "path": posixpath.join(host, below or "")}
         case Directory(container_path=path):
             return {"type": "directory", "path": path}
         case S3():
-            return _bucket(storage)
+            return _bucket_fields(storage)
         case CheckpointStorage(type=None):
             if isinstance(checkpoints, S3):
-                return _bucket(checkpoints)
+                return _bucket_fields(checkpoints)
             return {"type": "directory", "path": str(checkpoints)}
         case _:
             return None
 
 
-def place_of(storage: dict[str, str]) -> str:
-    """Where a spec's `storage` is, for people: without its secrets."""
-    return storage["path"] if "path" in storage else str(BucketPlace.of(storage))
+def display_storage(storage: dict[str, str]) -> str:
+    """The place of a spec's `storage` as users see it, without secrets."""
+    return storage["path"] if "path" in storage else str(BucketPlace.from_storage(storage))
 
 
-def _bucket(storage: S3) -> dict[str, str]:
+def _bucket_fields(storage: S3) -> dict[str, str]:
     access_key, secret_key = storage.access_key, storage.secret_key
     fields = {
         "type": "s3",
@@ -99,7 +103,7 @@ def _bucket(storage: S3) -> dict[str, str]:
 
 
 @lru_cache(maxsize=32)
-def _parsed(text: str) -> ExperimentConfig:
+def _parse_config(text: str) -> ExperimentConfig:
     return ExperimentConfig.from_json(text.encode())
 
 
@@ -108,12 +112,12 @@ def _entrypoint(config: ExperimentConfig) -> str | list[str]:
     return entrypoint if isinstance(entrypoint, str) else list(entrypoint)
 
 
-def _login(config: ExperimentConfig) -> dict[str, Any] | None:
+def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
     login = config.environment.registry_auth
     return login.model_dump(mode="json", context=REVEAL) if login else None
 
 
-def _reference(checkpoint: CheckpointRef) -> dict[str, Any]:
+def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
     return {
         "uuid": checkpoint.uuid,
         "trial_id": checkpoint.trial_id,
@@ -123,8 +127,12 @@ def _reference(checkpoint: CheckpointRef) -> dict[str, Any]:
     }
 
 
-def _pace(config: ExperimentConfig, definition: Definition, trial: TrialState) -> dict[str, Any]:
-    """Workloads, periods in batches, and which checkpoints are made."""
+def _workload_fields(
+    config: ExperimentConfig, definition: Definition, trial: TrialState
+) -> dict[str, Any]:
+    """The spec's fields about workloads: their length, the periods of validations and checkpoints
+    in batches, and the checkpoint policy.
+    """
     if definition.test_mode:
         return {
             "scheduling_unit": 1,

@@ -12,7 +12,9 @@ _SECRETS = (
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record with its `fields` (a dict given by `extra`) as one redacted line."""
+    """A formatter that writes a record with its `fields` (a dict given by `extra`) as one redacted
+    line.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -24,11 +26,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return redacted(json.dumps(line, default=str))
+        return redact(json.dumps(line, default=str))
 
 
-def redacted(text: str) -> str:
-    """`text` without our tokens, bearer credentials and signatures."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
+def redact(text: str) -> str:
+    """Take our tokens, bearer credentials and signatures out of a text."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
     return text

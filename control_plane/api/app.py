@@ -3,16 +3,16 @@
 from fastapi import FastAPI
 
 from control_plane.api import errors
-from control_plane.api.boundary import Boundary
+from control_plane.api.boundary import RequestBoundary
 from control_plane.api.routes import ROUTERS
-from control_plane.api.services import Services
+from control_plane.services import Services
 
 
 def create_app(services: Services) -> FastAPI:
-    """The ASGI application over `services`.
+    """Create the ASGI application over `services`.
 
-    It starts no threads and needs no lifespan events, so that a function host that freezes between
-    two requests can run it as well as a server.
+    The application starts no threads and needs no lifespan events, so that a function host that
+    freezes between two requests can run it as well as a server.
     """
     app = FastAPI(
         title="detcloud",
@@ -26,6 +26,6 @@ def create_app(services: Services) -> FastAPI:
     # Not include_router: it would wrap or copy the routes, and tests walk these very objects.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
-    errors.install(app)
-    app.add_middleware(Boundary, hosts=services.hosts)
+    errors.install_handlers(app)
+    app.add_middleware(RequestBoundary, hosts=services.hosts)
     return app

@@ -8,8 +8,9 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from control_plane.api.errors import ApiError, Code
-from control_plane.api.limits import host_is_ours, is_ambiguous
+from control_plane.api.errors import error_response
+from control_plane.api.request_limits import has_ambiguous_length, is_host_allowed
+from control_plane.errors import Code, RequestError
 
 log = logging.getLogger("control_plane.api")
 
@@ -22,10 +23,10 @@ _HEADERS = {
 }
 
 
-class Boundary:
+class RequestBoundary:
     """ASGI middleware around everything, the handlers of errors included.
 
-    An exception that nobody expected is logged with the request's id and answered as `internal`;
+    An unexpected exception is logged with the request's id and answered as `internal`;
     the client sees the id and nothing else of it. A header that a handler set stays as it is.
     """
 
@@ -39,24 +40,25 @@ class Boundary:
             return
         exchange = _Exchange(scope, send)
         try:
-            refusal = self._refusal(scope)
-            answer = self._app if refusal is None else refusal.response()
+            answer = self._refusal(scope) or self._app
             await answer(scope, receive, exchange.send)
         except Exception:
             log.exception("request failed", extra={"fields": exchange.fields()})
             if exchange.status:
                 raise  # Half an answer is out: only a broken connection tells the client.
             text = f"something broke here; the log has it under {exchange.request_id}"
-            await ApiError(Code.INTERNAL, text).response()(scope, receive, exchange.send)
+            answer = error_response(RequestError(Code.INTERNAL, text))
+            await answer(scope, receive, exchange.send)
         log.info("request", extra={"fields": exchange.fields()})
 
-    def _refusal(self, scope: Scope) -> ApiError | None:
-        """What is wrong with a request, whatever it asks for."""
-        if not host_is_ours(scope, self._hosts):
-            return ApiError(Code.FORBIDDEN, "the Host header names none of our hosts")
-        if is_ambiguous(scope):
-            text = "send Content-Length or Transfer-Encoding, not both"
-            return ApiError(Code.INVALID, text, headers={"Connection": "close"})
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        """The answer to a request that is refused whatever it asks for, None for any other."""
+        if not is_host_allowed(scope, self._hosts):
+            text = "the Host header names none of our hosts"
+            return error_response(RequestError(Code.FORBIDDEN, text))
+        if has_ambiguous_length(scope):
+            error = RequestError(Code.INVALID, "send Content-Length or Transfer-Encoding, not both")
+            return error_response(error, {"Connection": "close"})
         return None
 
 
@@ -81,7 +83,7 @@ class _Exchange:
         await self._send(message)
 
     def fields(self) -> dict[str, Any]:
-        """What the log says of it. The query is left out: it may hold a signature."""
+        """The fields of the log line. The query is left out: it may hold a signature."""
         principal = self._scope["state"].get("principal")
         return {
             "request_id": self.request_id,

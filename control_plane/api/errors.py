@@ -1,11 +1,9 @@
-"""Errors as the API answers them: one type, a code with its status, and the mapping of others."""
+"""Errors as HTTP answers: the status of each code, the body, and what other exceptions become."""
 
 import errno
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,198 +12,14 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from control_plane.actors.step import Refused
-from control_plane.api.bodies import Body
+from control_plane.errors import Code, Detail, RequestError
+from control_plane.queries.answer import Answer
 from control_plane.state.table import Unavailable
-from detcloud.s3 import BucketFailed
+from detcloud.shared.s3 import BucketError
 
 log = logging.getLogger(__name__)
 
-_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-
-
-class Code(StrEnum):
-    """The codes of docs/api.md."""
-
-    UNAUTHENTICATED = "unauthenticated"
-    FORBIDDEN = "forbidden"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    CONFLICT = "conflict"
-    TOO_LARGE = "too_large"
-    INVALID = "invalid"
-    RATE_LIMITED = "rate_limited"
-    INTERNAL = "internal"
-    UNAVAILABLE = "unavailable"
-
-    @property
-    def status(self) -> int:
-        return _STATUS[self]
-
-
-@dataclass(frozen=True)
-class Detail:
-    """One thing that is wrong: where (a path like `searcher.name`), what, and what to do."""
-
-    path: str
-    message: str
-    line: int | None = None
-    hint: str | None = None
-
-
-class DetailAnswer(Body):
-    """One thing that is wrong, as it is answered."""
-
-    path: str
-    message: str
-    line: int | None = None
-    hint: str | None = None
-
-
-class ErrorFields(Body):
-    """What an error says."""
-
-    code: Code
-    message: str
-    details: list[DetailAnswer]
-
-
-class ErrorAnswer(Body):
-    """The body of every answer that is no success."""
-
-    error: ErrorFields
-
-
-class ApiError(HTTPException):
-    """Ends a request with a code of the contract.
-
-    An HTTPException, since that is what FastAPI lets through unchanged from every layer.
-    """
-
-    def __init__(
-        self,
-        code: Code,
-        message: str,
-        details: Sequence[Detail] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        if code is Code.UNAUTHENTICATED:
-            headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
-        super().__init__(code.status, message, headers)
-        self.code = code
-        self.message = message
-        self.details = tuple(details)
-
-    def response(self) -> JSONResponse:
-        details = [
-            {name: value for name, value in vars(detail).items() if value is not None}
-            for detail in self.details
-        ]
-        error = {"code": self.code.value, "message": self.message, "details": details}
-        return JSONResponse({"error": error}, self.status_code, self.headers)
-
-
-def invalid(path: str, message: str, hint: str | None = None) -> ApiError:
-    """The error for one wrong field, named by its path in the body or by its parameter."""
-    where = f"{path}: " if path else ""
-    return ApiError(Code.INVALID, f"{where}{message}", [Detail(path, message, hint=hint)])
-
-
-def install(app: FastAPI) -> None:
-    """Makes `app` answer every error it knows in the form of the contract."""
-    app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(RequestValidationError, _answer_validation)
-    app.add_exception_handler(Refused, _answer_refused)
-    app.add_exception_handler(Unavailable, _answer_unavailable)
-    app.add_exception_handler(OSError, _answer_os_error)
-
-
-async def _answer_http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return (error if isinstance(error, ApiError) else _translated(request, error)).response()
-
-
-async def _answer_validation(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    details = [_detail(fault) for fault in error.errors()]
-    listed = "; ".join(f"{d.path}: {d.message}" if d.path else d.message for d in details)
-    return ApiError(Code.INVALID, f"the request is not valid: {listed}", details).response()
-
-
-async def _answer_refused(request: Request, error: Exception) -> JSONResponse:
-    """A command that an actor does not carry out."""
-    assert isinstance(error, Refused)
-    return ApiError(Code(error.code), str(error)).response()
-
-
-async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
-    log.warning("the state table is not available: %s", error)
-    return ApiError(Code.UNAVAILABLE, f"the state table cannot be used now: {error}").response()
-
-
-async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
-    """What is the disk's or a bucket's fault may be tried again; anything else is ours."""
-    assert isinstance(error, OSError)
-    if isinstance(error, BucketFailed):
-        log.warning("a bucket failed: %s", error)
-        return ApiError(Code.UNAVAILABLE, f"a bucket cannot be used now: {error}").response()
-    if error.errno not in _DISK_FAULTS:
-        raise error
-    log.warning("the disk failed: %s", error)
-    text = f"the cluster's disk cannot be written now: {os.strerror(error.errno)}"
-    return ApiError(Code.UNAVAILABLE, text).response()
-
-
-def _translated(request: Request, error: HTTPException) -> ApiError:
-    """What the framework raises itself: an unknown route or method, a body it cannot read."""
-    route = f"{request.method} {request.url.path}"
-    if error.status_code == 404:
-        return ApiError(Code.NOT_FOUND, f"there is no route {route}")
-    if error.status_code == 405:
-        allowed = _methods(request)
-        text = f"there is no route {route}; this path takes {allowed}"
-        return ApiError(Code.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
-    return ApiError(Code.INVALID, "the request's body could not be read; send JSON in UTF-8")
-
-
-def _methods(request: Request) -> str:
-    """The methods of every route with the request's path; the framework knows those of one."""
-    scope = {**request.scope, "method": ""}
-    found = set[str]()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return ", ".join(sorted(found))
-
-
-def _detail(fault: Mapping[str, Any]) -> Detail:
-    """The first element of a location says where the value was sent; the rest is its path.
-
-    The value itself is never repeated: it may be a secret.
-    """
-    place, *rest = fault["loc"]
-    if fault["type"] == "json_invalid":
-        return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")
-    path = ".".join(str(part) for part in rest)
-    return Detail(path or ("" if place == "body" else str(place)), _worded(str(fault["msg"])))
-
-
-def _worded(message: str) -> str:
-    """The framework's sentence as this API words its own."""
-    for theirs, ours in _WORDS:
-        message = message.replace(theirs, ours)
-    return message
-
-
-_WORDS = (
-    ("Input should be", "must be"),
-    ("Input should", "must"),
-    ("String should", "must"),
-    ("List should", "must"),
-    ("Field required", "is required"),
-    ("Extra inputs are not permitted", "is not a known field"),
-)
-_STATUS = {
+STATUS_BY_CODE: Mapping[Code, int] = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
     Code.NOT_FOUND: 404,
@@ -217,3 +31,143 @@ _STATUS = {
     Code.INTERNAL: 500,
     Code.UNAVAILABLE: 503,
 }
+
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+# The framework's phrases, and this API's in their place.
+_PHRASES = (
+    ("Input should be", "must be"),
+    ("Input should", "must"),
+    ("String should", "must"),
+    ("List should", "must"),
+    ("Field required", "is required"),
+    ("Extra inputs are not permitted", "is not a known field"),
+)
+
+
+class DetailAnswer(Answer):
+    """One thing that is wrong, as it is answered."""
+
+    path: str
+    message: str
+    line: int | None = None
+    hint: str | None = None
+
+
+class ErrorFields(Answer):
+    """The code of an error, its message, and each thing that is wrong."""
+
+    code: Code
+    message: str
+    details: list[DetailAnswer]
+
+
+class ErrorAnswer(Answer):
+    """The body of every answer that is no success."""
+
+    error: ErrorFields
+
+
+class BodyError(HTTPException):
+    """A RequestError raised while a body is read.
+
+    An HTTPException, since FastAPI answers every other exception there as a body it cannot parse.
+    """
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(STATUS_BY_CODE[error.code], error.message)
+        self.error = error
+
+
+def error_response(error: RequestError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The HTTP answer to a request that ended with `error`."""
+    details = [
+        {name: value for name, value in vars(detail).items() if value is not None}
+        for detail in error.details
+    ]
+    content = {"code": error.code.value, "message": error.message, "details": details}
+    if error.code is Code.UNAUTHENTICATED:
+        headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
+    return JSONResponse({"error": content}, STATUS_BY_CODE[error.code], headers)
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Make `app` answer every error it knows in the form of the contract."""
+    app.add_exception_handler(HTTPException, _answer_http_exception)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(RequestError, _answer_request_error)
+    app.add_exception_handler(Unavailable, _answer_unavailable_table)
+    app.add_exception_handler(OSError, _answer_os_error)
+
+
+async def _answer_request_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestError)
+    return error_response(error)
+
+
+async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """Answer what the framework raises: an unknown route or method, a body it cannot read."""
+    assert isinstance(error, HTTPException)
+    if isinstance(error, BodyError):
+        return error_response(error.error)
+    route = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        return error_response(RequestError(Code.NOT_FOUND, f"there is no route {route}"))
+    if error.status_code == 405:
+        allowed = _allowed_methods(request)
+        text = f"there is no route {route}; this path takes {allowed}"
+        return error_response(RequestError(Code.METHOD_NOT_ALLOWED, text), {"Allow": allowed})
+    text = "the request's body could not be read; send JSON in UTF-8"
+    return error_response(RequestError(Code.INVALID, text))
+
+
+async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    details = [_fault_detail(fault) for fault in error.errors()]
+    listed = "; ".join(f"{d.path}: {d.message}" if d.path else d.message for d in details)
+    text = f"the request is not valid: {listed}"
+    return error_response(RequestError(Code.INVALID, text, details))
+
+
+async def _answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
+    log.warning("the state table is not available: %s", error)
+    text = f"the state table cannot be used now: {error}"
+    return error_response(RequestError(Code.UNAVAILABLE, text))
+
+
+async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer a fault of the disk or of a bucket as one to try again; anything else is ours."""
+    assert isinstance(error, OSError)
+    if isinstance(error, BucketError):
+        log.warning("a bucket failed: %s", error)
+        text = f"a bucket cannot be used now: {error}"
+        return error_response(RequestError(Code.UNAVAILABLE, text))
+    if error.errno not in _DISK_FAULTS:
+        raise error
+    log.warning("the disk failed: %s", error)
+    text = f"the cluster's disk cannot be written now: {os.strerror(error.errno)}"
+    return error_response(RequestError(Code.UNAVAILABLE, text))
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of every route with the request's path; the framework knows those of one."""
+    scope = {**request.scope, "method": ""}
+    methods = set[str]()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return ", ".join(sorted(methods))
+
+
+def _fault_detail(fault: Mapping[str, Any]) -> Detail:
+    """A fault that the framework found in a request. The value itself is never repeated: it may be
+    a secret.
+    """
+    # The first element of a location says where the value was sent; the rest is its path.
+    place, *rest = fault["loc"]
+    if fault["type"] == "json_invalid":
+        return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")
+    path = ".".join(str(part) for part in rest)
+    message = str(fault["msg"])
+    for theirs, ours in _PHRASES:
+        message = message.replace(theirs, ours)
+    return Detail(path or ("" if place == "body" else str(place)), message)

@@ -1,1 +1,1 @@
-"""The collection of checkpoints nobody wants any more, and of deleted experiments' data."""
+"""The collection of checkpoints that nobody needs any more, and of deleted experiments' data."""

@@ -1,27 +1,27 @@
-"""The rows that say which experiments started from a checkpoint, or that nobody can any more."""
+"""The rows that name the experiments that started from a checkpoint, or forbid starting from it."""
 
 from collections.abc import Iterable
 from contextlib import suppress
 
-from control_plane.actors.trial_checkpoints import PINS, read_pin
+from control_plane.actors.pins import PINS, decode_pin
 from control_plane.state.table import Conflict, Key, Put, StateTable
 
-# Whoever found a checkpoint before it went has this long to come and be refused.
-GONE_MS = 3600 * 1000
+# Whoever found a checkpoint before it was deleted has this long to come and be refused.
+PIN_TTL_MS = 3600 * 1000
 
 
-def is_pinned(table: StateTable, uuid: str, but: int = 0) -> bool:
-    """Whether an experiment that exists started from the checkpoint, `but` that one."""
+def is_pinned(table: StateTable, uuid: str, except_experiment: int = 0) -> bool:
+    """Whether an experiment, other than `except_experiment`, started from the checkpoint."""
     row = table.get(Key(PINS, uuid))
-    return row is not None and bool(set(read_pin(row.body).by) - {but})
+    return row is not None and bool(set(decode_pin(row.body).by) - {except_experiment})
 
 
-def let_expire(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:
-    """Puts an end to the rows of checkpoints that are gone, of which their records tell. They are
-    no more than a commit holds.
+def expire_pins(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:
+    """Set the expiry of rows of checkpoints that are gone, which their records tell. `uuids` are no
+    more than a commit holds.
     """
     rows = [row for row in (table.get(Key(PINS, uuid)) for uuid in uuids) if row is not None]
-    due_ms = now_ms + GONE_MS
+    due_ms = now_ms + PIN_TTL_MS
     writes = [
         Put(row.key, row.revision + 1, row.body, row.revision, due_ms)
         for row in rows

@@ -1,7 +1,7 @@
-"""The removal of checkpoints' files: of those that are condemned, and of uploads cut short.
+"""The removal of checkpoints' files: of condemned checkpoints, and of incomplete uploads.
 
-The folder of a checkpoint is named by ids that the cluster gave and a checked UUID, never by a
-path that a trial reported.
+The folder of a checkpoint is named by ids that the cluster gave and a checked UUID, never by a path
+that a trial reported.
 """
 
 import logging
@@ -10,22 +10,21 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.trial_checkpoints import (
+from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointFilesDeleted
+from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
-    COLLECTIONS,
     CheckpointRecord,
     CheckpointState,
-    removal_sort,
 )
-from control_plane.actors.trial_messages import COLLECTED_MAX, CheckpointFilesDeleted
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.sessions import INTENTS
-from control_plane.collection.pins import let_expire
+from control_plane.collection.pins import expire_pins
 from control_plane.collection.stores import CheckpointFiles, CollectionFailed, Stores
-from control_plane.collection.survey import records_of, rows_of, trial_ids
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.kinds import parse_json
+from control_plane.collection.survey import checkpoint_records, read_rows, trial_ids
+from control_plane.engine.actor_types import parse_json
+from control_plane.engine.engine import Engine
 from control_plane.state.table import Delete, Expect, Row, StateTable
 
 log = logging.getLogger(__name__)
@@ -34,47 +33,49 @@ _EPOCH = re.compile(r"[1-9][0-9]{0,11}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -> Iterator[None]:
-    """Removes the files of the experiment's condemned checkpoints and says so to their trials.
+def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -> Iterator[None]:
+    """Remove the files of the experiment's condemned checkpoints and report it to their trials.
 
-    Of an experiment that has `ended`, folders that are left empty go too. What cannot be removed
-    holds up nothing else.
+    Of an experiment that has `ended`, folders that are left empty go too. A failure holds up
+    nothing else.
 
     Raises:
-        CollectionFailed: some could not be removed, or the store is not there.
+        CollectionFailed: some could not be removed, or the store is missing.
     """
     failures: list[str] = []
-    first, last = removal_sort(experiment_id, ""), removal_sort(experiment_id, "~")
-    rows = rows_of(stores.engine.table, COLLECTIONS, first, last)
+    first, last = removal_sort_key(experiment_id, ""), removal_sort_key(experiment_id, "~")
+    rows = read_rows(stores.engine.table, COLLECTIONS, first, last)
     while some := list(islice(rows, 100)):
         some.sort(key=lambda row: int(row.body))
         for trial_id, of_trial in groupby(some, key=lambda row: int(row.body)):
-            yield from _removed(stores, experiment_id, trial_id, list(of_trial), ended, failures)
+            yield from _remove_trial_files(
+                stores, experiment_id, trial_id, list(of_trial), ended, failures
+            )
     if failures:
         raise CollectionFailed(
             f"the files of {len(failures)} checkpoints cannot be removed: {failures[0]}"
         )
 
 
-def uploads_cut_short(stores: Stores, experiment: ExperimentState) -> Iterator[None]:
-    """Removes the files of checkpoints that were begun and never completed by trials that have
-    ended. Raises CollectionFailed.
+def remove_incomplete_uploads(stores: Stores, experiment: ExperimentState) -> Iterator[None]:
+    """Remove the files of uploads that trials which have ended began and never completed. Raises
+    CollectionFailed.
     """
     for trial_id in trial_ids(stores.engine, experiment):
-        for epoch, uuid in _cut_short(stores, trial_id):
-            files = stores.files(experiment.experiment_id)
+        for epoch, uuid in _incomplete_uploads(stores, trial_id):
+            files = stores.checkpoint_files(experiment.experiment_id)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
-                yield from files.remove(parts, prune=True)
+                yield from files.remove_folder(parts, prune=True)
             except FileNotFoundError:
                 # Nothing can lie in a store that is not there.
                 return
             except OSError as error:
-                raise CollectionFailed(_said(files, parts, error)) from None
+                raise CollectionFailed(_failure_text(files, parts, error)) from None
         yield
 
 
-def _removed(
+def _remove_trial_files(
     stores: Stores,
     experiment_id: int,
     trial_id: int,
@@ -82,46 +83,46 @@ def _removed(
     ended: bool,
     failures: list[str],
 ) -> Iterator[None]:
-    """Removes the files of one trial's condemned checkpoints; adds to `failures`."""
-    files = stores.files(experiment_id)
+    """Remove the files of one trial's condemned checkpoints; adds to `failures`."""
+    files = stores.checkpoint_files(experiment_id)
     address = addresses.trial(trial_id)
     done: list[str] = []
     parents: set[tuple[str, ...]] = set()
     for row in rows:
         uuid = row.key.sort.rpartition("/")[2]
-        record = stores.engine.part(address, CHECKPOINT_PARTS + uuid)
+        record = stores.engine.read_part(address, CHECKPOINT_PARTS + uuid)
         if not isinstance(record, CheckpointRecord) or record.state is CheckpointState.DELETED:
-            _forget(stores.engine.table, row)
+            _delete_row(stores.engine.table, row)
             continue
-        parts = _parts(experiment_id, record)
+        parts = _folder_parts(experiment_id, record)
         try:
             if parts:
-                yield from files.remove(parts, prune=ended)
+                yield from files.remove_folder(parts, prune=ended)
                 parents.add(parts[:-1])
             done.append(uuid)
         except OSError as error:
-            failures.append(_said(files, parts, error))
+            failures.append(_failure_text(files, parts, error))
         yield
     try:
         for parent in parents:
-            files.sync(parent)
+            files.sync_folder(parent)
     except OSError as error:
-        failures.append(_said(files, (), error))
+        failures.append(_failure_text(files, (), error))
         return
-    yield from _told(stores.engine, address, done)
+    yield from _report_deleted(stores.engine, address, done)
 
 
-def _told(engine: Engine, address: str, uuids: list[str]) -> Iterator[None]:
-    """Tells a trial which checkpoints' files are gone."""
+def _report_deleted(engine: Engine, address: str, uuids: list[str]) -> Iterator[None]:
+    """Tell a trial which checkpoints' files are gone."""
     for start in range(0, len(uuids), COLLECTED_MAX):
         some = tuple(uuids[start : start + COLLECTED_MAX])
-        engine.command(address, CheckpointFilesDeleted(some))
-        let_expire(engine.table, some, engine.clock())
+        engine.execute_command(address, CheckpointFilesDeleted(some))
+        expire_pins(engine.table, some, engine.clock())
         yield
 
 
-def _parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:
-    """Where the checkpoint's files are; empty for one whose recorded place is not its own."""
+def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:
+    """The folder of a checkpoint's files; empty for one whose recorded path is not its own."""
     reference = record.checkpoint
     parts = tuple(reference.path.split("/"))
     own = (str(experiment_id), str(reference.trial_id), reference.uuid)
@@ -132,27 +133,27 @@ def _parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:
     return ()
 
 
-def _forget(table: StateTable, row: Row) -> None:
-    """Takes out a row whose checkpoint needs nothing any more."""
+def _delete_row(table: StateTable, row: Row) -> None:
+    """Delete a row whose checkpoint needs nothing any more."""
     table.commit((Delete(row.key, Expect.ANYTHING),))
 
 
-def _cut_short(stores: Stores, trial_id: int) -> list[tuple[int, str]]:
+def _incomplete_uploads(stores: Stores, trial_id: int) -> list[tuple[int, str]]:
     """Epoch and UUID of each upload that an ended trial began and did not complete."""
     address = addresses.trial(trial_id)
     begun: dict[str, int] = {}
-    for row in rows_of(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
+    for row in read_rows(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
         line = parse_json(row.body)
         uuid = line.get("uuid") if isinstance(line, dict) else None
         if isinstance(uuid, str) and _UUID.fullmatch(uuid):
             begun[uuid] = int(row.key.sort.split("#")[1])
     # After the rows, so that none of them is of an allocation which the trial had later.
-    state = stores.engine.state(address) if begun else None
-    if not isinstance(state, TrialState) or not state.status.final:
+    state = stores.engine.read_state(address) if begun else None
+    if not isinstance(state, TrialState) or not state.status.is_final:
         return []
-    known = {record.checkpoint.uuid for record in records_of(stores.engine.table, trial_id)}
+    known = {record.checkpoint.uuid for record in checkpoint_records(stores.engine.table, trial_id)}
     return [(epoch, uuid) for uuid, epoch in begun.items() if uuid not in known]
 
 
-def _said(files: CheckpointFiles, parts: tuple[str, ...], error: OSError) -> str:
-    return f"{files.place(parts)}: {error.strerror or error}"
+def _failure_text(files: CheckpointFiles, parts: tuple[str, ...], error: OSError) -> str:
+    return f"{files.location_text(parts)}: {error.strerror or error}"

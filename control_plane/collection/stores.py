@@ -1,81 +1,92 @@
-"""Where the data of experiments lie, and what it is called when they cannot be removed there."""
+"""The stores that hold the data of experiments, and how checkpoints are removed from each type.
 
-from collections.abc import Iterator
+A new type of checkpoint store is a module with a function in `_CHECKPOINT_FILES`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import Definition
-from control_plane.agents.spec import Checkpoints, storage_of, stored_config
-from control_plane.collection.buckets import BucketFiles
-from control_plane.collection.folders import FolderFiles
-from control_plane.dispatch.engine import Engine
+from control_plane.actors.experiment.state import Definition
+from control_plane.agents.spec import CheckpointPlace, parse_stored_config, storage_fields
+from control_plane.collection.bucket_files import open_bucket_files
+from control_plane.collection.folder_files import open_folder_files
+from control_plane.engine.engine import Engine
 from control_plane.objects.store import ObjectStore
-from detcloud.s3 import BucketPlace, bucket_of
 
 
 class CollectionFailed(Exception):
-    """Something cannot be collected; the message is for users. `passing`: it may be later."""
+    """Something cannot be collected; the message is for users. `is_transient`: it may be possible
+    later.
+    """
 
-    def __init__(self, message: str, *, passing: bool = True) -> None:
+    def __init__(self, message: str, *, is_transient: bool = True) -> None:
         super().__init__(message)
-        self.passing = passing
+        self.is_transient = is_transient
 
 
 class CheckpointFiles(Protocol):
-    """The files of checkpoints in one store, by folders like EXPERIMENT/TRIAL/EPOCH/UUID.
+    """The files of checkpoints in one store, in folders like EXPERIMENT/TRIAL/EPOCH/UUID.
 
     Every method may be repeated and raises OSError, FileNotFoundError where the store itself is
-    not there, and ValueError for parts that are no plain names.
+    missing, and ValueError for parts that are no plain names.
     """
 
-    def remove(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
-        """Removes a folder with all it holds and, to `prune`, those above it that are left empty.
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        """Remove a folder with all it holds and, to `prune`, those above it that are left empty.
 
-        Rests, by yielding, and may be left at any rest. What is gone already is no error.
+        Yields after every few entries, and may be abandoned there. What is gone already is no
+        error.
         """
 
-    def sync(self, parts: tuple[str, ...]) -> None:
-        """Makes what was removed from a folder stay away, whatever happens to the machine."""
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        """Make the removal of entries from a folder durable."""
 
-    def remove_empty(self, parts: tuple[str, ...]) -> None:
-        """Removes a folder and those above it as far as they are empty."""
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        """Remove a folder and those above it as far as they are empty."""
 
-    def place(self, parts: tuple[str, ...]) -> str:
-        """What a folder is called where people read of it."""
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        """A folder's location in words for users."""
+
+
+_CHECKPOINT_FILES: Final[Mapping[str, Callable[[Mapping[str, str]], CheckpointFiles]]] = (
+    MappingProxyType(
+        {
+            "directory": open_folder_files,
+            "shared_fs": open_folder_files,
+            "s3": open_bucket_files,
+        }
+    )
+)
+"""Opens the checkpoints of a spec's `storage`, by its type. Raises OSError."""
 
 
 @dataclass(frozen=True)
 class Stores:
-    """`objects` keeps the logs; `checkpoints` is where those are whose configuration names no
-    place.
+    """The stores of a cluster. `objects` holds the logs; `checkpoints` is where checkpoints are
+    whose configuration names no place.
     """
 
     engine: Engine
     objects: ObjectStore
-    checkpoints: Checkpoints
+    checkpoints: CheckpointPlace
 
-    def files(self, experiment_id: int) -> CheckpointFiles:
-        """The store of the experiment's checkpoints.
+    def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
+        """Open the store of the experiment's checkpoints.
 
         Raises:
-            CollectionFailed: it is of another kind, or cannot be used.
+            CollectionFailed: checkpoints cannot be removed from such a store, or it is unusable.
         """
-        definition = self.engine.part(addresses.experiment(experiment_id), "definition")
+        definition = self.engine.read_part(addresses.experiment(experiment_id), "definition")
         assert isinstance(definition, Definition)
-        config = stored_config(definition).checkpoint_storage
-        storage = storage_of(config, self.checkpoints)
+        config = parse_stored_config(definition).checkpoint_storage
+        storage = storage_fields(config, self.checkpoints)
         if storage is None:
             text = f"checkpoints cannot be removed from a {config.type} store yet"
-            raise CollectionFailed(text, passing=False)
-        if storage["type"] == "s3":
-            return _bucket_files(storage)
-        return FolderFiles(Path(storage["path"]))
-
-
-def _bucket_files(storage: dict[str, str]) -> BucketFiles:
-    try:
-        return BucketFiles(bucket_of(BucketPlace.of(storage)))
-    except OSError as error:
-        raise CollectionFailed(str(error)) from None
+            raise CollectionFailed(text, is_transient=False)
+        try:
+            return _CHECKPOINT_FILES[storage["type"]](storage)
+        except OSError as error:
+            raise CollectionFailed(str(error)) from None

@@ -1,65 +1,70 @@
-"""What checkpoints an experiment has, read trial by trial so that the reader may rest meanwhile."""
+"""The survey of an experiment's checkpoints, read trial by trial so that the reader may pause."""
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries
-from control_plane.actors.trial_checkpoints import (
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
+from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,
     CheckpointState,
 )
-from control_plane.actors.trial_state import TrialState
-from control_plane.collection.ranking import Candidate
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.head import PARTS
-from control_plane.dispatch.kinds import kind_at
+from control_plane.actors.trial.state import TrialState
+from control_plane.collection.ranking import CheckpointCandidate
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import PARTS
 from control_plane.state.table import Row, StateTable
 
 
 @dataclass
-class Survey:
-    """The complete checkpoints by trial; `newest`: those that trials which go on would start from.
+class CheckpointSurvey:
+    """The complete checkpoints by trial; `newest`: those that unfinished trials would continue
+    from.
 
-    It is of no one moment: what is decided upon it is looked at again before it is done.
+    It is not of one moment: what is decided upon it is checked again before it is done.
     """
 
-    by_trial: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
+    by_trial: dict[int, tuple[CheckpointCandidate, ...]] = field(default_factory=dict)
     newest: set[str] = field(default_factory=set)
 
-    def candidates(self) -> Iterator[Candidate]:
-        """All of them."""
+    def candidates(self) -> Iterator[CheckpointCandidate]:
+        """All checkpoints of the survey."""
         for found in self.by_trial.values():
             yield from found
 
 
-def survey(engine: Engine, experiment: ExperimentState) -> Generator[None, None, Survey]:
-    """Reads everything, resting after each trial, and returns what it found."""
-    found = Survey()
+def survey_checkpoints(
+    engine: Engine, experiment: ExperimentState
+) -> Generator[None, None, CheckpointSurvey]:
+    """Read everything, yielding after each trial, and return the survey."""
+    found = CheckpointSurvey()
     for trial_id in trial_ids(engine, experiment):
-        candidates = candidates_of(engine.table, trial_id)
+        candidates = completed_checkpoints(engine.table, trial_id)
         if candidates:
             found.by_trial[trial_id] = candidates
-            found.newest.update(_newest(engine, experiment, trial_id))
+            found.newest.update(_newest_uuids(engine, experiment, trial_id))
         yield
     return found
 
 
 def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
-    """Ids of all its trials, by number; they are read as the iteration reaches them."""
+    """The ids of all trials of an experiment, by number; they are read as the iteration reaches
+    them.
+    """
     address = addresses.experiment(experiment.experiment_id)
     for index in range(-(-experiment.trials // SUMMARIES_PER_PART)):
-        part = engine.part(address, f"trials/{index}")
+        part = engine.read_part(address, f"trials/{index}")
         for summary in part.trials if isinstance(part, Summaries) else ():
             yield summary.trial_id
 
 
-def candidates_of(table: StateTable, trial_id: int) -> tuple[Candidate, ...]:
+def completed_checkpoints(table: StateTable, trial_id: int) -> tuple[CheckpointCandidate, ...]:
     """The trial's complete checkpoints."""
     return tuple(
-        Candidate(
+        CheckpointCandidate(
             uuid=record.checkpoint.uuid,
             trial_id=trial_id,
             steps=record.checkpoint.steps_completed,
@@ -67,28 +72,28 @@ def candidates_of(table: StateTable, trial_id: int) -> tuple[Candidate, ...]:
             created_ms=record.created_ms,
             size_bytes=record.size_bytes,
         )
-        for record in records_of(table, trial_id)
+        for record in checkpoint_records(table, trial_id)
         if record.state is CheckpointState.COMPLETED
     )
 
 
-def newest_of(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The one that its trial would go on from."""
+def newest_checkpoint(candidates: Iterable[CheckpointCandidate]) -> CheckpointCandidate | None:
+    """The checkpoint that its trial would continue from."""
     return max(candidates, key=lambda one: (one.steps, one.age), default=None)
 
 
-def records_of(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
-    """What is recorded of the trial's checkpoints, whatever became of them."""
+def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
+    """The records of all checkpoints of the trial, whatever became of them."""
     address = addresses.trial(trial_id)
-    kind, first = kind_at(address), PARTS + CHECKPOINT_PARTS
-    for row in rows_of(table, address, first, f"{first}~"):
+    kind, first = actor_type_at(address), PARTS + CHECKPOINT_PARTS
+    for row in read_rows(table, address, first, f"{first}~"):
         record = kind.decode_part(row.key.sort.removeprefix(PARTS), row.body)
         assert isinstance(record, CheckpointRecord)
         yield record
 
 
-def rows_of(table: StateTable, partition: str, first: str, last: str) -> Iterator[Row]:
-    """The rows of a range, a page at a time."""
+def read_rows(table: StateTable, partition: str, first: str, last: str) -> Iterator[Row]:
+    """Yield the rows of a range, a page at a time."""
     start: str | None = first
     while start is not None:
         page = table.query(partition, start, last)
@@ -96,9 +101,9 @@ def rows_of(table: StateTable, partition: str, first: str, last: str) -> Iterato
         start = page.next_sort
 
 
-def _newest(engine: Engine, experiment: ExperimentState, trial_id: int) -> Iterator[str]:
-    if experiment.status.final:
+def _newest_uuids(engine: Engine, experiment: ExperimentState, trial_id: int) -> Iterator[str]:
+    if experiment.status.is_final:
         return
-    state = engine.state(addresses.trial(trial_id))
-    if isinstance(state, TrialState) and not state.status.final and state.checkpoint is not None:
+    state = engine.read_state(addresses.trial(trial_id))
+    if isinstance(state, TrialState) and not state.status.is_final and state.checkpoint is not None:
         yield state.checkpoint.uuid

@@ -1,9 +1,9 @@
-"""Experiment configurations of both eras: read, checked, defaulted, converted."""
+"""Experiment and cluster configurations: reading, checking, defaults, conversion."""
 
-from control_plane.config.check import check
+from control_plane.config.check import check_config
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, JobSettings
-from control_plane.config.migration import migrate
+from control_plane.config.migration import migrate_config
 from control_plane.config.problems import ConfigInvalid, Problem
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "ExperimentConfig",
     "JobSettings",
     "Problem",
-    "check",
-    "migrate",
+    "check_config",
+    "migrate_config",
 ]

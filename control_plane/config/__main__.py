@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from control_plane.config.check import check
+from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.images import image_warnings
-from control_plane.config.migration import migrate
-from control_plane.config.plan import TO_THE_END, NotForeseeable
-from control_plane.config.preview import preview
+from control_plane.config.migration import migrate_config
+from control_plane.config.plan import NotForeseeable
+from control_plane.config.preview import preview_search
 from control_plane.config.problems import ConfigInvalid, Problem
-from control_plane.config.searcher import Population
 from control_plane.config.yaml_document import BYTES_MAX
-from control_plane.suggestions.installed import lacking
+from control_plane.searchers.registry import searcher_spec
+from control_plane.suggestions.availability import missing_package_reason
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if the configuration is valid, else 1 with its problems, one a line."""
+    """Check the file; return 0 if it is valid, else 1 after printing its problems, one a line."""
     options = _parser().parse_args(arguments)
     report: dict[str, Any] = {
         "ok": True,
@@ -34,29 +34,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = ""
     try:
         source = read_config(options.file)
-        config = check(source, overrides=options.config)
+        config = check_config(source, overrides=options.config)
         warnings = list(image_warnings(config))
-        report |= {"era": config.era.value, "config": config.public(), "warnings": warnings}
+        report |= {"era": config.era.value, "config": config.masked_values(), "warnings": warnings}
         text = "\n".join([_summary(config), *(f"warning: {warning}" for warning in warnings)])
         if not options.for_trial:
-            _check_installed(config)
+            _check_searcher_packages(config)
         if options.for_trial:
-            variables = config.environment.environment_variables.revealed()
-            report |= {"config": config.for_trial(), "environment_variables": variables}
+            variables = config.environment.environment_variables.reveal()
+            report |= {"config": config.trial_values(), "environment_variables": variables}
         if options.preview:
             report["preview"] = _preview(config)
         if options.migrate:
-            text = migrate(source, overrides=options.config).rstrip("\n")
+            text = migrate_config(source, overrides=options.config).rstrip("\n")
             report["migrated"] = text + "\n"
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
-        report |= {"ok": False, "problems": [described(it) for it in error.problems]}
+        report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
     _print(json.dumps(report, indent=2) if options.json else text)
     return 0 if report["ok"] else 1
 
 
-def overrides_argument(parser: argparse.ArgumentParser) -> None:
-    """The fields that the command line sets."""
+def add_overrides_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which the command line sets fields."""
     parser.add_argument(
         "--config",
         action="append",
@@ -86,22 +86,22 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --json, report what a trial receives: its data and variables, secrets too",
     )
-    overrides_argument(parser)
+    add_overrides_argument(parser)
     return parser
 
 
 class _Reference(argparse.Action):
-    """Ends the program as `--help` does, with a document."""
+    """Prints a document and ends the program, as `--help` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
-        from control_plane.config.reference import reference
+        from control_plane.config.reference import render_reference
 
-        _print(reference().rstrip("\n"))
+        _print(render_reference().rstrip("\n"))
         parser.exit()
 
 
 def read_config(file: str) -> str:
-    """A configuration's text; ConfigInvalid for a file that cannot be read."""
+    """Read a configuration's text; ConfigInvalid for a file that cannot be read."""
     try:
         with Path(file).open("rb") as stream:
             data = stream.read(BYTES_MAX + 1)
@@ -116,15 +116,15 @@ def read_config(file: str) -> str:
     raise ConfigInvalid([Problem("", None, None, reason)])
 
 
-def _check_installed(config: ExperimentConfig) -> None:
-    """What the searcher needs on the server, which runs on what this program runs on."""
-    if why := lacking(config.searcher.name):
+def _check_searcher_packages(config: ExperimentConfig) -> None:
+    """Refuse a searcher whose packages are missing here, where the server would run too."""
+    if why := missing_package_reason(config.searcher.name):
         raise ConfigInvalid([Problem("searcher.name", None, None, why)])
 
 
 def _preview(config: ExperimentConfig) -> dict[str, Any]:
     try:
-        found = preview(config, lambda done: _tell_progress(done, config.trials))
+        found = preview_search(config, lambda done: _print_progress(done, config.trials))
     except NotForeseeable as error:
         raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
     rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
@@ -141,8 +141,8 @@ def _preview(config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
-def _tell_progress(done: int, total: int | None) -> None:
-    """A line for whoever shows the progress of a long preview."""
+def _print_progress(done: int, total: int | None) -> None:
+    """Print a line to standard error for whoever shows the progress of a long preview."""
     sys.stderr.write(f"previewed {done} of {total or 0}\n")
 
 
@@ -157,11 +157,9 @@ def _summary(config: ExperimentConfig) -> str:
         ("slots per trial", str(config.resources.slots_per_trial)),
     ]
     if trials is not None and len(lengths) == 1:
-        most = "" if config.searcher.name in TO_THE_END else "at most "
-        trainings = trials
-        if isinstance(config.searcher, Population):
-            # Each member trains one length in each round, whoever that is.
-            trainings = config.searcher.population_size * config.searcher.num_rounds
+        spec = searcher_spec(config.searcher.name)
+        most = "" if spec.trains_to_end else "at most "
+        trainings = spec.training_count(config.searcher) if spec.training_count else trials
         rows.append(("total", f"{most}{trainings * lengths[0].count} {config.unit}"))
     width = max(len(label) for label, _ in rows) + 1
     return "\n".join(f"{label + ':':{width}} {value}" for label, value in rows)
@@ -171,8 +169,8 @@ def _direction(config: ExperimentConfig) -> str:
     return "minimizes" if config.searcher.smaller_is_better else "maximizes"
 
 
-def described(problem: Problem) -> dict[str, Any]:
-    """A problem as JSON."""
+def problem_values(problem: Problem) -> dict[str, Any]:
+    """Return a problem as JSON values."""
     return {
         "path": problem.path,
         "line": problem.line,

@@ -1,4 +1,4 @@
-"""Checks a configuration: reads, lays over, validates, and reports every problem at once."""
+"""Checks a configuration: reads, merges and validates its layers, and reports every problem."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from pydantic import ValidationError
 
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
-from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validated
-from control_plane.config.images import giving_way
-from control_plane.config.merge import merged, overridden
-from control_plane.config.names import three_words
-from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
-from control_plane.config.registry_login import without_strayed_login
+from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validate_config
+from control_plane.config.generated_names import three_words
+from control_plane.config.images import replace_determined_images
+from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
-from control_plane.config.yaml_document import Place, line_of, parse
+from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
+from control_plane.findings import Finding, Loc, path_text
 
 
-def check(
+def check_config(
     text: str,
     *,
     template: str | None = None,
@@ -43,8 +44,8 @@ def check(
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
         raise layers.refusal([error.finding]) from None
-    tree = layers.merged(RULES[era], seed_default % (SEED_MAX + 1))
-    config, findings = _validated(tree, era)
+    tree = layers.merge_layers(RULES[era], seed_default % (SEED_MAX + 1))
+    config, findings = _validate_sections(tree, era)
     if findings or layers.findings or layers.other_problems:
         raise layers.refusal(findings, tree)
     return config
@@ -52,21 +53,23 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The parts of a configuration, and what is needed to say where a value came from."""
+    """The layers of a configuration, and what is needed to say where a value came from."""
 
     user: Tree
     template: Template
     cluster: Tree
-    place: Place
-    overridden: tuple[Loc, ...]
+    place: SourcePlace
+    overridden_locs: tuple[Loc, ...]
     findings: tuple[Finding, ...]
     other_problems: tuple[Problem, ...]
 
-    def merged(self, rules: EraRules, seed: int) -> Tree:
-        """All layers over the defaults of the era."""
+    def merge_layers(self, rules: EraRules, seed: int) -> Tree:
+        """Merge all layers over the defaults of the era."""
         layers = self.user, self.template.tree, self.cluster
-        tree: Tree = merged(self.user, merged(self.template.tree, self.cluster, rules), rules)
-        tree = without_strayed_login(tree, layers)
+        tree: Tree = merge_trees(
+            self.user, merge_trees(self.template.tree, self.cluster, rules), rules
+        )
+        tree = drop_foreign_login(tree, layers)
         words = three_words(seed)
         generated = {
             "reproducibility": {"experiment_seed": seed},
@@ -74,22 +77,24 @@ class Layers:
         }
         # No null hides a default.
         shown = replace(rules, null_hides=False)
-        defaulted: Tree = merged(merged(tree, rules.defaults, shown), generated, shown)
-        return giving_way(defaulted, self.cluster)
+        defaulted: Tree = merge_trees(merge_trees(tree, rules.defaults, shown), generated, shown)
+        return replace_determined_images(defaulted, self.cluster)
 
     def refusal(self, findings: Iterable[Finding], tree: Tree | None = None) -> ConfigInvalid:
-        """Every problem, located; a value that could not be read is not judged twice."""
+        """Return the error with every problem and its line; no value that could not be read is
+        judged twice.
+        """
         unread = {finding.loc for finding in self.findings}
-        unread |= {loc for loc in self.template.unread if not _holds(self.user, loc)}
+        unread |= {loc for loc in self.template.unread if not _has_value(self.user, loc)}
         all_findings = [*self.findings, *(it for it in findings if it.loc not in unread)]
         problems = [self._problem(it, tree) for it in all_findings] + [*self.other_problems]
         distinct = {(it.path, it.line, it.message): it for it in problems}
-        return ConfigInvalid(sorted(distinct.values(), key=_order))
+        return ConfigInvalid(sorted(distinct.values(), key=_sort_key))
 
     def _problem(self, finding: Finding, tree: Tree | None) -> Problem:
         line, whole = line_of(self.place, finding.loc)
-        below = self._loc_below(finding.loc, tree or {})
-        missing = tree is not None and not _holds(tree, finding.loc)
+        below = self._template_loc(finding.loc, tree or {})
+        missing = tree is not None and not _has_value(tree, finding.loc)
         source = "" if missing else self._source(finding.loc, below)
         note = ""
         if source and (not whole or source == "--config"):
@@ -101,27 +106,27 @@ class Layers:
         hint = "; ".join(filter(None, (finding.hint, note)))
         return Problem(path_text(finding.loc), line, finding.value, finding.message, hint)
 
-    def _loc_below(self, loc: Loc, tree: Tree) -> Loc:
-        """The place in the template, where the user's entries of a list are not counted; () for an
-        entry that is not the template's.
+    def _template_loc(self, loc: Loc, tree: Tree) -> Loc:
+        """Return the place in the template, which does not count the user's entries of a list; ()
+        for an entry that is not the template's.
         """
         depth = next((n for n, key in enumerate(loc) if isinstance(key, int)), None)
         if depth is None:
             return loc
-        entry = _at(tree, loc[: depth + 1])
-        entries = _at(self.template.tree, loc[:depth])
+        entry = _value_at(tree, loc[: depth + 1])
+        entries = _value_at(self.template.tree, loc[:depth])
         listed = entries if isinstance(entries, list) else []
         place = next((n for n, one in enumerate(listed) if one is entry), None)
         return () if place is None else (*loc[:depth], place, *loc[depth + 1 :])
 
     def _source(self, loc: Loc, below: Loc) -> str:
-        if any(loc[: len(prefix)] == prefix for prefix in self.overridden if prefix):
+        if any(loc[: len(prefix)] == prefix for prefix in self.overridden_locs if prefix):
             return "--config"
-        if _holds(self.user, loc):
+        if _has_value(self.user, loc):
             return ""
-        if below and _holds(self.template.tree, below):
+        if below and _has_value(self.template.tree, below):
             return "the template"
-        return "the cluster" if _holds(self.cluster, loc) else ""
+        return "the cluster" if _has_value(self.cluster, loc) else ""
 
 
 def read_layers(
@@ -131,14 +136,14 @@ def read_layers(
     cluster: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Layers:
-    """Read every part; ConfigInvalid if one is no map at all."""
-    document = parse(text)
-    user = _map(document.tree)
+    """Read every layer; ConfigInvalid if one is no map at all."""
+    document = parse_document(text)
+    user = _require_map(document.tree)
     lower = _read_template(template or "")
     places: list[Loc] = []
-    problems = [_of_template(problem) for problem in lower.problems]
+    problems = [_as_template_problem(problem) for problem in lower.problems]
     for override in overrides:
-        user, loc, finding = overridden(user, override)
+        user, loc, finding = apply_override(user, override)
         places.append(loc)
         if finding:
             hint = "; ".join(filter(None, (finding.hint, "in --config")))
@@ -148,7 +153,7 @@ def read_layers(
         template=lower,
         cluster=dict(cluster or {}),
         place=document.place,
-        overridden=tuple(places),
+        overridden_locs=tuple(places),
         findings=document.findings,
         other_problems=tuple(problems),
     )
@@ -158,11 +163,11 @@ def _read_template(text: str) -> Template:
     try:
         return read_template(text)
     except ConfigInvalid as error:
-        raise ConfigInvalid([_of_template(problem) for problem in error.problems]) from None
+        raise ConfigInvalid([_as_template_problem(problem) for problem in error.problems]) from None
 
 
-def _of_template(problem: Problem) -> Problem:
-    """A problem as the reader of the user's file sees it, whose lines are others."""
+def _as_template_problem(problem: Problem) -> Problem:
+    """Convert a problem of the template, whose lines are not those of the user's file."""
     if not problem.path:
         place = "" if problem.line is None else f" on line {problem.line}"
         message = f"the template{place}: {problem.message}"
@@ -172,7 +177,7 @@ def _of_template(problem: Problem) -> Problem:
     return Problem(problem.path, None, problem.value, problem.message, hint)
 
 
-def _map(tree: object) -> Tree:
+def _require_map(tree: object) -> Tree:
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
@@ -181,28 +186,28 @@ def _map(tree: object) -> Tree:
     return tree
 
 
-def _validated(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Finding]]:
-    """The sections that are right, and all that is wrong with the configuration."""
+def _validate_sections(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Finding]]:
+    """Return a configuration of the valid sections, and all that is wrong with the others."""
     findings: list[Finding] = []
     try:
-        config = validated(tree, era)
+        config = validate_config(tree, era)
     except ValidationError as error:
         findings = findings_of(error)
         refused = frozenset(str(finding.loc[0]) for finding in findings if finding.loc)
         rest = {key: value for key, value in tree.items() if key not in refused}
-        config = validated(rest, era)
+        config = validate_config(rest, era)
     else:
         refused = frozenset()
     findings += inconsistencies(config, scope_of_tree(tree, era), refused)
     return config, findings
 
 
-def _holds(tree: Any, loc: Loc) -> bool:
-    return _at(tree, loc) is not _NOTHING
+def _has_value(tree: Any, loc: Loc) -> bool:
+    return _value_at(tree, loc) is not _NOTHING
 
 
-def _at(tree: Any, loc: Loc) -> Any:
-    """The value at `loc`, _NOTHING if there is none."""
+def _value_at(tree: Any, loc: Loc) -> Any:
+    """Return the value at `loc`, _NOTHING if there is none."""
     for key in loc:
         if isinstance(tree, list) and isinstance(key, int):
             if key >= len(tree):
@@ -216,5 +221,5 @@ def _at(tree: Any, loc: Loc) -> Any:
 _NOTHING: Final = object()
 
 
-def _order(problem: Problem) -> tuple[bool, int, str]:
+def _sort_key(problem: Problem) -> tuple[bool, int, str]:
     return problem.line is None, problem.line or 0, problem.path

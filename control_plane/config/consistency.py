@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from control_plane.config.eras import Era, Scope
-from control_plane.config.experiment import ExperimentConfig, runs_on_one_machine
-from control_plane.config.hyperparameters import Categorical, Const, Int, grid_points, leaves
-from control_plane.config.lengths import is_count
-from control_plane.config.plan import budgeted_trials
-from control_plane.config.problems import Finding, Loc, path_text
-from control_plane.config.searcher import NO_SEARCHER, TRIALS_MAX, Halving, Population, Searcher
-from control_plane.config.section import COUNT_MAX
+from control_plane.config.experiment import ExperimentConfig, is_on_one_machine
+from control_plane.config.hyperparameters import (
+    Categorical,
+    Const,
+    Int,
+    grid_point_count,
+    leaf_parameters,
+)
+from control_plane.config.plan import search_rules
+from control_plane.config.searcher import NO_SEARCHER
+from control_plane.field_types import COUNT_MAX, is_count
+from control_plane.findings import Finding, path_text, shown_count
+from control_plane.searchers.registry import searcher_spec
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
 
@@ -22,35 +29,35 @@ BATCH_SIZE: Final = "global_batch_size"
 def inconsistencies(
     config: ExperimentConfig, scope: Scope, refused: frozenset[str]
 ) -> Iterator[Finding]:
-    """What is wrong between the sections; those in `refused` are not judged again."""
+    """Yield what is wrong between the sections; those in `refused` are not judged again."""
     for needed, rule in _RULES:
         if not needed & refused:
             yield from rule(config, scope)
 
 
-def _entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     native = (config.internal or {}).get("native")
     if config.entrypoint is None and not native:
         hint = "like model_def:MyTrial"
         yield Finding(("entrypoint",), "is required", hint)
 
 
-def _nodes(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_nodes(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     resources = config.resources
-    if resources.is_single_node is False and runs_on_one_machine(config.entrypoint, resources):
+    if resources.is_single_node is False and is_on_one_machine(config.entrypoint, resources):
         message = "must be true for a trial class, whose slots are on one machine so far"
         hint = "for several machines let entrypoint be a command"
         yield Finding(("resources", "is_single_node"), message, hint, False)
 
 
-def _searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if config.searcher == NO_SEARCHER:
         length = "max_steps: 10" if scope.rules.era is Era.STEP else "max_length: {batches: 1000}"
         hint = f"like {{name: single, metric: loss, {length}}}"
         yield Finding(("searcher",), "is required", hint)
 
 
-def _records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
     if not users and config.unit == "epochs":
         users = ["searcher.unit"]
@@ -59,7 +66,7 @@ def _records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Findi
         yield Finding(("records_per_epoch",), message, "how many records one epoch has")
 
 
-def _batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     lengths = config.lengths().items()
     users = [path_text(loc) for loc, it in lengths if it.unit in ("records", "epochs")]
     if not users and not scope.rules.global_batch_size_required:
@@ -78,58 +85,38 @@ def _batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
         yield Finding(loc, message, "each slot needs at least one record of a batch", least)
 
 
-def _grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    if scope.searcher != "grid":
+def _check_grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if scope.space_use != "grid":
         return
-    points = grid_points(config.hyperparameters, scope.rules.grid_integers_extra)
+    points = grid_point_count(config.hyperparameters, scope.rules.grid_integers_extra)
     loc = ("hyperparameters",)
     if not config.hyperparameters:
-        yield Finding(loc, "is required by the grid searcher, which has no point without any")
+        message = f"is required by the {scope.searcher} searcher, which has no point without any"
+        yield Finding(loc, message)
     elif points > scope.rules.grid_points_max:
-        message = (
-            f"make a grid of {_shown(points)} points, at most {scope.rules.grid_points_max} are"
-        )
-        yield Finding(loc, f"{message} allowed", "lower a count or use the random searcher")
+        most = scope.rules.grid_points_max
+        message = f"make a grid of {shown_count(points)} points, at most {most} are allowed"
+        yield Finding(loc, message, "lower a count or use the random searcher")
 
 
-def _budget(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    trials = budgeted_trials(config.searcher, scope.rules.era)
-    field = "step_budget" if scope.rules.era is Era.STEP else "budget"
-    loc = ("searcher", field)
-    if trials == 0:
-        yield Finding(loc, "is too small: no trial would be made", "raise it, or lower the rungs")
-    elif trials is not None and trials > TRIALS_MAX:
-        yield Finding(loc, f"makes {_shown(trials)} trials, at most {TRIALS_MAX} are allowed")
-
-
-def _population(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    if isinstance(config.searcher, Population) and (config.trials or 0) > TRIALS_MAX:
-        trials = _shown(config.trials or 0)
-        message = f"makes {trials} trials in all, at most {TRIALS_MAX} are allowed"
-        yield Finding(("searcher", "num_rounds"), message, "lower it, or replace fewer in a round")
-
-
-def _rungs(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    """No more rungs than there are lengths at which trials can be compared, where a user counts."""
-    name, longest = next(iter(config.searcher.lengths().items()), ("", None))
-    if longest is None:
+def _check_searcher_options(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if config.searcher == NO_SEARCHER:
         return
-    for loc, rungs in _rungs_given(config.searcher):
-        if rungs > longest.count:
-            message = f"must be at most {name} ({longest.count} {longest.unit}), not {rungs}"
-            yield Finding(loc, message, "each rung compares trials at a length of its own", rungs)
+    spec = searcher_spec(config.searcher.name)
+    for finding in spec.find_problems(config.searcher, search_rules(scope.rules.era)):
+        yield replace(finding, loc=("searcher", *finding.loc))
 
 
-def _constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    if scope.searcher != "single" or not scope.rules.single_constants:
+def _check_constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if scope.space_use != "constant" or not scope.rules.single_constants:
         return
-    for loc, parameter in leaves(config.hyperparameters):
+    for loc, parameter in leaf_parameters(config.hyperparameters):
         if not isinstance(parameter, Const):
             hint = "use the random searcher with max_trials: 1 to draw a value"
-            yield Finding(loc, "must be constant for the single searcher", hint)
+            yield Finding(loc, f"must be constant for the {scope.searcher} searcher", hint)
 
 
-def _countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     worth = {
         "steps": config.scale.batches_per_step,
         "epochs": config.scale.records_per_epoch,
@@ -140,25 +127,16 @@ def _countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
 
 
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
-    (frozenset({"entrypoint", "internal"}), _entrypoint),
-    (frozenset({"entrypoint", "resources"}), _nodes),
-    (frozenset({"searcher"}), _searcher),
-    (frozenset({"records_per_epoch"}), _records_per_epoch),
-    (frozenset({"records_per_epoch", "batches_per_step"}), _countable),
-    (frozenset({"hyperparameters", "resources"}), _batch_size),
-    (frozenset({"hyperparameters"}), _grid),
-    (frozenset({"searcher"}), _budget),
-    (frozenset({"searcher"}), _population),
-    (frozenset({"searcher"}), _rungs),
-    (frozenset({"hyperparameters"}), _constants),
+    (frozenset({"entrypoint", "internal"}), _check_entrypoint),
+    (frozenset({"entrypoint", "resources"}), _check_nodes),
+    (frozenset({"searcher"}), _check_searcher),
+    (frozenset({"records_per_epoch"}), _check_records_per_epoch),
+    (frozenset({"records_per_epoch", "batches_per_step"}), _check_countable),
+    (frozenset({"hyperparameters", "resources"}), _check_batch_size),
+    (frozenset({"hyperparameters"}), _check_grid),
+    (frozenset({"searcher"}), _check_searcher_options),
+    (frozenset({"hyperparameters"}), _check_constants),
 )
-
-
-def _rungs_given(searcher: Searcher) -> Iterator[tuple[Loc, int]]:
-    if isinstance(searcher, Halving):
-        yield ("searcher", "num_rungs"), searcher.num_rungs
-    for n, rungs in enumerate(getattr(searcher, "bracket_rungs", ())):
-        yield ("searcher", "bracket_rungs", n), rungs
 
 
 def _least_integer(parameter: object) -> int | None:
@@ -177,7 +155,3 @@ def _least_integer(parameter: object) -> int | None:
 
 def _is_native(config: ExperimentConfig) -> bool:
     return config.resources.native_parallel
-
-
-def _shown(points: int) -> str:
-    return str(points) if points < 10**18 else "more than 10**18"

@@ -1,4 +1,4 @@
-"""How the deadline of an experiment is written: a moment with its zone, or a time to it."""
+"""Deadlines of experiments as configurations write them: a moment with its zone, or a duration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def span_ms(text: str) -> int | None:
-    """The milliseconds of a duration; None of anything else, such as a moment.
+    """Parse the milliseconds of a duration; None for anything else, such as a moment.
 
     Raises:
         ValueError: for one that is 0 or longer than ten years.
@@ -30,7 +30,7 @@ def span_ms(text: str) -> int | None:
 
 
 def deadline_ms(text: str, submitted_ms: int) -> int:
-    """The moment, in milliseconds since 1970, of the deadline of what is submitted then.
+    """Parse a deadline, in milliseconds since 1970, of an experiment submitted at a moment.
 
     Raises:
         ValueError: unless `text` is a duration or an ISO 8601 time with its zone.

@@ -1,4 +1,4 @@
-"""Durations as people write them: 20m, 1h30m, 500ms."""
+"""Durations as configurations write them: 20m, 1h30m, 500ms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-from control_plane.config.problems import value_text
-from control_plane.config.section import COUNT_MAX, refuse
+from control_plane.config.section import refuse
+from control_plane.field_types import COUNT_MAX
+from control_plane.findings import value_text
 
 UNITS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -20,7 +21,7 @@ _WHOLE: Final = re.compile(rf"(?:{_PIECE.pattern})+\Z")
 
 
 def duration_text(time_ms: int) -> str:
-    """5_400_000 -> '1h30m'."""
+    """Render milliseconds: 5_400_000 -> '1h30m'."""
     text = ""
     for unit, unit_ms in UNITS_MS.items():
         count, time_ms = divmod(time_ms, unit_ms)
@@ -28,29 +29,29 @@ def duration_text(time_ms: int) -> str:
     return text or "0s"
 
 
-def _milliseconds(value: object) -> object:
-    """A text such as 20m, or a number of seconds."""
+def _parse_milliseconds(value: object) -> object:
+    """Parse a text such as 20m, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         refuse(f"must be a duration such as 20m, not {value_text(value)}")
     if isinstance(value, str):
         text = value.strip()
         if not _WHOLE.match(text):
             refuse(f"must be a duration such as 20m, 1h30m or 90s, not {value_text(value)}")
-        found = sum(float(count) * UNITS_MS[unit] for count, unit in _PIECE.findall(text))
+        total_ms = sum(float(count) * UNITS_MS[unit] for count, unit in _PIECE.findall(text))
     else:
-        found = value * 1_000
-    if not 0 <= found <= COUNT_MAX:
+        total_ms = value * 1_000
+    if not 0 <= total_ms <= COUNT_MAX:
         refuse(f"must be at least 0 and less than 285,000 years, not {value_text(value)}")
-    return int(found)
+    return int(total_ms)
 
 
-def _positive(time_ms: int) -> int:
+def _check_positive(time_ms: int) -> int:
     if not time_ms:
         refuse("must be longer than 0")
     return time_ms
 
 
-Duration = Annotated[int, BeforeValidator(_milliseconds), PlainSerializer(duration_text)]
+Duration = Annotated[int, BeforeValidator(_parse_milliseconds), PlainSerializer(duration_text)]
 """Milliseconds; written and shown as a text such as 20m. A number counts seconds."""
-PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
 """A duration that is not 0."""

@@ -15,7 +15,8 @@ from pydantic import (
     TypeAdapter,
 )
 
-from control_plane.config.section import REVEAL, Secret, Section, Text, masked_variable, refuse
+from control_plane.config.section import REVEAL, Secret, Section, mask_variable, refuse
+from control_plane.field_types import Text
 
 DEVICE_KINDS: Final = ("cpu", "cuda", "rocm")
 FORMER_KINDS: Final = {"gpu": "cuda"}
@@ -39,21 +40,23 @@ def _check_list(variables: object) -> object:
     return variables
 
 
-def _written(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
-    return [it if info.context == REVEAL else masked_variable(it) for it in variables]
+def _render_variables(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
+    return [it if info.context == REVEAL else mask_variable(it) for it in variables]
 
 
 Variables = Annotated[
     tuple[Annotated[str, AfterValidator(_check_variable)], ...],
     BeforeValidator(_check_list),
     Field(strict=False),
-    PlainSerializer(_written),
+    PlainSerializer(_render_variables),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-def _per_device(single: TypeAdapter[Any]) -> BeforeValidator:
-    """One value for all kinds of device, or a map that may use former names."""
+def _spread_over_devices(single: TypeAdapter[Any]) -> BeforeValidator:
+    """Return the validator that takes one value for all kinds of device, or a map of them, which
+    may use former names.
+    """
 
     def spread(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -84,8 +87,8 @@ class VariablesByDevice(Section):
     cuda: Variables = Field(default=(), repr=False)
     rocm: Variables = Field(default=(), repr=False)
 
-    def revealed(self) -> dict[str, list[str]]:
-        """All of them as they are, for the trial."""
+    def reveal(self) -> dict[str, list[str]]:
+        """Return all of them unmasked, for the trial."""
         return self.model_dump(mode="json", context=REVEAL)
 
 
@@ -102,16 +105,16 @@ class RegistryAuth(Section):
     """Of the account."""
 
 
-ImagesGiven = Annotated[Images, _per_device(TypeAdapter(Text))]
-VariablesGiven = Annotated[VariablesByDevice, _per_device(TypeAdapter(Variables))]
+ImagesField = Annotated[Images, _spread_over_devices(TypeAdapter(Text))]
+VariablesField = Annotated[VariablesByDevice, _spread_over_devices(TypeAdapter(Variables))]
 
 
 class Environment(Section):
-    """What a trial's container contains and sees."""
+    """The environment of a trial: its image, variables, ports and registry login."""
 
-    image: ImagesGiven = Field(default_factory=Images)
+    image: ImagesField = Field(default_factory=Images)
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
-    environment_variables: VariablesGiven = Field(default_factory=VariablesByDevice)
+    environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """

@@ -8,7 +8,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from control_plane.config.problems import ConfigInvalid, Finding, Loc, path_text
+from control_plane.config.problems import ConfigInvalid
+from control_plane.findings import Finding, Loc, path_text
+from control_plane.searchers.registry import find_spec
 
 Tree = Mapping[str, Any]
 
@@ -22,7 +24,7 @@ class Era(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EraRules:
-    """What differs between the eras where both share a shape."""
+    """The rules in which the eras differ where both have the same fields."""
 
     era: Era
     # The least value of resources.slots_per_trial.
@@ -97,14 +99,20 @@ LENGTH_FIELDS: Final = ("records_per_epoch", "scheduling_unit")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the check of a single value may know of the rest of the configuration."""
+    """The context of a single value's check: what it may know of the rest of the configuration."""
 
     rules: EraRules
     searcher: str
 
+    @property
+    def space_use(self) -> str:
+        """How the searcher uses the hyperparameter space; see SearcherSpec."""
+        spec = find_spec(self.searcher)
+        return "sampled" if spec is None else spec.space_use
+
 
 def era_of(trees: Sequence[Tree]) -> Era:
-    """The era of a configuration whose parts are `trees`, the user's first.
+    """Return the era of a configuration whose layers are `trees`, the user's first.
 
     Raises:
         EraMixed: there are fields of both eras.
@@ -131,20 +139,20 @@ class EraMixed(ConfigInvalid):
 
 
 def _step_fields(tree: Tree) -> Iterator[Loc]:
-    yield from _given(tree, ("searcher",), STEP_SEARCHER_FIELDS)
-    yield from _given(tree, (), ("batches_per_step",))
+    yield from _present_fields(tree, ("searcher",), STEP_SEARCHER_FIELDS)
+    yield from _present_fields(tree, (), ("batches_per_step",))
     for name in PERIODS:
         if isinstance(tree.get(name), int) and not isinstance(tree[name], bool):
             yield (name,)
 
 
 def _length_fields(tree: Tree) -> Iterator[Loc]:
-    yield from _given(tree, ("searcher",), LENGTH_SEARCHER_FIELDS)
-    yield from _given(tree, (), LENGTH_FIELDS)
+    yield from _present_fields(tree, ("searcher",), LENGTH_SEARCHER_FIELDS)
+    yield from _present_fields(tree, (), LENGTH_FIELDS)
     yield from ((name,) for name in PERIODS if isinstance(tree.get(name), dict))
 
 
-def _given(tree: Tree, parent: tuple[str, ...], names: Sequence[str]) -> Iterator[Loc]:
+def _present_fields(tree: Tree, parent: tuple[str, ...], names: Sequence[str]) -> Iterator[Loc]:
     section: Any = tree
     for key in parent:
         section = section.get(key)

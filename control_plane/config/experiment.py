@@ -22,23 +22,15 @@ from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree
 from control_plane.config.hyperparameters import Hyperparameters
-from control_plane.config.lengths import Length, Period, Scale, Steps
+from control_plane.config.lengths import Period, Scale
 from control_plane.config.plan import search_plan, trial_count
-from control_plane.config.problems import Loc, value_text
 from control_plane.config.resources import BindMounts, Labels, Resources
-from control_plane.config.searcher import NO_SEARCHER, AnySearcher, Asynchronous, Custom
-from control_plane.config.section import (
-    REVEAL,
-    Count,
-    CountOrZero,
-    Section,
-    Text,
-    refuse,
-    scope_of,
-    without_secrets,
-)
+from control_plane.config.searcher import NO_SEARCHER, AnySearcher
+from control_plane.config.section import REVEAL, Section, mask_secrets, refuse, scope_of
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
+from control_plane.field_types import Count, CountOrZero, Length, Steps, Text
+from control_plane.findings import Loc, value_text
 from control_plane.searchers.search import SearchPlan
 
 JSON_VERSION: Final = 1
@@ -48,7 +40,7 @@ _CLASS_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What the scheduler needs to know of an experiment."""
+    """The settings of an experiment that the scheduler needs."""
 
     resource_pool: str
     priority: int | None
@@ -57,7 +49,7 @@ class JobSettings:
     slots_per_trial: int
 
 
-def _entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
+def _parse_entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
     commands = scope_of(info).rules.entrypoint_commands
     if isinstance(value, str) and value.strip():
         if not commands and not _CLASS_PATH.match(value):
@@ -71,9 +63,9 @@ def _entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
     return tuple(words)
 
 
-def runs_on_one_machine(entrypoint: object, resources: Resources) -> bool:
-    """Whether several slots are asked for by a trial class, which nothing spreads over machines
-    yet: only a command finds the others by itself.
+def is_on_one_machine(entrypoint: object, resources: Resources) -> bool:
+    """Whether a trial needs several slots of one machine: those of a trial class, which nothing
+    spreads over machines yet. Only a command finds the other machines by itself.
     """
     is_class = isinstance(entrypoint, str) and _CLASS_PATH.match(entrypoint) is not None
     return is_class and resources.slots_per_trial > 1
@@ -81,17 +73,17 @@ def runs_on_one_machine(entrypoint: object, resources: Resources) -> bool:
 
 Entrypoint = Annotated[
     str | tuple[str, ...],
-    PlainValidator(_entrypoint),
+    PlainValidator(_parse_entrypoint),
     PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
 ]
 FreeMap = dict[str, Any]
 
 
-def _masked(value: Any, info: SerializationInfo) -> Any:
-    return value if info.context == REVEAL else without_secrets(value)
+def _mask_map(value: Any, info: SerializationInfo) -> Any:
+    return value if info.context == REVEAL else mask_secrets(value)
 
 
-CarriedMap = Annotated[FreeMap, PlainSerializer(_masked)]
+CarriedMap = Annotated[FreeMap, PlainSerializer(_mask_map)]
 """A section that is kept and shown, but that nothing here reads; its secrets are masked."""
 
 
@@ -183,28 +175,22 @@ class ExperimentConfig(Section):
 
     @field_validator("resources")
     @classmethod
-    def _on_one_agent(cls, resources: Resources, info: ValidationInfo) -> Resources:
-        """The slots of a trial class are on one machine, since nothing spreads it over several."""
-        alone = runs_on_one_machine(info.data.get("entrypoint"), resources)
+    def _default_to_one_machine(cls, resources: Resources, info: ValidationInfo) -> Resources:
+        """Put the slots of a trial class on one machine, since nothing spreads it over several."""
+        alone = is_on_one_machine(info.data.get("entrypoint"), resources)
         if resources.is_single_node is not None or not alone:
             return resources
         return resources.model_copy(update={"is_single_node": True})
 
     @property
     def unit(self) -> Unit:
-        """What the searcher's lengths count."""
-        for length in self.searcher.lengths().values():
-            return length.unit
-        custom = self.searcher.unit if isinstance(self.searcher, Custom) else None
-        return custom or "batches"
+        """The unit of the searcher's lengths."""
+        return self.searcher.length_unit
 
     @property
     def time_metric(self) -> str:
         """The metric that measures a trial's training, "" where lengths do."""
-        searcher = self.searcher
-        if not isinstance(searcher, Asynchronous) or searcher.max_time is None:
-            return ""
-        return searcher.time_metric or ""
+        return self.searcher.trial_time_metric
 
     @property
     def experiment_seed(self) -> int:
@@ -213,7 +199,7 @@ class ExperimentConfig(Section):
 
     @property
     def job(self) -> JobSettings:
-        """What the scheduler needs to know."""
+        """The settings that the scheduler needs."""
         resources = self.resources
         return JobSettings(
             resources.resource_pool,
@@ -233,7 +219,7 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """What the units are worth."""
+        """The number of batches or records that the units stand for."""
 
     @property
     @abstractmethod
@@ -241,58 +227,60 @@ class ExperimentConfig(Section):
         """Batches in one training workload."""
 
     def lengths(self) -> dict[Loc, Length]:
-        """Every length of the configuration by its place, the searcher's first."""
-        found: dict[Loc, Length] = {
+        """Return every length of the configuration by its place, the searcher's first."""
+        lengths: dict[Loc, Length] = {
             ("searcher", name): length for name, length in self.searcher.lengths().items()
         }
         periods = {(name,): getattr(self, name) for name in PERIODS}
-        return found | {loc: period for loc, period in periods.items() if period is not None}
+        return lengths | {loc: period for loc, period in periods.items() if period is not None}
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """`length` of the searcher's unit in batches, rounded down; records and epochs at least 1.
+        """Convert a length in the searcher's unit to batches, rounded down; records and epochs to
+        at least 1.
 
-        Raises:
-            ValueError: records or epochs, and hparams has no integer global_batch_size.
+        Raises: ValueError: records or epochs, and hparams has no integer global_batch_size.
         """
         return self.scale.batches(Length(self.unit, length), hparams)
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """How much of the searcher's unit is done after `batches`; ValueError as above."""
+        """Convert batches to the searcher's unit; ValueError as in `batches`."""
         return self.scale.units(self.unit, batches, hparams)
 
     def min_validation_batches(self, hparams: Mapping[str, object]) -> int:
-        """Batches after which a validation is due, 0 = off; ValueError as above."""
+        """Convert the validation period to batches, 0 = off; ValueError as in `batches`."""
         return self._period_batches("min_validation_period", hparams)
 
     def min_checkpoint_batches(self, hparams: Mapping[str, object]) -> int:
-        """Batches after which a checkpoint is due, 0 = off; ValueError as above."""
+        """Convert the checkpoint period to batches, 0 = off; ValueError as in `batches`."""
         return self._period_batches("min_checkpoint_period", hparams)
 
     def search_plan(self) -> SearchPlan:
-        """The search, with lengths in `unit`."""
+        """Plan the search, with lengths in `unit`."""
         return search_plan(self.searcher, self.hyperparameters, self.experiment_seed, self.era)
 
-    def public(self) -> dict[str, Any]:
-        """Everything with defaults, as JSON values, secrets masked; it checks to equal meaning."""
+    def masked_values(self) -> dict[str, Any]:
+        """Return all fields as JSON values, secrets masked; they are a configuration of equal
+        meaning.
+        """
         return self.model_dump(mode="json")
 
-    def for_trial(self) -> dict[str, Any]:
-        """As `public`, but with the data as they are."""
-        return self.public() | {"data": self.data}
+    def trial_values(self) -> dict[str, Any]:
+        """Return `masked_values`, but with the section `data` unmasked."""
+        return self.masked_values() | {"data": self.data}
 
     def to_json(self) -> bytes:
-        """Everything with defaults and secrets, for the state table."""
+        """Encode all fields with secrets, for the state table."""
         config = self.model_dump(mode="json", context=REVEAL)
         envelope = {"version": JSON_VERSION, "era": self.era.value, "config": config}
         return json.dumps(envelope, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> ExperimentConfig:
-        """What `to_json` wrote; ValueError for anything else."""
+        """Decode what `to_json` wrote; ValueError for anything else."""
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or envelope.get("version") != JSON_VERSION:
             raise ValueError(f"a stored configuration must have version {JSON_VERSION}")
-        return validated(envelope["config"], Era(envelope["era"]))
+        return validate_config(envelope["config"], Era(envelope["era"]))
 
     def _period_batches(self, name: str, hparams: Mapping[str, object]) -> int:
         period = self.lengths().get((name,))
@@ -313,7 +301,7 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """What the units are worth."""
+        """The number of batches or records that the units stand for."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
@@ -340,7 +328,7 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """What the units are worth."""
+        """The number of batches or records that the units stand for."""
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property
@@ -349,8 +337,8 @@ class LengthConfig(ExperimentConfig):
         return self.scheduling_unit
 
 
-def validated(tree: Tree, era: Era) -> ExperimentConfig:
-    """The sections in `tree`, each checked alone.
+def validate_config(tree: Tree, era: Era) -> ExperimentConfig:
+    """Validate the sections in `tree`, each alone.
 
     Raises:
         pydantic.ValidationError: with every section that is wrong.
@@ -360,7 +348,7 @@ def validated(tree: Tree, era: Era) -> ExperimentConfig:
 
 
 def scope_of_tree(tree: Tree, era: Era) -> Scope:
-    """What the check of a single value may know."""
+    """Return what the check of a single value may know of a configuration."""
     searcher = tree.get("searcher")
     name = searcher.get("name") if isinstance(searcher, Mapping) else None
     return Scope(RULES[era], name if isinstance(name, str) else "")

@@ -16,22 +16,23 @@ from pydantic import (
     field_validator,
 )
 
-from control_plane.config.problems import Finding, Loc, value_text
+from control_plane.config.eras import Scope
 from control_plane.config.section import (
-    Count,
     Section,
-    choose,
     refusal,
     refuse,
     refuse_at,
     scope_of,
+    validate_variant,
 )
+from control_plane.field_types import Count
+from control_plane.findings import Finding, Loc, value_text
 from control_plane.searchers import space
 
 INTEGER_MAX: Final = (1 << 63) - 1
 # Far enough from the limit of a double that no step of a grid passes it.
 REAL_MAX: Final = 1e300
-COUNT_REQUIRED: Final = "is required by the grid searcher", "how many points the grid has here"
+GRID_COUNT_HINT: Final = "how many points the grid has here"
 
 Whole = Annotated[int, Field(ge=-INTEGER_MAX - 1, le=INTEGER_MAX)]
 Real = Annotated[float, Field(ge=-REAL_MAX, le=REAL_MAX)]
@@ -40,8 +41,8 @@ Real = Annotated[float, Field(ge=-REAL_MAX, le=REAL_MAX)]
 class Parameter(Section):
     """One hyperparameter; `type` says how its values are chosen."""
 
-    def space(self) -> space.Leaf:
-        """The parameter as searchers take it."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         raise AssertionError(f"{type(self).__name__} is not a kind of hyperparameter")
 
 
@@ -52,8 +53,8 @@ class Const(Parameter):
     val: Any = None
     """The value; a plain value in place of the map means the same."""
 
-    def space(self) -> space.Leaf:
-        """See Parameter."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         return space.Const(self.val)
 
 
@@ -66,8 +67,9 @@ class Range(Parameter):
     @field_validator("count")
     @classmethod
     def _check_count(cls, count: int | None, info: ValidationInfo) -> int | None:
-        if count is None and scope_of(info).searcher == "grid":
-            refuse(*COUNT_REQUIRED)
+        scope = scope_of(info)
+        if count is None and scope.space_use == "grid":
+            refuse(_missing_count_message(scope), GRID_COUNT_HINT)
         return count
 
 
@@ -86,8 +88,8 @@ class Int(Range):
         check_above(maxval, info.data.get("minval"))
         return maxval
 
-    def space(self) -> space.Leaf:
-        """See Parameter."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         return space.Int(self.minval, self.maxval, self.count)
 
 
@@ -106,8 +108,8 @@ class Double(Range):
         check_above(maxval, info.data.get("minval"))
         return maxval
 
-    def space(self) -> space.Leaf:
-        """See Parameter."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         return space.Double(self.minval, self.maxval, self.count)
 
 
@@ -137,8 +139,8 @@ class Log(Range):
             refuse(f"makes {base!r} ** {exponent!r} too large or too small for a double", hint)
         return exponent
 
-    def space(self) -> space.Leaf:
-        """See Parameter."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         return space.Log(self.base, self.minval, self.maxval, self.count)
 
 
@@ -149,12 +151,12 @@ class Categorical(Parameter):
     vals: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
     """The values, each of any kind."""
 
-    def space(self) -> space.Leaf:
-        """See Parameter."""
+    def to_space(self) -> space.Leaf:
+        """Convert the parameter for the searchers."""
         return space.Categorical(self.vals)
 
 
-KINDS: Final[Mapping[str, type[Parameter]]] = MappingProxyType(
+PARAMETER_TYPES: Final[Mapping[str, type[Parameter]]] = MappingProxyType(
     {"const": Const, "int": Int, "double": Double, "log": Log, "categorical": Categorical}
 )
 
@@ -165,10 +167,12 @@ def check_above(upper: float, lower: float | None) -> None:
         refuse(f"must be greater than minval ({value_text(lower)}), not {value_text(upper)}")
 
 
-def _parameter(value: object, info: ValidationInfo) -> Parameter | dict[str, Any]:
+def _parse_parameter(value: object, info: ValidationInfo) -> Parameter | dict[str, Any]:
     scope = scope_of(info)
-    if isinstance(value, list) and scope.rules.nested_hyperparameters and scope.searcher == "grid":
-        missing = [Finding(loc, *COUNT_REQUIRED) for loc in _countless(value)]
+    nested = scope.rules.nested_hyperparameters
+    if isinstance(value, list) and nested and scope.space_use == "grid":
+        message = _missing_count_message(scope)
+        missing = [Finding(loc, message, GRID_COUNT_HINT) for loc in _missing_counts(value)]
         if missing:
             raise refusal(missing)
     if not isinstance(value, Mapping):
@@ -176,7 +180,7 @@ def _parameter(value: object, info: ValidationInfo) -> Parameter | dict[str, Any
     if value == {"type": "const"}:
         refuse_at(("val",), "is required", "the value; null is one too")
     if "type" in value or not scope.rules.nested_hyperparameters:
-        return choose(value, "type", KINDS, info)
+        return validate_variant(value, "type", PARAMETER_TYPES, info)
     return _GROUP.validate_python(value, context=info.context)
 
 
@@ -184,50 +188,63 @@ Group = dict[str, Any]
 """Names to a `Parameter` each, or (length era) to a nested group."""
 
 Hyperparameters = dict[
-    str, Annotated[SerializeAsAny[Parameter] | Group, PlainValidator(_parameter)]
+    str, Annotated[SerializeAsAny[Parameter] | Group, PlainValidator(_parse_parameter)]
 ]
 _GROUP: Final[TypeAdapter[dict[str, Any]]] = TypeAdapter(Hyperparameters)
 
 
-def _countless(value: Any, loc: Loc = ()) -> Iterator[Loc]:
-    """The places of missing counts in a list, which is a constant although ranges stand in it."""
+def _missing_count_message(scope: Scope) -> str:
+    return f"is required by the {scope.searcher} searcher"
+
+
+def _missing_counts(value: Any, loc: Loc = ()) -> Iterator[Loc]:
+    """Yield the places of missing counts in a list, a constant although it holds ranges."""
     match value:
         case list():
             for i, item in enumerate(value):
-                yield from _countless(item, (*loc, i))
+                yield from _missing_counts(item, (*loc, i))
         case {"type": str(kind)}:
-            if issubclass(KINDS.get(kind, Parameter), Range) and value.get("count") is None:
+            if (
+                issubclass(PARAMETER_TYPES.get(kind, Parameter), Range)
+                and value.get("count") is None
+            ):
                 yield (*loc, "count")
         case Mapping():
             for name, item in value.items():
-                yield from _countless(item, (*loc, name))
+                yield from _missing_counts(item, (*loc, name))
 
 
-def leaves(group: Group, loc: Loc = ("hyperparameters",)) -> Iterator[tuple[Loc, Parameter]]:
-    """Every hyperparameter of a group and of those nested in it, with its place."""
+def leaf_parameters(
+    group: Group, loc: Loc = ("hyperparameters",)
+) -> Iterator[tuple[Loc, Parameter]]:
+    """Yield every hyperparameter of a group and of those nested in it, with its place."""
     for name, member in group.items():
         if isinstance(member, Parameter):
             yield (*loc, name), member
         else:
-            yield from leaves(member, (*loc, name))
+            yield from leaf_parameters(member, (*loc, name))
 
 
-def grid_points(group: Group, integers_extra: int) -> int:
-    """The product of all axes; an integer axis has at most maxval - minval + `integers_extra`."""
-    return math.prod(_axis(leaf, integers_extra) for _, leaf in leaves(group)) if group else 0
+def grid_point_count(group: Group, integers_extra: int) -> int:
+    """Count the points of the grid; an integer has at most maxval - minval + `integers_extra`."""
+    return (
+        math.prod(_axis_points(leaf, integers_extra) for _, leaf in leaf_parameters(group))
+        if group
+        else 0
+    )
 
 
-def space_of(group: Group) -> space.Group:
-    """The space as searchers take it."""
+def to_search_space(group: Group) -> space.Group:
+    """Convert the space for the searchers."""
     return space.Group(
         {
-            name: member.space() if isinstance(member, Parameter) else space_of(member)
+            name: member.to_space() if isinstance(member, Parameter) else to_search_space(member)
             for name, member in group.items()
         }
     )
 
 
-def _axis(parameter: Parameter, integers_extra: int) -> int:
+def _axis_points(parameter: Parameter, integers_extra: int) -> int:
     match parameter:
         case Int(count=int(count), minval=minval, maxval=maxval):
             return min(count, maxval - minval + integers_extra)

@@ -15,26 +15,28 @@ from control_plane.config.eras import RULES, Tree
 from control_plane.config.experiment import ExperimentConfig
 
 RELEASE: Final = "0.1.0"
-OURS: Final = Images(cpu=f"detcloud/trial:{RELEASE}-cpu", cuda=f"detcloud/trial:{RELEASE}-cuda")
+DEFAULT_IMAGES: Final = Images(
+    cpu=f"detcloud/trial:{RELEASE}-cpu", cuda=f"detcloud/trial:{RELEASE}-cuda"
+)
 """Built from `images/`."""
 
 _DETERMINED: Final = ("determinedai/environments", "docker.io/determinedai/environments")
 
 
 def images_to_run(images: Images) -> dict[str, str | None]:
-    """The image for each kind of device; None where there is none at all."""
+    """Return the image to run for each kind of device; None where there is none at all."""
     configured = images.model_dump()
-    ours = OURS.model_dump()
+    ours = DEFAULT_IMAGES.model_dump()
     return {
-        kind: ours[kind] if name is None or is_determined(name) else name
+        kind: ours[kind] if name is None or is_determined_image(name) else name
         for kind, name in configured.items()
     }
 
 
-def giving_way(tree: Tree, cluster: Tree) -> Tree:
-    """The tree with the cluster's images in place of Determined's, as far as the cluster has any.
+def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
+    """Put the cluster's images in place of Determined's, as far as the cluster has any.
 
-    What is no image at all is left for the validation.
+    A value that is no image at all is left for the validation.
     """
     environment, below = tree.get("environment"), cluster.get("environment")
     own = below.get("image") if isinstance(below, Mapping) else None
@@ -45,26 +47,26 @@ def giving_way(tree: Tree, cluster: Tree) -> Tree:
         image = dict.fromkeys(DEVICE_KINDS, image)
     if not isinstance(image, Mapping):
         return tree
-    found = {
-        kind: (own.get(FORMER_KINDS.get(kind, kind)) or name) if is_determined(name) else name
+    images = {
+        kind: (own.get(FORMER_KINDS.get(kind, kind)) or name) if is_determined_image(name) else name
         for kind, name in image.items()
     }
-    return {**tree, "environment": {**environment, "image": found}}
+    return {**tree, "environment": {**environment, "image": images}}
 
 
 def image_warnings(config: ExperimentConfig) -> Iterator[str]:
-    """That a name which the user gave stands for another image."""
+    """Yield a warning for each image that the user named and another one stands for."""
     defaults: Mapping[str, Any] = RULES[config.era].defaults.get("environment", {})
     ours = images_to_run(config.environment.image)
     for kind, name in config.environment.image.model_dump().items():
         is_given = name != defaults.get("image", {}).get(kind)
-        if name is not None and is_given and is_determined(name):
+        if name is not None and is_given and is_determined_image(name):
             yield (
                 f"environment.image.{kind}: {name} is one of Determined's images: containers run "
                 f"{ours[kind] or 'none'} instead, or what task_container_defaults.image names"
             )
 
 
-def is_determined(name: object) -> bool:
-    """Whether it names one of the images that Determined made for trials."""
+def is_determined_image(name: object) -> bool:
+    """Whether a name is that of an image that Determined made for trials."""
     return isinstance(name, str) and name.startswith(_DETERMINED)

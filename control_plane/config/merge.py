@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from control_plane.config.environment import FORMER_KINDS, PER_DEVICE
 from control_plane.config.eras import EraRules, Tree
-from control_plane.config.problems import ConfigInvalid, Finding, Loc
-from control_plane.config.searcher import Searcher
+from control_plane.config.problems import ConfigInvalid
+from control_plane.config.searcher import SearcherSection
 from control_plane.config.storage import CheckpointStorage
-from control_plane.config.yaml_document import DEPTH_MAX, parse
+from control_plane.config.yaml_document import DEPTH_MAX, parse_document
+from control_plane.findings import Finding, Loc
 
 _TAGS: Final[Mapping[Loc, str]] = {
     ("searcher",): "name",
@@ -19,16 +20,16 @@ _TAGS: Final[Mapping[Loc, str]] = {
     ("tensorboard_storage",): "type",
 }
 _SHARED: Final[Mapping[Loc, Set[str]]] = {
-    ("searcher",): Searcher.model_fields.keys(),
+    ("searcher",): SearcherSection.model_fields.keys(),
     ("checkpoint_storage",): CheckpointStorage.model_fields.keys(),
 }
 
-# Half of one and half of another would send the one's secret where the other says.
+# Merged field by field, a login would send one layer's secret to the other one's server.
 _WHOLE: Final[Set[Loc]] = {("environment", "registry_auth")}
 
 
-def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
-    """`upper` over `lower`: maps merge, other values and logins replace.
+def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
+    """Merge `upper` over `lower`: maps merge, other values and logins replace.
 
     A map that chooses another kind of searcher, storage or hyperparameter takes from the lower one
     only what all kinds share, like a metric or the number of checkpoints to keep.
@@ -37,38 +38,38 @@ def merged(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
     if upper is None and not rules.null_hides:
         return lower
     if isinstance(upper, list) and isinstance(lower, list) and loc in rules.appended:
-        return _appended(upper, lower, rules.appended[loc])
+        return _append_entries(upper, lower, rules.appended[loc])
     if not isinstance(upper, Mapping) or not isinstance(lower, Mapping) or loc in _WHOLE:
         return upper
-    if _chooses_another(upper, lower, loc):
+    if _is_other_kind(upper, lower, loc):
         shared = _SHARED.get(loc, frozenset())
         lower = {key: value for key, value in lower.items() if key in shared}
     result = {**lower, **upper}
     if loc in PER_DEVICE:
         for former, kind in FORMER_KINDS.items():
-            result = _without_synonym(result, upper, former, kind)
+            result = _drop_synonym(result, upper, former, kind)
     for key in upper.keys() & lower.keys():
-        result[key] = merged(upper[key], lower[key], rules, (*loc, key))
+        result[key] = merge_trees(upper[key], lower[key], rules, (*loc, key))
     return result
 
 
-def overridden(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None]:
-    """`tree` after `a.b.c=VALUE`, VALUE being YAML; the place, and what was wrong with it."""
+def apply_override(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None]:
+    """Apply `a.b.c=VALUE`, VALUE being YAML; return the tree, the place, and what was wrong."""
     path, equals, text = override.partition("=")
     loc: Loc = tuple(path.strip().split("."))
     if not equals or not all(loc) or len(loc) > DEPTH_MAX:
         return tree, (), Finding(loc, "is not of the form path.to.field=value")
     try:
-        document = parse(text)
+        document = parse_document(text)
     except ConfigInvalid as error:
         return tree, loc, Finding(loc, error.problems[0].message)
     if document.findings:
         first = document.findings[0]
         return tree, loc, Finding((*loc, *first.loc), first.message, first.hint)
-    return _set(tree, loc, document.tree, loc)
+    return _set_value(tree, loc, document.tree, loc)
 
 
-def _chooses_another(upper: Tree, lower: Tree, loc: Loc) -> bool:
+def _is_other_kind(upper: Tree, lower: Tree, loc: Loc) -> bool:
     nested = loc[:1] == ("hyperparameters",) and len(loc) > 1
     tag = "type" if nested else _TAGS.get(loc)
     if tag is None or tag not in upper:
@@ -76,15 +77,15 @@ def _chooses_another(upper: Tree, lower: Tree, loc: Loc) -> bool:
     return bool(upper[tag] != (lower.get(tag) if nested else lower.get(tag, upper[tag])))
 
 
-def _appended(upper: list[Any], lower: list[Any], key: str) -> list[Any]:
+def _append_entries(upper: list[Any], lower: list[Any], key: str) -> list[Any]:
     taken = [entry.get(key) for entry in upper if isinstance(entry, Mapping)]
     return upper + [
         entry for entry in lower if not isinstance(entry, Mapping) or entry.get(key) not in taken
     ]
 
 
-def _without_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -> dict[str, Any]:
-    """The lower layer's name of a kind of device gives way to the upper layer's other one."""
+def _drop_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -> dict[str, Any]:
+    """Drop the lower layer's name of a kind of device where the upper layer uses the other one."""
     if former in upper and kind not in upper:
         result.pop(kind, None)
     if kind in upper and former not in upper:
@@ -92,7 +93,7 @@ def _without_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str
     return result
 
 
-def _set(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Loc, Finding | None]:
+def _set_value(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Loc, Finding | None]:
     key, *below = rest
     if not below:
         return {**tree, str(key): value}, loc, None
@@ -102,5 +103,5 @@ def _set(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Loc, Fin
     if not isinstance(child, Mapping):
         place = loc[: len(loc) - len(below)]
         return tree, loc, Finding(place, "is not a map, so nothing in it can be set")
-    changed, _, finding = _set(child, tuple(below), value, loc)
+    changed, _, finding = _set_value(child, tuple(below), value, loc)
     return {**tree, str(key): changed}, loc, finding

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import yaml
 
-from control_plane.config.check import check, read_layers
+from control_plane.config.check import check_config, read_layers
 from control_plane.config.eras import PERIODS, STEP_ERA, Era, Tree
-from control_plane.config.merge import merged
+from control_plane.config.merge import merge_trees
+from control_plane.config.searcher import searcher_model
 from control_plane.config.yaml_document import FLOAT, INTEGER
+from control_plane.searchers.registry import searcher_spec
 
 _RENAMED: Final = {
     "max_steps": "max_length",
@@ -22,37 +24,37 @@ _RENAMED: Final = {
     "step_budget": "budget",
     "steps_per_round": "length_per_round",
 }
-_CONCURRENT: Final = frozenset({"random", "grid", "async_halving", "adaptive_asha"})
+_CONCURRENT: Final = "max_concurrent_trials"
 _KEPT_DEFAULTS: Final = ("optimizations",)
 
 
-def migrate(text: str, *, overrides: Sequence[str] = ()) -> str:
-    """The configuration in the length form, as YAML without comments.
+def migrate_config(text: str, *, overrides: Sequence[str] = ()) -> str:
+    """Convert a configuration to the length form, as YAML without comments.
 
     A configuration of the length era comes back with the same content.
 
     Raises:
         ConfigInvalid: the configuration has problems of its own.
     """
-    config = check(text, overrides=overrides)
+    config = check_config(text, overrides=overrides)
     tree = read_layers(text, overrides=overrides).user
     if config.era is Era.STEP:
-        tree = _lengthened(tree, config.workload_batches)
+        tree = _convert_config(tree, config.workload_batches)
     return yaml.dump(
         tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
     )
 
 
-def _lengthened(tree: Tree, batches_per_step: int) -> Tree:
+def _convert_config(tree: Tree, batches_per_step: int) -> Tree:
     changed: dict[str, Any] = {}
-    grid = tree["searcher"]["name"] == "grid"
+    is_grid = searcher_spec(tree["searcher"]["name"]).space_use == "grid"
     for key, value in tree.items():
         if value is None:
             continue
         if key == "searcher":
-            changed[key] = _searcher(value, batches_per_step)
-        elif key == "hyperparameters" and not grid:
-            changed[key] = {name: _parameter(it) for name, it in value.items()}
+            changed[key] = _convert_searcher(value, batches_per_step)
+        elif key == "hyperparameters" and not is_grid:
+            changed[key] = {name: _convert_parameter(it) for name, it in value.items()}
         elif key == "batches_per_step":
             changed["scheduling_unit"] = value
         elif key in PERIODS:
@@ -60,22 +62,29 @@ def _lengthened(tree: Tree, batches_per_step: int) -> Tree:
         else:
             changed[key] = value
     for key in _KEPT_DEFAULTS:
-        changed[key] = merged(changed.get(key, {}), STEP_ERA.defaults[key], STEP_ERA)
+        changed[key] = merge_trees(changed.get(key, {}), STEP_ERA.defaults[key], STEP_ERA)
     return changed
 
 
-def _searcher(searcher: Tree, batches_per_step: int) -> Tree:
+def _convert_searcher(searcher: Tree, batches_per_step: int) -> Tree:
     changed = {
         _RENAMED.get(key, key): {"batches": value * batches_per_step} if key in _RENAMED else value
         for key, value in searcher.items()
         if value is not None
     }
-    if searcher["name"] in _CONCURRENT:
-        changed.setdefault("max_concurrent_trials", 0)
+    former = _default_concurrency(searcher["name"], Era.STEP)
+    if former != _default_concurrency(searcher["name"], Era.LENGTH):
+        changed.setdefault(_CONCURRENT, former)
     return changed
 
 
-def _parameter(parameter: Any) -> Any:
+def _default_concurrency(searcher: str, era: Era) -> int:
+    """Return how many trials a search runs at a time if it is not told; 0: as it sees fit."""
+    field = searcher_model(searcher, era).model_fields.get(_CONCURRENT)
+    return 0 if field is None else field.default
+
+
+def _convert_parameter(parameter: Any) -> Any:
     if not isinstance(parameter, Mapping) or parameter["type"] != "int":
         return parameter
     if parameter["maxval"] - parameter["minval"] == 1:
@@ -87,7 +96,7 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what any reader of YAML, ours included, could take for a number; writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write every value where it stands."""
+        """Return True: every value is written where it stands."""
         return True
 
 

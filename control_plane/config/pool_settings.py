@@ -1,4 +1,4 @@
-"""What a resource pool goes by, from its configuration."""
+"""Settings of resource pools, made from the cluster's configuration."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from control_plane.actors.cost import micros_of
-from control_plane.actors.pool_messages import PoolSettings
+from control_plane.actors.cost import to_micros
+from control_plane.actors.messages.pool import PoolSettings
 from control_plane.config.eras import LENGTH_ERA
-from control_plane.config.merge import merged
+from control_plane.config.merge import merge_trees
 from control_plane.config.pools import ClusterConfig, ResourcePool, Scheduler
-from control_plane.config.registry_login import without_strayed_login
+from control_plane.config.registry_login import drop_foreign_login
 from control_plane.scheduling.model import SchedulerRules
 
 
 def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings) -> PoolSettings:
-    """The settings of a pool of the cluster; what no configuration says stays as it is `now`."""
+    """Return the settings of a pool; those that no configuration has stay as they are `now`."""
     scheduler = cluster.scheduler_of(pool)
     return replace(
         now,
@@ -25,12 +25,12 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         aux_per_agent=pool.max_aux_containers_per_agent,
         provider=pool.provider.to_json() if pool.provider else "",
         description=pool.description,
-        budget_micros=None if pool.budget is None else micros_of(pool.budget),
+        budget_micros=None if pool.budget is None else to_micros(pool.budget),
     )
 
 
 def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
-    """By which the scheduler decides."""
+    """Convert a scheduler section to the rules that the scheduler applies."""
     return SchedulerRules(
         scheduler.type,
         scheduler.preemption,
@@ -40,9 +40,9 @@ def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
 
 
 def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, Any]:
-    """What lies below the configurations of the pool's experiments."""
+    """Return the defaults that lie below the configurations of the pool's experiments."""
     upper = pool.task_container_defaults
     lower = cluster.task_container_defaults
-    above, below = (defaults.layer() if defaults else {} for defaults in (upper, lower))
-    found: Mapping[str, Any] = merged(above, below, LENGTH_ERA)
-    return without_strayed_login(found, (above, below))
+    above, below = (section.config_layer() if section else {} for section in (upper, lower))
+    defaults: Mapping[str, Any] = merge_trees(above, below, LENGTH_ERA)
+    return drop_foreign_login(defaults, (above, below))

@@ -17,29 +17,16 @@ from pydantic import (
 )
 
 from control_plane.config.durations import Duration
-from control_plane.config.environment import ImagesGiven, RegistryAuth, VariablesGiven
+from control_plane.config.environment import ImagesField, RegistryAuth, VariablesField
 from control_plane.config.eras import Tree
-from control_plane.config.merge import overridden
-from control_plane.config.problems import (
-    ConfigInvalid,
-    Finding,
-    Problem,
-    nearest,
-    path_text,
-    value_text,
-)
-from control_plane.config.providers import AnyProvider
-from control_plane.config.resources import BindMounts, DeviceGiven
-from control_plane.config.section import (
-    REVEAL,
-    Count,
-    CountOrZero,
-    Section,
-    findings_of,
-    refuse,
-    refuse_at,
-)
-from control_plane.config.yaml_document import Document, Place, line_of, parse
+from control_plane.config.merge import apply_override
+from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.provider_types import AnyProvider
+from control_plane.config.resources import BindMounts, DeviceField
+from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
+from control_plane.config.yaml_document import Document, SourcePlace, line_of, parse_document
+from control_plane.field_types import Count, CountOrZero
+from control_plane.findings import Finding, nearest_name_hint, path_text, value_text
 
 POOL_DEFAULT: Final = "default"
 POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -49,7 +36,7 @@ _POOL_NAME: Final = re.compile(POOL_NAME)
 _FORMER_NAMES: Final = {"max_cpu_containers_per_agent": "max_aux_containers_per_agent"}
 
 
-def _name(name: str) -> str:
+def _check_pool_name(name: str) -> str:
     if not _POOL_NAME.match(name):
         refuse(
             "must be 1 to 63 letters, digits, points, underscores and hyphens, the first a letter"
@@ -58,11 +45,11 @@ def _name(name: str) -> str:
     return name
 
 
-PoolName = Annotated[str, AfterValidator(_name)]
+PoolName = Annotated[str, AfterValidator(_check_pool_name)]
 
 
 class Scheduler(Section):
-    """Who gets slots, and on which agents."""
+    """The scheduler of a pool, which decides who gets slots, and on which agents."""
 
     type: Literal["fair_share", "priority", "round_robin"] = "fair_share"
     """`fair_share` divides the slots by weight, `priority` goes by priority and place in the queue,
@@ -90,15 +77,15 @@ class Scheduler(Section):
 
 
 class TaskContainerDefaults(Section):
-    """What trials have where their configuration says nothing."""
+    """Defaults of trials in a pool, below their own configuration."""
 
     preemption_timeout: Count | None = None
     """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed."""
     shm_size_bytes: CountOrZero | None = None
     """Bytes of /dev/shm."""
-    image: ImagesGiven | None = None
+    image: ImagesField | None = None
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
-    environment_variables: VariablesGiven | None = None
+    environment_variables: VariablesField | None = None
     """A list of NAME=VALUE, or a map of a list for each kind of device."""
     registry_auth: RegistryAuth | None = None
     """The login for the registry `server`, without it for that of `image`, else for Docker Hub. It
@@ -108,11 +95,11 @@ class TaskContainerDefaults(Section):
     """Whether the image is pulled although it is there."""
     bind_mounts: BindMounts = ()
     """Directories of the host; a configuration adds its own."""
-    devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()
+    devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
     """Devices of the host; a configuration adds its own."""
 
-    def layer(self) -> dict[str, Any]:
-        """The part of an experiment's configuration that lies below what its user wrote."""
+    def config_layer(self) -> dict[str, Any]:
+        """Return the layer of an experiment's configuration that lies below its user's."""
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
             ours: given.pop(name)
@@ -127,7 +114,7 @@ class TaskContainerDefaults(Section):
 
 
 class PoolFields(Section):
-    """A resource pool but for its name."""
+    """The fields of a resource pool but for its name."""
 
     description: str = ""
     """Text for people."""
@@ -150,7 +137,7 @@ class PoolFields(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename(cls, value: Any) -> Any:
+    def _accept_former_names(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
         renamed = dict(value)
@@ -170,17 +157,17 @@ class ResourcePool(PoolFields):
     pool_name: PoolName
     """Its name: up to 63 letters, digits, points, underscores and hyphens."""
 
-    def public(self) -> dict[str, Any]:
-        """Everything with defaults, as JSON values, secrets masked."""
+    def masked_values(self) -> dict[str, Any]:
+        """Return all fields as JSON values, secrets masked."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> bytes:
-        """Everything with secrets, for the state table."""
+        """Encode all fields that are set, with secrets, for the state table."""
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
 class ResourceManager(Section):
-    """What the pools share."""
+    """Settings that the pools share."""
 
     type: Literal["agent"] = "agent"
     """The only kind there is."""
@@ -222,64 +209,63 @@ class ClusterConfig(Section):
             name = getattr(self.resource_manager, field)
             if name not in names:
                 text = f"must be one of resource_pools, which has no {name}"
-                refuse_at(("resource_manager", field), text, nearest(name, names), name)
+                refuse_at(("resource_manager", field), text, nearest_name_hint(name, names), name)
         return self
 
-    def pool(self, name: str) -> ResourcePool | None:
-        """The pool of that name."""
+    def find_pool(self, name: str) -> ResourcePool | None:
+        """Return the pool of that name, None if there is none."""
         return next((pool for pool in self.resource_pools if pool.pool_name == name), None)
 
     def scheduler_of(self, pool: ResourcePool) -> Scheduler:
-        """By which the pool goes: its own or the cluster's."""
+        """Return the scheduler of a pool: its own or the cluster's."""
         return pool.scheduler or self.resource_manager.scheduler
 
-    def public(self) -> dict[str, Any]:
-        """Everything with defaults, as JSON values, secrets masked."""
+    def masked_values(self) -> dict[str, Any]:
+        """Return all fields as JSON values, secrets masked."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> bytes:
-        """What was given, with secrets, for the state table."""
+        """Encode all fields that are set, with secrets, for the state table."""
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
 def check_cluster(text: str) -> ClusterConfig:
-    """Reads a cluster configuration file.
+    """Check a cluster configuration file.
 
     Raises:
         ConfigInvalid: with every problem, sorted by line.
     """
-    tree, document = _read(text, "resource_pools: [{pool_name: default}]")
-    return _validated(ClusterConfig, tree, document, [])
+    tree, document = _read_map(text, "resource_pools: [{pool_name: default}]")
+    return _validate_document(ClusterConfig, tree, document, [])
 
 
 def check_pool(
     name: str, text: str | None, overrides: Sequence[str], present: ResourcePool | None
 ) -> ResourcePool:
-    """A pool of that name with the fields of a YAML text, or without one those that it has, and the
-    overrides `a.b=VALUE` on top.
+    """Check a pool of that name with the fields of a YAML text, or without one those that it has,
+    and the overrides `a.b=VALUE` on top.
 
-    Raises:
-        ConfigInvalid: with every problem, sorted by line.
+    Raises: ConfigInvalid: with every problem, sorted by line.
     """
     known = json.loads(present.to_json()) if present is not None else {}
-    tree, document = known, Document(known, Place(1))
+    tree, document = known, Document(known, SourcePlace(1))
     if text is not None:
-        tree, document = _read(text, "description: mine")
+        tree, document = _read_map(text, "description: mine")
     findings, tree = list[Finding](), {"pool_name": name, **tree}
     for override in overrides:
-        tree, _, finding = overridden(tree, override)
+        tree, _, finding = apply_override(tree, override)
         findings += [finding] if finding else []
     if tree["pool_name"] != name:
         message = f"must be {name}, as the pool that it is for, or absent"
         findings.append(Finding(("pool_name",), message, value=tree["pool_name"]))
-    return _validated(ResourcePool, tree, document, findings)
+    return _validate_document(ResourcePool, tree, document, findings)
 
 
 S = TypeVar("S", bound=Section)
 
 
-def _read(text: str, example: str) -> tuple[Tree, Document]:
-    document = parse(text)
+def _read_map(text: str, example: str) -> tuple[Tree, Document]:
+    document = parse_document(text)
     tree = {} if document.tree is None else document.tree
     if not isinstance(tree, Mapping):
         hint = f"like '{example}'"
@@ -287,7 +273,9 @@ def _read(text: str, example: str) -> tuple[Tree, Document]:
     return tree, document
 
 
-def _validated(model: type[S], tree: Tree, document: Document, findings: list[Finding]) -> S:
+def _validate_document(
+    model: type[S], tree: Tree, document: Document, findings: list[Finding]
+) -> S:
     found = [*document.findings, *findings]
     try:
         valid = model.model_validate(tree)
@@ -295,15 +283,15 @@ def _validated(model: type[S], tree: Tree, document: Document, findings: list[Fi
         unread = {finding.loc for finding in found}
         found += [finding for finding in findings_of(error) if finding.loc not in unread]
     if found:
-        raise ConfigInvalid(sorted(_located(found, document.place), key=_order))
+        raise ConfigInvalid(sorted(_locate_findings(found, document.place), key=_sort_key))
     return valid
 
 
-def _located(findings: Iterable[Finding], place: Place) -> Iterator[Problem]:
+def _locate_findings(findings: Iterable[Finding], place: SourcePlace) -> Iterator[Problem]:
     for finding in findings:
         line, _ = line_of(place, finding.loc)
         yield Problem(path_text(finding.loc), line, finding.value, finding.message, finding.hint)
 
 
-def _order(problem: Problem) -> tuple[int, str]:
+def _sort_key(problem: Problem) -> tuple[int, str]:
     return problem.line or 0, problem.path

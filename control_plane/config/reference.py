@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from types import UnionType
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -23,10 +24,13 @@ from control_plane.config import environment, pools, providers, resources, stora
 from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
-from control_plane.config.hyperparameters import KINDS
-from control_plane.config.lengths import Length
-from control_plane.config.searcher import SEARCHERS, Searcher
+from control_plane.config.hyperparameters import PARAMETER_TYPES
+from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
+from control_plane.field_types import Length
+from control_plane.searchers.options import OptionGroup
+from control_plane.searchers.registry import searcher_specs
 
 INTRODUCTION: Final = """\
 # Configuration reference
@@ -88,15 +92,8 @@ TYPES: Final[Mapping[str, str]] = {
     "Whole": "integer",
     "Count": "integer >= 1",
     "CountOrZero": "integer >= 0",
-    "Trials": "integer 1 to 1,000,000",
-    "Members": "integer 1 to 10,000",
-    "Rungs": "integer 1 to 100",
-    "Brackets": "list of integers",
-    "Divisor": "number > 1",
     "Deadline": "duration or time with zone",
     "Cost": "number > 0",
-    "Fraction": "number 0 to 1",
-    "Mode": "`aggressive`, `standard` or `conservative`",
     "Labels": "list of strings",
     "Entrypoint": "string or list of strings",
     "AnySearcher": "map",
@@ -106,13 +103,13 @@ TYPES: Final[Mapping[str, str]] = {
     "Storage": "map",
     "Layer": "map",
     "FreeMap": "map",
+    "VolumeGib": "integer >= 100",
+    "TagValue": "string",
     "CarriedMap": "map",
     "Optimizations": "map",
     "Profiling": "map",
     "Reproducibility": "map",
     "RegistryAuth": "map",
-    "Truncation": "map",
-    "Exploration": "map",
     "BindMounts": "list of maps",
     "Scheduler": "map",
     "ResourceManager": "map",
@@ -127,13 +124,12 @@ TYPES: Final[Mapping[str, str]] = {
     "PoolName": "string",
     "Duration": "duration",
     "PositiveDuration": "duration",
-    "ImagesGiven": "string, or map",
-    "VariablesGiven": "list of strings, or map",
+    "ImagesField": "string, or map",
+    "VariablesField": "list of strings, or map",
     "Steps": "steps, an integer >= 1",
     "Period": "length",
     "Measured": "length",
     "MaxLength": "length",
-    "LengthUnit": "`batches`, `records` or `epochs`",
     "AbsolutePath": "absolute path",
     "Prefix": "string without `..`",
     "Url": "URL",
@@ -152,9 +148,6 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Environment", "image"): "string, or map",
     ("Environment", "environment_variables"): "list of strings, or map",
     ("Reproducibility", "experiment_seed"): "integer 0 to 2147483647",
-    ("Truncation", "truncate_fraction"): "number 0 to 0.5",
-    ("StepAdaptiveSimple", "max_trials"): "integer 1 to 2,000",
-    ("LengthAdaptiveSimple", "max_trials"): "integer 1 to 2,000",
     ("Log", "base"): "number > 0",
     ("Categorical", "vals"): "list",
     ("ClusterConfig", "resource_pools"): "list of maps",
@@ -164,13 +157,10 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Provider", "max_instances"): "integer >= 1",
     ("Provider", "on_demand_base"): "number 0 to 1",
     ("OfferingConfig", "price_per_hour"): "number >= 0",
-    ("AwsProvider", "root_volume_size"): "integer >= 100",
-    ("Tag", "value"): "string",
-    ("GcpProvider", "boot_disk_size"): "integer >= 100",
 }
 """Types whose annotation is too particular for a name of its own."""
 
-DRAWN: Final = frozenset({"experiment_seed", "searcher"})
+CHOSEN_BY_CHECK: Final = frozenset({"experiment_seed", "searcher"})
 """Fields whose default in the model only stands in for what a check puts there."""
 
 
@@ -226,17 +216,11 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),
-    (
-        "Network interfaces",
-        "`provider.network_interface` of aws.",
-        providers.NetworkInterface,
-    ),
-    ("Tags", "An entry of `provider.custom_tags` of aws.", providers.Tag),
 )
 
 
-def cluster_reference() -> str:
-    """The document of cluster configurations."""
+def render_cluster_reference() -> str:
+    """Render the reference of cluster configurations."""
     return "\n".join(_cluster_lines()).rstrip("\n") + "\n"
 
 
@@ -245,7 +229,10 @@ def _cluster_lines() -> Iterator[str]:
     yield from _section("Fields", "At the top:", _rows(pools.ClusterConfig))
     for title, text, section in CLUSTER_SECTIONS:
         yield from _section(title, text, _rows(section))
-    for name, model in providers.PROVIDERS.items():
+    for model in PROVIDERS.values():
+        for title, text, section in model.reference_sections:
+            yield from _section(title, text, _rows(section))
+    for name, model in PROVIDERS.items():
         yield f"### {name}"
         yield ""
         yield _sentence(model)
@@ -253,8 +240,8 @@ def _cluster_lines() -> Iterator[str]:
         yield from _table(_rows(model, providers.Provider))
 
 
-def reference() -> str:
-    """The whole document."""
+def render_reference() -> str:
+    """Render the reference of experiment configurations."""
     return "\n".join(_lines()).rstrip("\n") + "\n"
 
 
@@ -265,20 +252,21 @@ def _lines() -> Iterator[str]:
         yield text
         yield ""
         yield from _table(_rows(model, ExperimentConfig))
-    yield from _searchers()
-    yield from _hyperparameters()
+    yield from _searcher_lines()
+    yield from _hyperparameter_lines()
     for title, text, section in SECTIONS:
         yield from _section(title, text, _rows(section))
-    yield from _stores()
+    yield from _storage_lines()
 
 
-def _searchers() -> Iterator[str]:
-    names = dict.fromkeys(name for variants in SEARCHERS.values() for name in variants)
+def _searcher_lines() -> Iterator[str]:
+    names = [spec.name for spec in searcher_specs()]
     listed = ", ".join(f"`{name}`" for name in names)
     text = f"`searcher`, which is required; its `name` is one of {listed}. In every search:"
-    yield from _section("Searchers", text, _rows(Searcher))
+    yield from _section("Searchers", text, _rows(SearcherSection))
     for name in names:
-        variants = [(era, SEARCHERS[era][name]) for era in Era if name in SEARCHERS[era]]
+        eras = [era for era in Era if name in searcher_names(era)]
+        variants = [(era, searcher_model(name, era)) for era in eras]
         yield f"### {name}"
         yield ""
         yield _sentence(variants[-1][1])
@@ -286,10 +274,10 @@ def _searchers() -> Iterator[str]:
         for era, model in variants:
             yield f"In the {era} era:"
             yield ""
-            yield from _table(_rows(model, Searcher))
+            yield from _table(_rows(model, SearcherSection))
 
 
-def _hyperparameters() -> Iterator[str]:
+def _hyperparameter_lines() -> Iterator[str]:
     yield "## Hyperparameters"
     yield ""
     yield (
@@ -297,7 +285,7 @@ def _hyperparameters() -> Iterator[str]:
         "era a map without a `type` is a group of hyperparameters."
     )
     yield ""
-    for name, model in KINDS.items():
+    for name, model in PARAMETER_TYPES.items():
         yield f"### {name}"
         yield ""
         yield _sentence(model)
@@ -305,7 +293,7 @@ def _hyperparameters() -> Iterator[str]:
         yield from _table(_rows(model))
 
 
-def _stores() -> Iterator[str]:
+def _storage_lines() -> Iterator[str]:
     text = "`checkpoint_storage`. Without a `type` checkpoints go where the cluster keeps them."
     yield from _section("Checkpoint storage", text, _rows(storage.CheckpointStorage))
     for name, model in storage.STORAGES.items():
@@ -340,30 +328,29 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
-    """Name, type, default and meaning of each field; of none that `below` has as well."""
-    known = {_written(below, name).owner for name in below.model_fields} if below else set()
+    """Return name, type, default and meaning of each field, except those that `below` has too."""
+    known = {_field_source(below, name).owner for name in below.model_fields} if below else set()
     rows = list[tuple[str, ...]]()
     for name, field in model.model_fields.items():
-        written = _written(model, name)
+        written = _field_source(model, name)
         # A tag is the choice itself, unless it has several values.
         is_tag = name == "type" and written.annotation.count("'") <= len("''")
         if not is_tag and (below is None or written.owner not in known):
-            rows.append(
-                (f"`{name}`", _type(written, name), _default(written, name, field), written.meaning)
-            )
+            columns = _type_text(written, name, field), _default_text(written, name, field)
+            rows.append((f"`{name}`", *columns, written.meaning))
     return rows
 
 
-class _Written(NamedTuple):
-    """A field as the class `owner` writes it down."""
+class _FieldSource(NamedTuple):
+    """A field as it is written in the source of the class `owner`."""
 
     owner: str
     annotation: str
     meaning: str
 
 
-def _written(model: type[Section], name: str) -> _Written:
-    """The field in the nearest class that says what it means."""
+def _field_source(model: type[Section], name: str) -> _FieldSource:
+    """Return the field as the nearest class writes it that says what it means."""
     for cls in model.__mro__:
         found = _fields(cls).get(name)
         if found is not None and (found.meaning or name == "type"):
@@ -371,21 +358,45 @@ def _written(model: type[Section], name: str) -> _Written:
     raise LookupError(f"{model.__name__}.{name} has no meaning: write it below the field")
 
 
-def _type(written: _Written, name: str) -> str:
+def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
     if (written.owner, name) in SPELLED_OUT:
         return SPELLED_OUT[written.owner, name]
     annotation = written.annotation.removesuffix(" | None")
     if choices := re.fullmatch(r"Literal\[(.*)\]", annotation):
         *first, last = (f"`{word}`" for word in re.findall(r"'([^']*)'", choices[1]))
         return f"{', '.join(first)} or {last}"
-    if annotation not in TYPES:
-        raise LookupError(f"{written.owner}.{name} is of type {annotation}: add it to TYPES")
-    return TYPES[annotation]
+    if annotation in TYPES:
+        return TYPES[annotation]
+    if text := _plain_type(field.annotation, field.metadata):
+        return text
+    raise LookupError(f"{written.owner}.{name} is of type {annotation}: add it to TYPES")
 
 
-def _default(written: _Written, name: str, field: FieldInfo) -> str:
+def _plain_type(hint: Any, metadata: Sequence[Any]) -> str:
+    """Describe a bounded number, a choice, a list of numbers or a map; "" for anything else."""
+    choices = [one for one in get_args(hint) if one is not type(None)]
+    if get_origin(hint) in (UnionType, Union) and len(choices) == 1:
+        return _plain_type(choices[0], metadata)
+    if get_origin(hint) is Literal:
+        *first, last = (f"`{word}`" for word in choices)
+        return f"{', '.join(first)} or {last}"
+    if get_origin(hint) is tuple and get_args(get_args(hint)[0])[:1] == (int,):
+        return "list of integers"
+    if isinstance(hint, type) and issubclass(hint, Section):
+        return "map"
+    if hint not in (int, float):
+        return ""
+    kind = "integer" if hint is int else "number"
+    names = ("ge", "gt", "le")
+    bounds = {name: getattr(one, name) for one in metadata for name in names if hasattr(one, name)}
+    if "le" in bounds:
+        return f"{kind} {bounds['ge']:,} to {bounds['le']:,}"
+    return f"{kind} > {bounds['gt']:g}" if "gt" in bounds else kind
+
+
+def _default_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
-    if name in DRAWN:
+    if name in CHOSEN_BY_CHECK:
         return "drawn" if name == "experiment_seed" else "required"
     if field.is_required():
         return "required"
@@ -405,17 +416,26 @@ def _sentence(model: type[Section]) -> str:
 
 
 @cache
-def _fields(cls: type) -> dict[str, _Written]:
-    """The fields that the class itself has, each with the string below it."""
-    if not cls.__module__.startswith("control_plane."):
+def _fields(cls: type) -> dict[str, _FieldSource]:
+    """Return the fields that the class itself has, each with the string below it."""
+    if not issubclass(cls, (Section, OptionGroup)):
         return {}
     found = {}
     body = [*_class_tree(cls).body, None]
     for statement, after in pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            annotation = ast.unparse(statement.annotation)
-            found[statement.target.id] = _Written(cls.__name__, annotation, _text(after))
+            annotation = ast.unparse(_without_checks(statement.annotation))
+            found[statement.target.id] = _FieldSource(cls.__name__, annotation, _text(after))
     return found
+
+
+def _without_checks(annotation: ast.expr) -> ast.expr:
+    """Return the type that `Annotated` adds to, or the annotation itself."""
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[bare, *_])):
+            return bare
+        case _:
+            return annotation
 
 
 def _text(statement: ast.stmt | None) -> str:

@@ -10,16 +10,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from control_plane.config.deadline import deadline_ms
-from control_plane.config.problems import value_text
-from control_plane.config.section import (
-    COUNT_MAX,
-    AbsolutePath,
-    CountOrZero,
-    Section,
-    Text,
-    refuse,
-    scope_of,
-)
+from control_plane.config.section import AbsolutePath, Section, refuse, scope_of
+from control_plane.field_types import COUNT_MAX, CountOrZero, Text
+from control_plane.findings import value_text
 
 _SIZE: Final = re.compile(
     r"(\d{1,15}(?:\.\d{1,9})?|\.\d{1,9})\s*([kmgtp]?)(?:i?b)?\Z", re.IGNORECASE
@@ -27,8 +20,8 @@ _SIZE: Final = re.compile(
 _POWERS: Final = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 
 
-def _bytes(value: object) -> object:
-    """A size like "1.5 gb" in bytes, 1 kb being 1024 of them; other values stay as they are."""
+def _parse_size(value: object) -> object:
+    """Convert a size like "1.5 gb" to bytes, 1 kb being 1024; other values stay as they are."""
     if not isinstance(value, str):
         return value
     match = _SIZE.match(value.strip())
@@ -37,8 +30,8 @@ def _bytes(value: object) -> object:
     return int(float(match[1]) * _POWERS[match[2].lower()])
 
 
-def _device(value: object) -> object:
-    """A device written host_path:container_path[:mode] as its map."""
+def _parse_device(value: object) -> object:
+    """Convert a device written host_path:container_path[:mode] to its map."""
     if not isinstance(value, str):
         return value
     parts = value.split(":")
@@ -47,7 +40,7 @@ def _device(value: object) -> object:
     return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
 
 
-def _deadline(text: str) -> str:
+def _check_deadline(text: str) -> str:
     try:
         deadline_ms(text, 0)
     except ValueError as error:
@@ -55,7 +48,7 @@ def _deadline(text: str) -> str:
     return text
 
 
-Deadline = Annotated[str, AfterValidator(_deadline)]
+Deadline = Annotated[str, AfterValidator(_check_deadline)]
 Cost = Annotated[float, Field(gt=0)]
 
 
@@ -70,11 +63,11 @@ class Device(Section):
     """Of read, write and mknod."""
 
 
-DeviceGiven = Annotated[Device, BeforeValidator(_device)]
+DeviceField = Annotated[Device, BeforeValidator(_parse_device)]
 
 
 class Resources(Section):
-    """What the trials of an experiment may use."""
+    """The resources that the trials of an experiment may use."""
 
     slots_per_trial: CountOrZero = 1
     """Slots (devices) of each trial; 0, a trial without any, in the length era only."""
@@ -104,14 +97,14 @@ class Resources(Section):
     `experiment set max-cost`.
     """
     shm_size: Annotated[
-        Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_bytes)
+        Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
     ] = None
     """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
     agent_label: str = ""
     """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Kept and shown."""
-    devices: Annotated[tuple[DeviceGiven, ...], Field(strict=False)] = ()
+    devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
     is_single_node: bool | None = None
     """Whether all slots of a trial must be on one machine. Those of a trial class (`module:Class`)
@@ -162,8 +155,8 @@ class BindMount(Section):
 BindMounts = Annotated[tuple[BindMount, ...], Field(strict=False)]
 
 
-def _labels(value: Any) -> Any:
-    """A list of names, also written as a map of name: true."""
+def _parse_labels(value: Any) -> Any:
+    """Parse a list of names, also written as a map of name: true."""
     if isinstance(value, Mapping):
         for name, kept in value.items():
             if not isinstance(kept, bool):
@@ -176,4 +169,4 @@ def _are_strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-Labels = Annotated[Annotated[tuple[Text, ...], Field(strict=False)], BeforeValidator(_labels)]
+Labels = Annotated[Annotated[tuple[Text, ...], Field(strict=False)], BeforeValidator(_parse_labels)]

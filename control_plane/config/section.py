@@ -1,4 +1,4 @@
-"""What every section of a configuration shares: strict fields, clear refusals, secrets, unions.
+"""The base of all sections of a configuration: strict fields, refusals, secrets, variants.
 
 Validators receive the `Scope` as context. Whatever pydantic finds wrong is put into our words at
 the innermost section, because there the known field names are at hand.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
 
@@ -27,7 +27,8 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from control_plane.config.eras import Scope
-from control_plane.config.problems import Finding, Loc, nearest, value_text
+from control_plane.field_types import MissingHint, Text, ValueRefused
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 MASK: Final = "********"
 _SECRET_FIELD: Final = re.compile(
@@ -39,7 +40,6 @@ _SECRET_VARIABLE: Final = re.compile(
     r"PASSWO?R?D|PASSPHRASE|SECRET|TOKEN(?!IZ)|KEY|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE
 )
 VARIABLES: Final = "environment_variables"
-COUNT_MAX: Final = (1 << 53) - 1
 REVEAL: Final = "reveal"
 """Serialization context of the state table: secrets are written out."""
 
@@ -70,7 +70,7 @@ class Section(BaseModel):
         try:
             return handler(value)
         except ValidationError as error:
-            lines = [_line(finding) for finding in _findings(cls, error)]
+            lines = [_line(finding) for finding in _to_findings(cls, error)]
             raise ValidationError.from_exception_data(cls.__name__, lines) from None
 
 
@@ -83,7 +83,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The secret itself."""
+        """Return the secret unmasked."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -100,14 +100,14 @@ class Secret:
         cls, source: object, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            cls._parsed,
+            cls._parse,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                cls._written, info_arg=True
+                cls._render, info_arg=True
             ),
         )
 
     @classmethod
-    def _parsed(cls, value: object) -> Secret:
+    def _parse(cls, value: object) -> Secret:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, str) or not value:
@@ -115,48 +115,48 @@ class Secret:
         return cls(value)
 
     @staticmethod
-    def _written(secret: Secret, info: SerializationInfo) -> str:
+    def _render(secret: Secret, info: SerializationInfo) -> str:
         return secret._value if info.context == REVEAL else MASK
 
 
-def without_secrets(value: Any) -> Any:
-    """A copy of plain values, with a mask for whatever has the name of a secret."""
+def mask_secrets(value: Any) -> Any:
+    """Copy plain values with a mask in place of each that has the name of a secret."""
     if isinstance(value, Mapping):
-        return {key: _without_secret(key, item) for key, item in value.items()}
-    return [without_secrets(item) for item in value] if isinstance(value, list) else value
+        return {key: _mask_secret(key, item) for key, item in value.items()}
+    return [mask_secrets(item) for item in value] if isinstance(value, list) else value
 
 
-def masked_variable(variable: str) -> str:
-    """A NAME=VALUE as it is shown: what has the name of a secret keeps its name alone."""
+def mask_variable(variable: str) -> str:
+    """Mask the value of a NAME=VALUE that has the name of a secret."""
     name = variable.partition("=")[0]
     return f"{name}={MASK}" if _SECRET_VARIABLE.search(name) else variable
 
 
-def _without_secret(key: object, item: Any) -> Any:
+def _mask_secret(key: object, item: Any) -> Any:
     if key == VARIABLES:
-        return _masked_variables(item)
+        return _mask_variables(item)
     is_secret = isinstance(key, str) and _SECRET_FIELD.search(key) is not None
-    return MASK if is_secret and item is not None else without_secrets(item)
+    return MASK if is_secret and item is not None else mask_secrets(item)
 
 
-def _masked_variables(value: Any) -> Any:
-    """Variables in whatever form somebody wrote them, by kind of device or not."""
+def _mask_variables(value: Any) -> Any:
+    """Mask variables in any form that users write them in, by kind of device or not."""
     if isinstance(value, str):
-        return masked_variable(value)
+        return mask_variable(value)
     if isinstance(value, list):
-        return [_masked_variables(item) for item in value]
+        return [_mask_variables(item) for item in value]
     if isinstance(value, Mapping):
         return {
-            key: _masked_variables(item)
+            key: _mask_variables(item)
             if isinstance(item, list | Mapping)
-            else masked_variable(f"{key}={item}").partition("=")[2]
+            else mask_variable(f"{key}={item}").partition("=")[2]
             for key, item in value.items()
         }
     return value
 
 
 def scope_of(info: ValidationInfo) -> Scope:
-    """The scope a validator runs in."""
+    """Return the scope that a validator runs in."""
     scope = info.context
     assert isinstance(scope, Scope)
     return scope
@@ -174,7 +174,7 @@ def refuse_at(loc: Loc, message: str, hint: str = "", value: object = None) -> N
 
 
 def refusal(findings: Sequence[Finding]) -> ValidationError:
-    """What a validator raises to refuse several things below the value under validation."""
+    """Make the error that refuses several things below the value under validation."""
     lines = [_line(finding) for finding in findings]
     return ValidationError.from_exception_data("configuration", lines)
 
@@ -182,8 +182,16 @@ def refusal(findings: Sequence[Finding]) -> ValidationError:
 S = TypeVar("S", bound=Section)
 
 
-def choose(value: object, tag: str, variants: Mapping[str, type[S]], info: ValidationInfo) -> S:
+def validate_variant(
+    value: object, tag: str, variants: Mapping[str, type[S]], info: ValidationInfo
+) -> S:
     """Validate `value` as the variant that its field `tag` names."""
+    name = variant_name(value, tag, variants)
+    return variants[name].model_validate(value, context=info.context)
+
+
+def variant_name(value: object, tag: str, variants: Collection[str]) -> str:
+    """Return the name in the field `tag`; refuse any that is not among `variants`."""
     if not isinstance(value, Mapping):
         refuse("must be a map", shown=False)
     name = value.get(tag)
@@ -191,38 +199,35 @@ def choose(value: object, tag: str, variants: Mapping[str, type[S]], info: Valid
         refuse_at((tag,), "is required", "one of " + ", ".join(sorted(variants)))
     if not isinstance(name, str) or name not in variants:
         names = ", ".join(sorted(variants))
-        hint = nearest(name, variants) if isinstance(name, str) else ""
+        hint = nearest_name_hint(name, variants) if isinstance(name, str) else ""
         refuse_at(
             (tag,),
             f"must be one of {names}, not {value_text(name)}",
             hint if hint.startswith("did") else "",
             name,
         )
-    return variants[name].model_validate(value, context=info.context)
+    return name
 
 
 def findings_of(error: ValidationError) -> list[Finding]:
-    """Everything that pydantic found, in our words."""
-    return _findings(Section, error)
+    """Convert the errors of pydantic to findings in our words."""
+    return _to_findings(Section, error)
 
 
-def _absolute(path: str) -> str:
+def _check_absolute(path: str) -> str:
     if not posixpath.isabs(path):
         refuse(f"must be an absolute path, not {value_text(path)}")
     return path
 
 
-def _without_parents(path: str) -> str:
+def _check_no_parents(path: str) -> str:
     if ".." in path.split("/"):
         refuse(f"must not contain '..', as {value_text(path)} does")
     return path
 
 
-Text = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
-CountOrZero = Annotated[int, Field(ge=0, le=COUNT_MAX)]
-AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
-Prefix = Annotated[str, AfterValidator(_without_parents)]
+AbsolutePath = Annotated[Text, AfterValidator(_check_absolute)]
+Prefix = Annotated[str, AfterValidator(_check_no_parents)]
 Loose = Field(strict=False)
 """For tuples, which YAML and JSON give as lists."""
 
@@ -254,28 +259,33 @@ _VALUELESS: Final = frozenset(
 """Kinds whose value says nothing, or may hold a secret out of its place."""
 
 
-def _findings(cls: type[Section], error: ValidationError) -> list[Finding]:
+def _to_findings(cls: type[Section], error: ValidationError) -> list[Finding]:
     findings = []
     hints = HINTS_MAX
     for details in error.errors(include_url=False):
-        finding = _finding(cls, details)
+        finding = _to_finding(cls, details)
         if details["type"] == "extra_forbidden":
             hints -= 1
-            hint = nearest(str(finding.loc[-1]), cls.model_fields) if hints >= 0 else ""
+            hint = nearest_name_hint(str(finding.loc[-1]), cls.model_fields) if hints >= 0 else ""
             finding = replace(finding, hint=hint)
         findings.append(finding)
     return findings
 
 
-def _finding(cls: type[Section], details: Any) -> Finding:
+def _to_finding(cls: type[Section], details: Any) -> Finding:
     kind, loc, context = details["type"], details["loc"], details.get("ctx", {})
     if kind == _FINDING:
         value = context.get("value", _scalar(details["input"]))
         return Finding(loc, context["message"], context["hint"], value)
+    if isinstance(context.get("error"), ValueRefused):
+        finding: Finding = context["error"].finding(loc, _scalar(details["input"]))
+        return replace(finding, value=_scalar(finding.value))
     if kind == "extra_forbidden":
         return Finding(loc, "is not a known field")
     if kind == "missing" and len(loc) == 1 and loc[0] in cls.model_fields:
-        return Finding(loc, "is required", cls.model_fields[loc[0]].description or "")
+        metadata = cls.model_fields[loc[0]].metadata
+        hints = (one.text for one in metadata if isinstance(one, MissingHint))
+        return Finding(loc, "is required", next(hints, ""))
     message = _MESSAGES.get(kind, details["msg"].replace("Input should", "must"))
     message = message.format_map(context) if kind in _MESSAGES else message
     if kind in _VALUELESS:

@@ -1,4 +1,4 @@
-"""Where checkpoints and cached data are kept."""
+"""Checkpoint storage and data layer: where checkpoints and cached data are stored."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from pydantic import (
     field_validator,
 )
 
-from control_plane.config.problems import value_text
 from control_plane.config.resources import Propagation
 from control_plane.config.section import (
     AbsolutePath,
-    CountOrZero,
     Prefix,
     Secret,
     Section,
-    Text,
-    choose,
     refuse,
+    validate_variant,
 )
+from control_plane.field_types import CountOrZero, Text
+from control_plane.findings import value_text
 
 
-def _url(text: str) -> str:
+def _check_url(text: str) -> str:
     for part in text.split(";"):
         try:
             parts = urlsplit(part.strip())
@@ -43,7 +42,7 @@ def _url(text: str) -> str:
     return text
 
 
-Url = Annotated[Text, AfterValidator(_url)]
+Url = Annotated[Text, AfterValidator(_check_url)]
 
 
 class CheckpointStorage(Section):
@@ -173,19 +172,19 @@ STORAGES: Final[Mapping[str, type[CheckpointStorage]]] = MappingProxyType(
 )
 
 
-def _storage(value: object, info: ValidationInfo) -> CheckpointStorage:
+def _parse_storage(value: object, info: ValidationInfo) -> CheckpointStorage:
     if isinstance(value, Mapping):
         given = {key for key, item in value.items() if item is not None}
         if given <= CheckpointStorage.model_fields.keys() - {"type"}:
             return CheckpointStorage.model_validate(value, context=info.context)
-    return choose(value, "type", STORAGES, info)
+    return validate_variant(value, "type", STORAGES, info)
 
 
-Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_storage)]
+Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_parse_storage)]
 
 
 class DataLayer(Section):
-    """Where the data layer caches."""
+    """The data layer, which caches data."""
 
     type: str = "shared_fs"
 
@@ -246,13 +245,13 @@ LAYERS: Final[Mapping[str, type[DataLayer]]] = MappingProxyType(
 )
 
 
-def _layer(value: object, info: ValidationInfo) -> DataLayer:
+def _parse_layer(value: object, info: ValidationInfo) -> DataLayer:
     if isinstance(value, Mapping) and value.get("type") is None:
         value = {**value, "type": "shared_fs"}
-    return choose(value, "type", LAYERS, info)
+    return validate_variant(value, "type", LAYERS, info)
 
 
-Layer = Annotated[SerializeAsAny[DataLayer], PlainValidator(_layer)]
+Layer = Annotated[SerializeAsAny[DataLayer], PlainValidator(_parse_layer)]
 
 
 def _check_mount_point(path: str | None, info: ValidationInfo, host_field: str) -> str | None:

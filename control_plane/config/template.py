@@ -1,4 +1,4 @@
-"""Templates: parts of configurations that others are laid over. Their text is as hostile."""
+"""Configuration templates: layers below the configurations of users, who write them as well."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final
 import yaml
 
 from control_plane.config.eras import Tree
-from control_plane.config.problems import ConfigInvalid, Loc, Problem, path_text
-from control_plane.config.section import without_secrets
-from control_plane.config.yaml_document import Place, line_of, parse
+from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.section import mask_secrets
+from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
+from control_plane.findings import Loc, path_text
 
 WRITTEN_BYTES_MAX: Final = 128 * 1024
 
@@ -25,22 +26,22 @@ class Template:
     """
 
     tree: Tree
-    place: Place
+    place: SourcePlace
     problems: tuple[Problem, ...] = ()
     unread: frozenset[Loc] = frozenset()
 
     def line_of(self, loc: Loc) -> int | None:
-        """The line of the deepest part of `loc` that the template has, None for none."""
+        """Return the line of the deepest part of `loc` that the template has, None for none."""
         return line_of(self.place, loc)[0]
 
 
 def read_template(text: str) -> Template:
-    """Reads a template, in which fields may be missing.
+    """Read a template, in which fields may be missing.
 
     Raises:
         ConfigInvalid: the text is no YAML map at all.
     """
-    document = parse(text)
+    document = parse_document(text)
     tree = {} if document.tree is None else document.tree
     if not isinstance(tree, Mapping):
         hint = "like 'max_restarts: 1'"
@@ -60,19 +61,19 @@ def read_template(text: str) -> Template:
 
 
 def masked_template(text: str) -> str:
-    """A template as those see it who may use it but not change it: rewritten with its secrets
-    masked, or as it is where it has none. ConfigInvalid: as `read_template`, or a value of it
+    """Return a template as it is shown to users who may not change it: rewritten with its secrets
+    masked, or unchanged where it has none. ConfigInvalid: as `read_template`, or a value of it
     cannot be read.
     """
     template = read_template(text)
     if template.problems:
         raise ConfigInvalid(template.problems)
-    masked = without_secrets(template.tree)
+    masked = mask_secrets(template.tree)
     if masked == template.tree:
         return text
     # An alias is a byte or two that may stand for all of the text: look before writing it out.
     written = ""
-    if _size(masked) <= WRITTEN_BYTES_MAX:
+    if _text_size(masked) <= WRITTEN_BYTES_MAX:
         written = yaml.dump(masked, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
     if not written or len(written.encode()) > WRITTEN_BYTES_MAX:
         message = f"has more than {WRITTEN_BYTES_MAX} bytes when its aliases are written out"
@@ -80,10 +81,10 @@ def masked_template(text: str) -> str:
     return written
 
 
-def _size(value: object) -> int:
-    """About how many characters a value has when nothing of it is an alias."""
+def _text_size(value: object) -> int:
+    """Estimate how many characters a value has when its aliases are written out."""
     if isinstance(value, Mapping):
-        return sum(len(key) + _size(child) for key, child in value.items()) + 2
+        return sum(len(key) + _text_size(child) for key, child in value.items()) + 2
     if isinstance(value, list):
-        return sum(map(_size, value)) + 2
+        return sum(map(_text_size, value)) + 2
     return len(str(value)) + 2

@@ -1,4 +1,4 @@
-"""How the training itself is done: optimizations, profiling, reproducibility."""
+"""Sections on the training itself: optimizations, profiling, reproducibility."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from control_plane.config.section import Count, CountOrZero, Section, refuse
+from control_plane.config.section import Section, refuse
+from control_plane.field_types import Count, CountOrZero
 
 SEED_MAX: Final = (1 << 31) - 1
 
@@ -33,7 +34,7 @@ class Optimizations(Section):
 
 
 class Profiling(Section):
-    """Which batches are profiled."""
+    """The batches that are profiled."""
 
     enabled: bool = False
     """Kept and shown."""
@@ -54,7 +55,7 @@ class Profiling(Section):
 
 
 class Reproducibility(Section):
-    """What makes a run repeatable; the cluster picks a seed where none is given."""
+    """The seed that makes a run repeatable; the cluster picks one where none is given."""
 
     experiment_seed: Annotated[int, Field(ge=0, le=SEED_MAX)]
     """Seed of the search and, through it, of each trial; 0 to 2147483647. Drawn and shown where

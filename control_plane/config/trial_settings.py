@@ -1,38 +1,38 @@
-"""What the trials of a configuration's experiment need to know of it."""
+"""Makes the settings of an experiment and its trials from their configuration."""
 
 from __future__ import annotations
 
-from control_plane.actors.jobs import JobRow
+from control_plane.actors.era_rules import LENGTH_ERA, STEP_ERA, LifecycleRules
+from control_plane.actors.job_row import JobRow
 from control_plane.actors.records import TrialSettings
-from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
 
-# No one waits for longer than a hundred years.
+# A hundred years, as good as for ever.
 PREEMPTION_SECONDS_MAX = 3_153_600_000
 
 
 def lifecycle_of(config: ExperimentConfig) -> LifecycleRules:
-    """The rules by which its experiment lives."""
+    """Return the rules of the life cycle of a configuration's experiment."""
     return STEP_ERA if config.era is Era.STEP else LENGTH_ERA
 
 
 def job_of(config: ExperimentConfig, submitted_ms: int) -> JobRow:
-    """What schedulers are to know of its experiment, submitted then."""
-    asked = config.resources
+    """Return the job that schedulers see of an experiment submitted at a moment."""
+    resources = config.resources
     return JobRow(
         submitted_ms=submitted_ms,
-        weight=asked.weight,
-        priority=asked.priority,
-        max_slots=asked.max_slots,
-        label=asked.agent_label,
-        single_agent=bool(asked.is_single_node),
+        weight=resources.weight,
+        priority=resources.priority,
+        max_slots=resources.max_slots,
+        label=resources.agent_label,
+        single_agent=bool(resources.is_single_node),
     )
 
 
 def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> TrialSettings:
-    """Of trials in a pool, whose experiment was submitted then."""
+    """Return the settings of trials in a pool, whose experiment was submitted at a moment."""
     rules = lifecycle_of(config)
     preempt_ms = rules.preempt_ms
     if config.preemption_timeout is not None:

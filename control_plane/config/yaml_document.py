@@ -1,4 +1,4 @@
-"""Reads hostile YAML into plain values, and remembers the line of each.
+"""Parses YAML that may be hostile into plain values, and records the line of each.
 
 The text is consumed as a stream of events, so that limits hold before anything is built. Keys are
 the text as written (`on:` is "on"), numbers may be written `1e-3`, dates stay strings, and `<<`
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from control_plane.config.problems import ConfigInvalid, Finding, Loc, Problem, path_text
+from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.findings import Finding, Loc, path_text
 
 BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 64
@@ -40,11 +41,11 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The line of a value (of its key, inside a map), and the places of what it holds."""
+class SourcePlace:
+    """The line of a value (of its key, inside a map), and the places of the values inside it."""
 
     line: int
-    children: Mapping[str | int, Place] = field(default_factory=dict)
+    children: Mapping[str | int, SourcePlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,13 @@ class Document:
     """One YAML document: plain values, their places, and what was wrong with single values."""
 
     tree: object
-    place: Place
+    place: SourcePlace
     findings: tuple[Finding, ...] = ()
 
 
-def parse(text: str) -> Document:
-    """The one document in `text`; an empty one holds None. No copy is made of what aliases repeat.
+def parse_document(text: str) -> Document:
+    """Parse the one document in `text`; an empty one holds None. Values that aliases repeat are not
+    copied.
 
     Raises:
         ConfigInvalid: the text is not one YAML document within the limits.
@@ -65,7 +67,7 @@ def parse(text: str) -> Document:
     _check_text(text)
     builder = _Builder(yaml.parse(text, Loader=_LOADER))
     try:
-        return builder.document()
+        return builder.build_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The end of the text counts as a line of its own.
@@ -77,8 +79,10 @@ def parse(text: str) -> Document:
         raise _unreadable(f"{name} is not allowed", line) from None
 
 
-def line_of(place: Place, loc: Loc) -> tuple[int | None, bool]:
-    """The line of the deepest known part of `loc` (None: the root); whether that is all of it."""
+def line_of(place: SourcePlace, loc: Loc) -> tuple[int | None, bool]:
+    """Return the line of the deepest known part of `loc` (None: the root), and whether that is all
+    of it.
+    """
     line: int | None = None
     for key in loc:
         child = place.children.get(key)
@@ -88,8 +92,8 @@ def line_of(place: Place, loc: Loc) -> tuple[int | None, bool]:
     return line, True
 
 
-def scalar(text: str) -> object:
-    """The value of an unquoted scalar; a number beyond every limit reads as infinity."""
+def parse_scalar(text: str) -> object:
+    """Parse an unquoted scalar; a number beyond every limit becomes infinity."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -98,7 +102,7 @@ def scalar(text: str) -> object:
         return math.inf if INTEGER.match(text) or FLOAT.match(text) else text
     try:
         if INTEGER.match(text):
-            return _integer(text.replace("_", ""))
+            return _parse_integer(text.replace("_", ""))
         if FLOAT.match(text):
             return float(text.replace(".", "") if text[-1].isalpha() else text.replace("_", ""))
     except ValueError:  # only underscores after a prefix
@@ -106,7 +110,7 @@ def scalar(text: str) -> object:
     return text
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     digits = text.lstrip("+-")
     octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
     value = int(digits, 8) if octal else int(digits, 0)
@@ -129,13 +133,13 @@ def _unreadable(reason: str, line: int | None) -> ConfigInvalid:
 
 
 _Event = Any
-"""An event of yaml, whose stubs leave most of it untyped."""
+"""An event of PyYAML, whose stubs leave most of it untyped."""
 
 
 @dataclass(slots=True)
 class _Node:
     value: object
-    place: Place
+    place: SourcePlace
     size: int = 1
     height: int = 0
 
@@ -149,77 +153,77 @@ class _Builder:
         self.values = 0
         self.findings: list[Finding] = []
 
-    def document(self) -> Document:
+    def build_document(self) -> Document:
         """Build the whole stream, which may hold one document at most."""
-        root = _Node(None, Place(1))
+        root = _Node(None, SourcePlace(1))
         documents = 0
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._refused(event, (), "holds more than one YAML document")
-                root = self._node(next(self.events), ())
+                    raise self._refusal(event, (), "holds more than one YAML document")
+                root = self._build_node(next(self.events), ())
         return Document(root.value, root.place, tuple(self.findings))
 
-    def _node(self, event: _Event, loc: Loc) -> _Node:
+    def _build_node(self, event: _Event, loc: Loc) -> _Node:
         if isinstance(event, yaml.AliasEvent):
-            return self._counted(event, loc, self._aliased(event, loc))
+            return self._check_limits(event, loc, self._resolve_alias(event, loc))
         if event.tag is not None:
             line = event.start_mark.line + 1
             hint = f"on line {line}; quote a value to make it a string"
             self.findings.append(Finding(loc, f"has the tag {event.tag}; tags are refused", hint))
         if event.anchor is not None:
             self.anchors[event.anchor] = None
-        node = self._counted(event, loc, self._built(event, loc))
+        node = self._check_limits(event, loc, self._build_value(event, loc))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
 
-    def _aliased(self, event: _Event, loc: Loc) -> _Node:
+    def _resolve_alias(self, event: _Event, loc: Loc) -> _Node:
         if event.anchor not in self.anchors:
-            raise self._refused(event, loc, f"the alias *{event.anchor} names no anchor")
+            raise self._refusal(event, loc, f"the alias *{event.anchor} names no anchor")
         node = self.anchors[event.anchor]
         if node is None:
-            raise self._refused(event, loc, f"the alias *{event.anchor} contains itself")
+            raise self._refusal(event, loc, f"the alias *{event.anchor} contains itself")
         self.values += node.size - 1
         return node
 
-    def _counted(self, event: _Event, loc: Loc, node: _Node) -> _Node:
+    def _check_limits(self, event: _Event, loc: Loc, node: _Node) -> _Node:
         self.values += 1
         if self.values > VALUES_MAX:
             message = f"holds more than {VALUES_MAX} values, counting what aliases repeat"
-            raise self._refused(event, (), message)
+            raise self._refusal(event, (), message)
         if len(loc) + node.height > DEPTH_MAX:
-            raise self._refused(event, (), f"is nested deeper than {DEPTH_MAX} levels")
+            raise self._refusal(event, (), f"is nested deeper than {DEPTH_MAX} levels")
         return node
 
-    def _built(self, event: _Event, loc: Loc) -> _Node:
+    def _build_value(self, event: _Event, loc: Loc) -> _Node:
         if len(loc) > DEPTH_MAX:
-            raise self._refused(event, (), f"is nested deeper than {DEPTH_MAX} levels")
+            raise self._refusal(event, (), f"is nested deeper than {DEPTH_MAX} levels")
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._list(event, loc)
+            return self._build_list(event, loc)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._map(event, loc)
+            return self._build_map(event, loc)
         plain = event.style in (None, "")
-        value = scalar(event.value) if plain else event.value
+        value = parse_scalar(event.value) if plain else event.value
         self._check_scalar(value, loc)
-        return _Node(value, Place(event.start_mark.line + 1))
+        return _Node(value, SourcePlace(event.start_mark.line + 1))
 
-    def _list(self, start: _Event, loc: Loc) -> _Node:
+    def _build_list(self, start: _Event, loc: Loc) -> _Node:
         nodes: list[_Node] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            nodes.append(self._node(event, (*loc, len(nodes))))
-        places = dict[str | int, Place](enumerate(node.place for node in nodes))
-        place = Place(start.start_mark.line + 1, places)
-        return _holding(nodes, [node.value for node in nodes], place)
+            nodes.append(self._build_node(event, (*loc, len(nodes))))
+        places = dict[str | int, SourcePlace](enumerate(node.place for node in nodes))
+        place = SourcePlace(start.start_mark.line + 1, places)
+        return _parent_node(nodes, [node.value for node in nodes], place)
 
-    def _map(self, start: _Event, loc: Loc) -> _Node:
+    def _build_map(self, start: _Event, loc: Loc) -> _Node:
         nodes: dict[str, _Node] = {}
         merges: list[_Node] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
-            key = self._key(event, loc)
-            node = self._node(next(self.events), (*loc, key))
+            key = self._parse_key(event, loc)
+            node = self._build_node(next(self.events), (*loc, key))
             if key == "<<" and event.style in (None, ""):
                 merges.append(node)
             elif key in nodes:
@@ -228,21 +232,21 @@ class _Builder:
                 self.findings.append(Finding((*loc, key), "is given twice", hint))
             else:
                 nodes[key] = _Node(
-                    node.value, Place(line, node.place.children), node.size, node.height
+                    node.value, SourcePlace(line, node.place.children), node.size, node.height
                 )
         for merge in merges:
-            self._fill(nodes, merge, loc)
-        places: dict[str | int, Place] = {key: node.place for key, node in nodes.items()}
+            self._merge_keys(nodes, merge, loc)
+        places: dict[str | int, SourcePlace] = {key: node.place for key, node in nodes.items()}
         tree = {key: node.value for key, node in nodes.items()}
-        return _holding([*nodes.values()], tree, Place(start.start_mark.line + 1, places))
+        return _parent_node([*nodes.values()], tree, SourcePlace(start.start_mark.line + 1, places))
 
-    def _key(self, event: _Event, loc: Loc) -> str:
+    def _parse_key(self, event: _Event, loc: Loc) -> str:
         if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-            raise self._refused(event, loc, "has a key that is not a plain string")
+            raise self._refusal(event, loc, "has a key that is not a plain string")
         self._check_scalar(event.value, (*loc, "?"))
         return str(event.value)
 
-    def _fill(self, nodes: dict[str, _Node], merge: _Node, loc: Loc) -> None:
+    def _merge_keys(self, nodes: dict[str, _Node], merge: _Node, loc: Loc) -> None:
         sources = merge.value if isinstance(merge.value, list) else [merge.value]
         places = [merge.place.children.get(n) for n in range(len(sources))]
         for source, place in zip(sources, places, strict=True):
@@ -260,12 +264,12 @@ class _Builder:
         if message:
             self.findings.append(Finding(loc, message))
 
-    def _refused(self, event: _Event, loc: Loc, message: str) -> ConfigInvalid:
+    def _refusal(self, event: _Event, loc: Loc, message: str) -> ConfigInvalid:
         line = event.start_mark.line + 1
         return ConfigInvalid([Problem(path_text(loc), line, None, message)])
 
 
-def _holding(nodes: list[_Node], value: object, place: Place) -> _Node:
+def _parent_node(nodes: list[_Node], value: object, place: SourcePlace) -> _Node:
     size = 1 + sum(node.size for node in nodes)
     height = 1 + max((node.height for node in nodes), default=-1)
     return _Node(value, place, size, height)

@@ -1,6 +1,6 @@
-"""What is known of a pool's instances: offerings, launches under way, instances, and the fleet.
+"""Records of a pool's instances: offerings, launches under way, instances, and the fleet.
 
-The provisioner alone writes these. Times are epoch milliseconds, prices dollars an hour.
+The provisioner alone writes them. Times are epoch milliseconds, prices dollars an hour.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from enum import StrEnum
 MS_PER_HOUR = 3_600_000
 
 
-def instances_of(pool: str) -> str:
+def instances_partition(pool: str) -> str:
     """The partition of a pool's instances that have not ended, by id."""
     return f"instances#{pool}"
 
 
 class Market(StrEnum):
-    """How an instance is bought. One of the spot market may be taken away."""
+    """The market an instance is bought on. Spot instances may be taken away."""
 
     SPOT = "spot"
     ON_DEMAND = "on_demand"
@@ -35,10 +35,10 @@ class Offering:
 
 
 class InstanceState(StrEnum):
-    """How far an instance has come.
+    """The lifecycle of an instance.
 
-    DRAINING: its agent takes no new work; TERMINATING: the cloud was asked to end it, and counts
-    it until it is gone; ENDED: it costs nothing more.
+    DRAINING: its agent takes no new work; TERMINATING: the cloud was asked to end it, and bills it
+    until it is gone; ENDED: it costs nothing more.
     """
 
     STARTING = "STARTING"
@@ -52,9 +52,9 @@ class InstanceState(StrEnum):
 class InstanceRow:
     """An instance; its id is the name of its agent.
 
-    `connected_ms`: its agent was first seen; `notice_ms`: the cloud said that it takes it away;
-    `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not connected,
-    and the cloud does not list it.
+    `connected_ms`: its agent first connected; `notice_ms`: the cloud announced that it takes it
+    away; `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not
+    connected, and the cloud does not list it.
     """
 
     id: str
@@ -72,7 +72,7 @@ class InstanceRow:
     missed_ms: int | None = None
 
     def cost(self, now_ms: int) -> float:
-        """Dollars it has cost by `now_ms`."""
+        """The cost in dollars by `now_ms`."""
         until_ms = now_ms if self.ended_ms is None else self.ended_ms
         hours = max(0, until_ms - self.launched_ms) / MS_PER_HOUR
         return hours * self.offering.price_per_hour
@@ -80,8 +80,8 @@ class InstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class IntentRow:
-    """One attempt to launch `count` instances, frozen: it is sent as it is, however often, until
-    any answer closes it. `section`: the provider's settings at that time, as JSON.
+    """One attempt to launch `count` instances, immutable: it is sent as it is, however often, until
+    an answer closes it. `section`: the provider's settings at that time, as JSON.
     """
 
     id: str
@@ -95,7 +95,7 @@ class IntentRow:
 
 
 class ErrorKind(StrEnum):
-    """Why the cloud gave no instance. BOOT: it gave one, whose agent never came."""
+    """The reasons why the cloud gave no instance. BOOT: it gave one, whose agent never enrolled."""
 
     CAPACITY = "capacity"
     QUOTA = "quota"
@@ -108,10 +108,10 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferingHealth:
-    """What an offering was good for lately. `errors` launches failed in a row, the last as told by
+    """The recent failures of an offering. `errors` launches failed in a row, the last as told by
     `kind` and `message`; it is not tried before `retry_ms`, and not again once `given_up`.
 
-    `faults`: errors that time alone does not heal, since an agent last came of it;
+    `faults`: errors that time alone does not heal, since an agent of it last connected;
     `interrupted_ms`: when an instance of it was last taken away.
     """
 
@@ -130,10 +130,10 @@ class FleetRow:
     """A pool's fleet as a whole, whose revision fences every write to its instances.
 
     `provider`: the settings it was last reconciled with, as JSON; `passed_ms`: when that was;
-    `resumed_ms`: the end of the last time that nobody looked; `leased_until_ms`: somebody is at
-    it. `tokens`: terminations that may be begun, as of `tokens_ms`. `health` by offering, of those
-    with something to tell. `waits`: why work that waits gets no instance; "": it gets one, or none
-    waits. `trouble`: why the cloud could not be asked. `launches` numbers the intents.
+    `resumed_ms`: the end of the last time without passes; `leased_until_ms`: a pass holds the
+    lease. `tokens`: terminations that may start, as of `tokens_ms`. `health` by offering, of those
+    with recent failures. `waits`: why pending work gets no instance; "": it gets one, or there is
+    none. `trouble`: why the cloud could not be asked. `launches` numbers the intents.
     """
 
     pool: str

@@ -1,7 +1,7 @@
-"""Reports of metrics as columns: their offsets, steps and times, and one column per name.
+"""Reports of metrics as columns: their offsets, steps and times, and one column per metric.
 
-A column of floats, or of integers of 64 bits, is packed; everything else a trial may have put
-there (text, lists, larger integers, a mixture) is kept as it came.
+A column of floats, or of 64-bit integers, is packed into an array; a column of anything else that a
+trial may have reported (text, lists, larger integers, a mixture) stays a list.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 WHOLE_MAX = 2**53
 
 
-class Reported(NamedTuple):
-    """One report. `offset`: the byte after its line in the writer's file."""
+class MetricReport(NamedTuple):
+    """One report of metrics. `offset` is the byte after its line in the writer's file."""
 
     offset: int
     steps: int
@@ -31,22 +31,28 @@ Values: TypeAlias = "array[float] | array[int] | list[Any]"
 
 @dataclass(frozen=True)
 class Column:
-    """The values of one name. `at`: positions of the reports that have one, None: all of them."""
+    """The values of one metric. `report_positions` are the positions of the reports that have one,
+    None if all have.
+    """
 
     values: Values
-    at: array[int] | None = None
+    report_positions: array[int] | None = None
 
     def positions(self, reports: int) -> Sequence[int]:
-        """Where its values belong, in a segment of so many reports."""
-        return range(reports) if self.at is None else self.at
+        """The positions of the reports that the values belong to, among so many reports."""
+        return range(reports) if self.report_positions is None else self.report_positions
 
     @cached_property
-    def _places(self) -> dict[int, int]:
-        return {} if self.at is None else {at: n for n, at in enumerate(self.at)}
+    def _value_indexes(self) -> dict[int, int]:
+        return (
+            {}
+            if self.report_positions is None
+            else {at: n for n, at in enumerate(self.report_positions)}
+        )
 
-    def place(self, position: int) -> int | None:
-        """Where in `values` the report at `position` has its value, None without one."""
-        return position if self.at is None else self._places.get(position)
+    def value_index(self, position: int) -> int | None:
+        """The index in `values` of the value of the report at `position`, None if it has none."""
+        return position if self.report_positions is None else self._value_indexes.get(position)
 
 
 @dataclass(frozen=True)
@@ -61,26 +67,32 @@ class Columns:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def report(self, position: int) -> Reported:
-        """The report at a position, as it came."""
+    def report(self, position: int) -> MetricReport:
+        """The report at a position, with its metrics as they were reported."""
         metrics = {}
         for name, column in self.names.items():
-            place = column.place(position)
+            place = column.value_index(position)
             if place is not None:
                 metrics[name] = column.values[place]
-        return Reported(self.offsets[position], self.steps[position], self.times[position], metrics)
+        return MetricReport(
+            self.offsets[position], self.steps[position], self.times[position], metrics
+        )
 
-    def reports(self) -> Iterator[Reported]:
-        """All of them."""
+    def reports(self) -> Iterator[MetricReport]:
+        """All reports, in order."""
         return map(self.report, range(len(self)))
 
-    def numbers(self, name: str) -> tuple[array[int], array[float]]:
-        """Steps and values of the reports whose value is a finite number."""
+    def numeric_values(self, name: str) -> tuple[array[int], array[float]]:
+        """The steps and values of the reports whose value of a metric is a finite number."""
         column = self.names.get(name)
         if column is None:
             return array("q"), array("d")
         if isinstance(column.values, array):
-            steps = self.steps if column.at is None else [self.steps[at] for at in column.at]
+            steps = (
+                self.steps
+                if column.report_positions is None
+                else [self.steps[at] for at in column.report_positions]
+            )
             return array("q", steps), array("d", column.values)
         found = [
             (self.steps[at], float(value))
@@ -89,14 +101,14 @@ class Columns:
         ]
         return array("q", [step for step, _ in found]), array("d", [value for _, value in found])
 
-    def behind(self, offset: int) -> Columns:
-        """The reports after that offset."""
+    def reports_after(self, offset: int) -> Columns:
+        """The reports after an offset."""
         first = bisect_right(self.offsets, offset)
-        return self if first == 0 else self.picked(range(first, len(self)))
+        return self if first == 0 else self.select_positions(range(first, len(self)))
 
-    def picked(self, kept: Sequence[int]) -> Columns:
-        """The reports at these ascending positions only."""
-        places = {old: new for new, old in enumerate(kept)}
+    def select_positions(self, selected: Sequence[int]) -> Columns:
+        """Select the reports at these ascending positions."""
+        places = {old: new for new, old in enumerate(selected)}
         names = {}
         for name, column in self.names.items():
             pairs = [
@@ -105,17 +117,19 @@ class Columns:
                 if at in places
             ]
             if pairs:
-                names[name] = _column([at for at, _ in pairs], [v for _, v in pairs], len(kept))
+                names[name] = _build_column(
+                    [at for at, _ in pairs], [v for _, v in pairs], len(selected)
+                )
         return Columns(
-            array("q", [self.offsets[n] for n in kept]),
-            array("q", [self.steps[n] for n in kept]),
-            array("q", [self.times[n] for n in kept]),
+            array("q", [self.offsets[n] for n in selected]),
+            array("q", [self.steps[n] for n in selected]),
+            array("q", [self.times[n] for n in selected]),
             names,
         )
 
 
-def columns_of(reports: Iterable[Reported]) -> Columns:
-    """Reports as columns."""
+def to_columns(reports: Iterable[MetricReport]) -> Columns:
+    """Convert reports into columns."""
     offsets, steps, times = array("q"), array("q"), array("q")
     names: dict[str, tuple[list[int], list[Any]]] = {}
     for position, report in enumerate(reports):
@@ -126,44 +140,50 @@ def columns_of(reports: Iterable[Reported]) -> Columns:
             at, values = names.setdefault(name, ([], []))
             at.append(position)
             values.append(value)
-    packed = {name: _column(at, values, len(offsets)) for name, (at, values) in names.items()}
+    packed = {name: _build_column(at, values, len(offsets)) for name, (at, values) in names.items()}
     return Columns(offsets, steps, times, packed)
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """The reports of all parts, which follow each other; of what two parts have, the first's."""
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """Join parts that follow each other; a report that two parts have is taken from the first."""
     offsets, steps, times = array("q"), array("q"), array("q")
     names: dict[str, tuple[list[int], list[Values]]] = {}
     for part in parts:
-        fresh = part.behind(offsets[-1]) if offsets else part
+        fresh = part.reports_after(offsets[-1]) if offsets else part
         for name, column in fresh.names.items():
             at, pieces = names.setdefault(name, ([], []))
             base = len(offsets)
             everywhere = range(base, base + len(fresh))
-            at.extend(everywhere if column.at is None else (base + place for place in column.at))
+            at.extend(
+                everywhere
+                if column.report_positions is None
+                else (base + place for place in column.report_positions)
+            )
             pieces.append(column.values)
         offsets.extend(fresh.offsets)
         steps.extend(fresh.steps)
         times.extend(fresh.times)
     packed = {
-        name: _placed(at, _together(pieces), len(offsets)) for name, (at, pieces) in names.items()
+        name: _place_values(at, _join_values(pieces), len(offsets))
+        for name, (at, pieces) in names.items()
     }
     return Columns(offsets, steps, times, packed)
 
 
-def reported(offset: int, line: Mapping[str, Any]) -> Reported | None:
-    """A line of metrics as a report, None for one that is not what it should be: a trial may write
-    anything.
-    """
-    steps, time_ms = _whole(line.get("steps_completed")), _whole(line.get("time_ms", 0))
+def parse_report(offset: int, line: Mapping[str, Any]) -> MetricReport | None:
+    """Parse a line of metrics, which may be anything; None for a malformed one."""
+    steps, time_ms = (
+        _parse_whole_number(line.get("steps_completed")),
+        _parse_whole_number(line.get("time_ms", 0)),
+    )
     metrics = line.get("metrics")
     if steps is None or time_ms is None or not isinstance(metrics, Mapping):
         return None
-    return Reported(offset, steps, time_ms, metrics)
+    return MetricReport(offset, steps, time_ms, metrics)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value has a place in a chart: finite, and within the range of a float."""
+    """Whether a value can be drawn in a chart: a finite number in the range of a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -172,23 +192,23 @@ def is_number(value: object) -> bool:
         return False
 
 
-def _whole(value: object) -> int | None:
+def _parse_whole_number(value: object) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < WHOLE_MAX
     return value if is_whole and isinstance(value, int) else None
 
 
-def _column(at: list[int], values: list[Any], reports: int) -> Column:
-    return _placed(at, _packed(values), reports)
+def _build_column(at: list[int], values: list[Any], reports: int) -> Column:
+    return _place_values(at, _pack_values(values), reports)
 
 
-def _placed(at: list[int], values: Values, reports: int) -> Column:
+def _place_values(at: list[int], values: Values, reports: int) -> Column:
     return Column(values, None if len(at) == reports else array("I", at))
 
 
-def _packed(values: list[Any]) -> Values:
-    """An array where it gives back exactly what it was given."""
+def _pack_values(values: list[Any]) -> Values:
+    """Pack values into an array if it gives back exactly the same values."""
     kinds = set(map(type, values))
     if kinds == {float} and all(map(isfinite, values)):
         return array("d", values)
@@ -200,7 +220,7 @@ def _packed(values: list[Any]) -> Values:
     return values
 
 
-def _together(pieces: Sequence[Values]) -> Values:
+def _join_values(pieces: Sequence[Values]) -> Values:
     first = pieces[0]
     kinds = {piece.typecode if isinstance(piece, array) else "" for piece in pieces}
     if isinstance(first, array) and len(kinds) == 1:
@@ -208,4 +228,4 @@ def _together(pieces: Sequence[Values]) -> Values:
         for piece in pieces:
             packed.extend(piece)
         return packed
-    return _packed([value for piece in pieces for value in piece])
+    return _pack_values([value for piece in pieces for value in piece])

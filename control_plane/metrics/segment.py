@@ -1,13 +1,13 @@
-"""Segments: reports of metrics as the bytes of one row.
+"""Segments: reports of metrics encoded as the body of one row.
 
-    version (1 byte), reports, bytes of the summary (4 bytes each, little endian)
+    version (1 byte), number of reports, bytes of the summary (4 bytes each, little endian)
     summary   compressed; none in a small segment
-    reports   compressed; in version 2 the SHA-256 of what they are compressed to, which lies
-              elsewhere
+    reports   compressed; in version 2 (a split segment) only the SHA-256 of the compressed reports,
+              which are stored elsewhere
 
-Both hold a JSON header that names the columns, and behind it their arrays. An array of numbers of
-eight bytes is stored as eight planes, the first bytes of all numbers first: the bytes that hardly
-change lie together, and a metric that was a float of 32 bits takes little more than four.
+Both hold a JSON header that names the columns, followed by their arrays. An array of 8-byte numbers
+is stored as eight planes, the first bytes of all numbers first: bytes that hardly change lie next
+to each other, and a metric that was a 32-bit float takes little more than four bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ from itertools import accumulate, chain
 from operator import sub
 from typing import Any, cast
 
-from control_plane.metrics.columns import Column, Columns, Reported, Values, columns_of, reported
-from control_plane.metrics.summary import NameSummary, Summary, summarised
+from control_plane.metrics.columns import (
+    Column,
+    Columns,
+    MetricReport,
+    Values,
+    parse_report,
+    to_columns,
+)
+from control_plane.metrics.summary import NameSummary, Summary, summarise_columns
 
 VERSION = 1
-# Of a segment whose reports lie elsewhere.
-PARTED = 2
-SUMMARISED_FROM = 512
-# A summary of more names would be as long as what it sums up.
-SUMMARISED_NAMES_MAX = 128
+# The version of a segment whose reports are stored elsewhere.
+SPLIT_VERSION = 2
+SUMMARY_REPORTS_MIN = 512
+# A summary of more metrics would be as long as the reports.
+SUMMARY_NAMES_MAX = 128
 COMPRESSION = 6
 
 _PREFIX = struct.Struct("<BII")
@@ -39,127 +46,135 @@ _LENGTH = struct.Struct("<I")
 _JSON = "j"
 
 
-def encoded(columns: Columns) -> bytes:
-    """The row's body. Small segments are not worth a summary."""
+def encode_segment(columns: Columns) -> bytes:
+    """Encode reports as a segment, with a summary unless it is small."""
     summary = b""
-    if len(columns) >= SUMMARISED_FROM and len(columns.names) <= SUMMARISED_NAMES_MAX:
-        summary = _encoded_summary(summarised(columns))
+    if len(columns) >= SUMMARY_REPORTS_MIN and len(columns.names) <= SUMMARY_NAMES_MAX:
+        summary = _encode_summary(summarise_columns(columns))
     prefix = _PREFIX.pack(VERSION, len(columns), len(summary))
-    return prefix + summary + _encoded_columns(columns)
+    return prefix + summary + _encode_columns(columns)
 
 
-def decoded(body: bytes, offset: int) -> Columns:
-    """The reports of a row; `offset` is the one in its key.
+def decode_segment(body: bytes, offset: int) -> Columns:
+    """Decode the reports of a segment; `offset` is the one in its row's key. ValueError for a split
+    segment.
 
-    Rows of the first releases are JSON lists of lines. They keep no offsets but the first line's,
-    so that theirs are counted up from it: a line has more than one byte, so none is used twice.
+    Segments of the first releases are JSON lists of lines. They have no offsets but the first
+    line's, so the others are counted up from it: since a line has more than one byte, no offset is
+    used twice.
     """
     if body[:1] == b"[":
         lines = enumerate(json.loads(body), offset)
-        return columns_of(filter(None, (_line(place, line) for place, line in lines)))
-    version, reports, skipped = _prefix(body)
-    if version == PARTED:
+        return to_columns(filter(None, (_parse_line(place, line) for place, line in lines)))
+    version, reports, skipped = _decode_prefix(body)
+    if version == SPLIT_VERSION:
         raise ValueError("the reports of this segment lie elsewhere")
-    return _decoded_columns(body[_PREFIX.size + skipped :], reports)
+    return _decode_columns(body[_PREFIX.size + skipped :], reports)
 
 
-def parted(body: bytes) -> tuple[bytes, bytes]:
-    """A segment without its reports, and the reports as `rejoined` takes them."""
-    _, reports, size = _prefix(body)
-    behind = _PREFIX.size + size
-    summary, content = body[_PREFIX.size : behind], body[behind:]
-    return _PREFIX.pack(PARTED, reports, size) + summary + sha256(content).digest(), content
+def split_segment(body: bytes) -> tuple[bytes, bytes]:
+    """Split a segment into one without its reports, and the reports as `decode_split_segment` takes
+    them.
+    """
+    _, reports, size = _decode_prefix(body)
+    end = _PREFIX.size + size
+    summary, content = body[_PREFIX.size : end], body[end:]
+    return _PREFIX.pack(SPLIT_VERSION, reports, size) + summary + sha256(content).digest(), content
 
 
-def digest_of(body: bytes) -> str | None:
-    """The SHA-256, hexadecimal, of reports that lie elsewhere; None where they lie in the row."""
+def content_digest(body: bytes) -> str | None:
+    """The SHA-256, hexadecimal, of a split segment's reports; None for any other segment."""
     if body[:1] == b"[":
         return None
-    version, _, size = _prefix(body)
-    return body[_PREFIX.size + size :].hex() if version == PARTED else None
+    version, _, size = _decode_prefix(body)
+    return body[_PREFIX.size + size :].hex() if version == SPLIT_VERSION else None
 
 
-def rejoined(body: bytes, content: bytes) -> Columns:
-    """The reports of a segment whose reports lie elsewhere, where they were found as `content`."""
-    return _decoded_columns(content, reports_in(body))
+def decode_split_segment(body: bytes, content: bytes) -> Columns:
+    """Decode the reports of a split segment, given as `content`."""
+    return _decode_columns(content, report_count(body))
 
 
-def reports_in(body: bytes) -> int:
-    """How many reports a row has, 0 where it does not say."""
-    return 0 if body[:1] == b"[" else _prefix(body)[1]
+def report_count(body: bytes) -> int:
+    """The number of reports in a segment, 0 if it does not say."""
+    return 0 if body[:1] == b"[" else _decode_prefix(body)[1]
 
 
-def summary_of(body: bytes) -> Summary | None:
-    """The summary stored in a row, None where there is none."""
+def decode_summary(body: bytes) -> Summary | None:
+    """Decode a segment's summary, None if it has none."""
     if body[:1] == b"[":
         return None
-    _, _, size = _prefix(body)
-    return _decoded_summary(body[_PREFIX.size : _PREFIX.size + size]) if size else None
+    _, _, size = _decode_prefix(body)
+    return _decode_summary(body[_PREFIX.size : _PREFIX.size + size]) if size else None
 
 
-def _prefix(body: bytes) -> tuple[int, int, int]:
+def _decode_prefix(body: bytes) -> tuple[int, int, int]:
     version, reports, size = _PREFIX.unpack_from(body)
-    if version not in (VERSION, PARTED):
-        raise ValueError(f"a segment of version {version}; this server reads {VERSION}, {PARTED}")
+    if version not in (VERSION, SPLIT_VERSION):
+        raise ValueError(
+            f"a segment of version {version}; this server reads {VERSION}, {SPLIT_VERSION}"
+        )
     return version, reports, size
 
 
-def _line(offset: int, line: object) -> Reported | None:
-    return reported(offset, line) if isinstance(line, dict) else None
+def _parse_line(offset: int, line: object) -> MetricReport | None:
+    return parse_report(offset, line) if isinstance(line, dict) else None
 
 
-def _encoded_columns(columns: Columns) -> bytes:
+def _encode_columns(columns: Columns) -> bytes:
     header = []
-    blocks = [_steps(values) for values in (columns.offsets, columns.steps, columns.times)]
+    blocks = [
+        _encode_ascending(values) for values in (columns.offsets, columns.steps, columns.times)
+    ]
     for name, column in columns.names.items():
-        block, kind = _encoded_values(column.values)
-        at = b"" if column.at is None else _planes(column.at)
+        block, kind = _encode_values(column.values)
+        at = b"" if column.report_positions is None else _to_planes(column.report_positions)
         header.append([name, kind, len(column.values), len(at), len(block)])
         blocks += (at, block)
-    return _block(header, blocks)
+    return _compress_block(header, blocks)
 
 
-def _decoded_columns(body: bytes, reports: int) -> Columns:
-    header, content = _opened(body)
+def _decode_columns(body: bytes, reports: int) -> Columns:
+    header, content = _decompress_block(body)
     offsets, steps, times = (
-        _from_steps(content[start : start + 8 * reports])
+        _decode_ascending(content[start : start + 8 * reports])
         for start in range(0, 24 * reports, 8 * reports)
     )
     names, start = {}, 24 * reports
     for name, kind, count, at_size, size in header:
         at = _from_planes("I", content[start : start + at_size]) if count != reports else None
         start += at_size
-        names[name] = Column(_decoded_values(kind, content[start : start + size]), at)
+        names[name] = Column(_decode_values(kind, content[start : start + size]), at)
         start += size
     return Columns(offsets, steps, times, names)
 
 
-def _encoded_values(values: Values) -> tuple[bytes, str]:
+def _encode_values(values: Values) -> tuple[bytes, str]:
     if isinstance(values, array):
-        return _planes(values), values.typecode
+        return _to_planes(values), values.typecode
     return json.dumps(values, separators=(",", ":")).encode(), _JSON
 
 
-def _decoded_values(kind: str, content: bytes) -> Values:
+def _decode_values(kind: str, content: bytes) -> Values:
     if kind == _JSON:
         values: list[Any] = json.loads(content)
         return values
     return _from_planes(kind, content)
 
 
-def _encoded_summary(summary: Summary) -> bytes:
+def _encode_summary(summary: Summary) -> bytes:
     names = [
         [n, s.count, s.mean, s.minimum, s.maximum, s.last_steps, s.last, len(s.steps)]
         for n, s in summary.names.items()
     ]
     bounds = (summary.steps_min, summary.steps_max, summary.first_offset, summary.last_offset)
     facts = [summary.reports, *bounds, names]
-    arrays = (_planes(s.steps) + _planes(s.values) for s in summary.names.values())
-    return _block(facts, arrays)
+    arrays = (_to_planes(s.steps) + _to_planes(s.values) for s in summary.names.values())
+    return _compress_block(facts, arrays)
 
 
-def _decoded_summary(body: bytes) -> Summary:
-    (*facts, listed), content = _opened(body)
+def _decode_summary(body: bytes) -> Summary:
+    (*facts, listed), content = _decompress_block(body)
     reports, steps_min, steps_max, first_offset, last_offset = facts
     names, start = {}, 0
     for name, count, mean, minimum, maximum, last_steps, last, points in listed:
@@ -173,27 +188,27 @@ def _decoded_summary(body: bytes) -> Summary:
     return Summary(reports, steps_min, steps_max, first_offset, last_offset, names)
 
 
-def _block(header: object, blocks: Iterable[bytes]) -> bytes:
+def _compress_block(header: object, blocks: Iterable[bytes]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     return zlib.compress(b"".join((_LENGTH.pack(len(text)), text, *blocks)), COMPRESSION)
 
 
-def _opened(body: bytes) -> tuple[Any, bytes]:
+def _decompress_block(body: bytes) -> tuple[Any, bytes]:
     content = zlib.decompress(body)
     end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     return json.loads(content[_LENGTH.size : end]), content[end:]
 
 
-def _steps(values: array[int]) -> bytes:
-    """Ascending numbers as their differences, which are small."""
-    return _planes(array("q", chain(values[:1], map(sub, values[1:], values))))
+def _encode_ascending(values: array[int]) -> bytes:
+    """Encode ascending numbers as their differences, which are small."""
+    return _to_planes(array("q", chain(values[:1], map(sub, values[1:], values))))
 
 
-def _from_steps(content: bytes) -> array[int]:
+def _decode_ascending(content: bytes) -> array[int]:
     return array("q", accumulate(_from_planes("q", content)))
 
 
-def _planes(values: array[Any]) -> bytes:
+def _to_planes(values: array[Any]) -> bytes:
     if sys.byteorder == "big":
         values = values[:]
         values.byteswap()

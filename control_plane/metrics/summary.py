@@ -1,7 +1,8 @@
-"""Summaries of reports: what a table of names or a chart needs without the reports themselves.
+"""Summaries of reports, from which tables of metrics and charts of long series are made without the
+reports themselves.
 
-A summary keeps, of each name, its count, mean and bounds, and the extremes of every BUCKET values:
-what a chart of a long series is drawn from.
+A summary has, for each metric, its count, mean and bounds, and the extremes of every BUCKET values,
+which are the points of its chart.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from math import fsum
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.lttb import extremes
 
-# Two points of this many are kept: from 16,384 reports on that is 4 times a chart of 500 points.
+# Two of this many points are kept: from 16,384 reports on that is 4 times a chart of 500 points.
 BUCKET = 16
 
 
 @dataclass(frozen=True, slots=True)
 class NameSummary:
-    """The numbers of one name: `steps` and `values` are points of a chart, `last` the latest."""
+    """The summary of one metric: `steps` and `values` are points of its chart, `last` is the latest
+    value.
+    """
 
     count: int
     mean: float
@@ -34,8 +37,8 @@ class NameSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one segment: how many reports, the bounds of their steps and offsets, and the numbers by
-    name.
+    """The summary of one segment: the number of reports, the bounds of their steps and offsets, and
+    the summaries of the metrics by name.
     """
 
     reports: int
@@ -46,22 +49,22 @@ class Summary:
     names: Mapping[str, NameSummary]
 
 
-def summarised(columns: Columns) -> Summary:
-    """The summary of one report or more."""
+def summarise_columns(columns: Columns) -> Summary:
+    """Summarise the reports, one or more."""
     names = {}
     for name in columns.names:
-        steps, values = columns.numbers(name)
+        steps, values = columns.numeric_values(name)
         if values:
-            names[name] = summary_of_numbers(steps, values)
+            names[name] = summarise_numbers(steps, values)
     bounds = (min(columns.steps), max(columns.steps), columns.offsets[0], columns.offsets[-1])
     return Summary(len(columns), *bounds, names)
 
 
-def summary_of_numbers(
+def summarise_numbers(
     steps: array[int], values: array[float], *, thinned: bool = True
 ) -> NameSummary:
-    """The summary of one name's numbers, of which there is one or more."""
-    kept: Sequence[int] = extremes(values, BUCKET) if thinned else range(len(values))
+    """Summarise the values of one metric, one or more; all are points if not `thinned`."""
+    points: Sequence[int] = extremes(values, BUCKET) if thinned else range(len(values))
     return NameSummary(
         count=len(values),
         mean=_mean(values),
@@ -69,27 +72,27 @@ def summary_of_numbers(
         maximum=max(values),
         last_steps=steps[-1],
         last=values[-1],
-        steps=array("q", [steps[n] for n in kept]) if thinned else steps,
-        values=array("d", [values[n] for n in kept]) if thinned else values,
+        steps=array("q", [steps[n] for n in points]) if thinned else steps,
+        values=array("d", [values[n] for n in points]) if thinned else values,
     )
 
 
-def combined(parts: Iterable[NameSummary]) -> NameSummary:
-    """One name over segments that follow each other, one or more."""
-    found = list(parts)
-    count = sum(part.count for part in found)
+def combine_summaries(parts: Iterable[NameSummary]) -> NameSummary:
+    """Combine the summaries of one metric in segments that follow each other, one or more."""
+    summaries = list(parts)
+    count = sum(part.count for part in summaries)
     steps, values = array("q"), array("d")
-    for part in found:
+    for part in summaries:
         steps.extend(part.steps)
         values.extend(part.values)
     return NameSummary(
         count=count,
         # Weighted one by one: the sum of all values may be beyond a float.
-        mean=fsum(part.mean * (part.count / count) for part in found),
-        minimum=min(part.minimum for part in found),
-        maximum=max(part.maximum for part in found),
-        last_steps=found[-1].last_steps,
-        last=found[-1].last,
+        mean=fsum(part.mean * (part.count / count) for part in summaries),
+        minimum=min(part.minimum for part in summaries),
+        maximum=max(part.maximum for part in summaries),
+        last_steps=summaries[-1].last_steps,
+        last=summaries[-1].last,
         steps=steps,
         values=values,
     )

@@ -1,1 +1,3 @@
-"""The object store: model code, logs and checkpoints as immutable files under checked keys."""
+"""The object store: model code, logs, metrics and checkpoints as immutable files under checked
+keys.
+"""

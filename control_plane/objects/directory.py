@@ -1,7 +1,7 @@
-"""Objects as files below one directory: the store of a laptop cluster.
+"""The ObjectStore in a directory, for a cluster on a laptop: each object is a file.
 
-Every path is walked part by part from the root with descriptors that refuse links, since trials
-write below the same root: a link planted there leads nowhere. Content is written to a file in
+Every path is opened folder by folder from the root with descriptors that do not follow links, since
+trials write below the same root and may plant links there. Content is written to a file in
 `.partial`, which no key can name, and appears under its key by one rename or link.
 """
 
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from control_plane.objects.store import (
-    Key,
-    KeyInvalid,
-    Listed,
+    InvalidKey,
     Method,
     ObjectConflict,
-    ObjectMissing,
+    ObjectKey,
+    ObjectNotFound,
     SignedUrl,
+    StoredObject,
     UrlSigner,
 )
 
@@ -34,11 +34,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class DirectoryStore:
+class DirectoryObjectStore:
     """An ObjectStore in `root`, which is created when missing.
 
-    Needs a local file system with hard links. `signer` makes the URLs that the API's own object
-    routes accept.
+    Needs a local file system with hard links. `signer` makes signed URLs, which the server itself
+    accepts.
     """
 
     def __init__(self, root: Path, signer: UrlSigner) -> None:
@@ -46,53 +46,55 @@ class DirectoryStore:
         self._partial = self._root / _PARTIAL
         self._signer = signer
         self._partial.mkdir(parents=True, exist_ok=True)
-        self._sweep_partial()
+        self._delete_stale_partial_files()
 
-    def put(self, key: Key, content: bytes | Iterable[bytes], *, if_absent: bool = False) -> bool:
+    def put(
+        self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
+    ) -> bool:
         if if_absent and self.size(key) is not None:
             return False
         temporary = self._partial / secrets.token_hex(16)
         try:
-            _write(temporary, (content,) if isinstance(content, bytes) else content)
-            with self._folder(key, create=True) as folder:
+            _write_file(temporary, (content,) if isinstance(content, bytes) else content)
+            with self._open_folder(key, create=True) as folder:
                 return _publish(temporary, key, folder, if_absent)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def get(self, key: Key, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        blocks = self._blocks(key, start, length)
-        next(blocks)  # Opens the file; a generator that has begun also closes it when dropped.
+    def get(self, key: ObjectKey, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        blocks = self._read_blocks(key, start, length)
+        next(blocks)  # Opens the file; a generator that has started also closes it when dropped.
         return blocks
 
-    def size(self, key: Key) -> int | None:
+    def size(self, key: ObjectKey) -> int | None:
         try:
-            with self._folder(key) as folder:
-                found = os.stat(key.name, dir_fd=folder, follow_symlinks=False)
-        except (ObjectMissing, FileNotFoundError):
+            with self._open_folder(key) as folder:
+                status = os.stat(key.name, dir_fd=folder, follow_symlinks=False)
+        except (ObjectNotFound, FileNotFoundError):
             return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
-    def list(self, folder: Key) -> Iterator[Listed]:
+    def list_objects(self, folder: ObjectKey) -> Iterator[StoredObject]:
         try:
-            with self._folder(folder) as parent:
-                yield from _listed(folder.text, parent)
-        except ObjectMissing:
+            with self._open_folder(folder) as parent:
+                yield from _walk_folder(folder.text, parent)
+        except ObjectNotFound:
             return
 
-    def delete(self, key: Key) -> None:
+    def delete(self, key: ObjectKey) -> None:
         if self.size(key) is None:
             return
         try:
-            with self._folder(key) as folder:
+            with self._open_folder(key) as folder:
                 os.unlink(key.name, dir_fd=folder)
                 os.fsync(folder)
-        except (ObjectMissing, FileNotFoundError):
+        except (ObjectNotFound, FileNotFoundError):
             return
 
     def signed_url(
         self,
         method: Method,
-        key: Key,
+        key: ObjectKey,
         *,
         size: int | None = None,
         sha256: str | None = None,
@@ -100,37 +102,39 @@ class DirectoryStore:
     ) -> SignedUrl:
         return self._signer.sign(method, key, size=size, sha256=sha256, expires_ms=expires_ms)
 
-    def _blocks(self, key: Key, start: int, length: int | None) -> Generator[bytes, None, None]:
-        with self._open(key) as file:
+    def _read_blocks(
+        self, key: ObjectKey, start: int, length: int | None
+    ) -> Generator[bytes, None, None]:
+        with self._open_file(key) as file:
             yield b""
             file.seek(start)
             remaining = length
             while remaining is None or remaining > 0:
-                wanted = _BLOCK_BYTES if remaining is None else min(_BLOCK_BYTES, remaining)
-                if not (block := file.read(wanted)):
+                block_bytes = _BLOCK_BYTES if remaining is None else min(_BLOCK_BYTES, remaining)
+                if not (block := file.read(block_bytes)):
                     return
                 remaining = None if remaining is None else remaining - len(block)
                 yield block
 
-    def _open(self, key: Key) -> BinaryIO:
+    def _open_file(self, key: ObjectKey) -> BinaryIO:
         try:
-            with self._folder(key) as folder:
+            with self._open_folder(key) as folder:
                 descriptor = os.open(key.name, _FILE, dir_fd=folder)
         except OSError as error:
             if _is_absence(error):
-                raise ObjectMissing(key) from None
+                raise ObjectNotFound(key) from None
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise ObjectMissing(key)
+            raise ObjectNotFound(key)
         return os.fdopen(descriptor, "rb")
 
     @contextmanager
-    def _folder(self, key: Key, *, create: bool = False) -> Iterator[int]:
-        """The descriptor of the folder that holds `key`.
+    def _open_folder(self, key: ObjectKey, *, create: bool = False) -> Iterator[int]:
+        """Open the folder that holds `key`, and give its descriptor.
 
         Raises:
-            ObjectMissing: there is none (when not creating).
+            ObjectNotFound: there is no such folder (when not creating).
             ObjectConflict: a part of the path is no folder (when creating).
         """
         with ExitStack() as opened:
@@ -138,16 +142,16 @@ class DirectoryStore:
             opened.callback(os.close, folder)
             for part in key.parts[:-1]:
                 try:
-                    folder = _descend(folder, part, create)
+                    folder = _open_subfolder(folder, part, create)
                 except OSError as error:
                     if not _is_absence(error):
                         raise
-                    raise (ObjectConflict(key) if create else ObjectMissing(key)) from None
+                    raise (ObjectConflict(key) if create else ObjectNotFound(key)) from None
                 opened.callback(os.close, folder)
             yield folder
 
-    def _sweep_partial(self) -> None:
-        """Removes what writers that died long ago have left."""
+    def _delete_stale_partial_files(self) -> None:
+        """Delete partial files of writers that died long ago."""
         for path in self._partial.iterdir():
             try:
                 if time.time() - path.lstat().st_mtime > _PARTIAL_SECONDS_MAX:
@@ -156,7 +160,7 @@ class DirectoryStore:
                 continue
 
 
-def _write(path: Path, content: Iterable[bytes]) -> None:
+def _write_file(path: Path, content: Iterable[bytes]) -> None:
     with path.open("xb") as file:
         for block in content:
             file.write(block)
@@ -164,15 +168,15 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _publish(temporary: Path, key: Key, folder: int, if_absent: bool) -> bool:
+def _publish(temporary: Path, key: ObjectKey, folder: int, if_absent: bool) -> bool:
     try:
         if if_absent:
             os.link(temporary, key.name, dst_dir_fd=folder)
         else:
             os.replace(temporary, key.name, dst_dir_fd=folder)
     except FileExistsError:
-        found = os.stat(key.name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.stat(key.name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             raise ObjectConflict(key) from None
         return False
     except IsADirectoryError:
@@ -181,7 +185,7 @@ def _publish(temporary: Path, key: Key, folder: int, if_absent: bool) -> bool:
     return True
 
 
-def _descend(folder: int, part: str, create: bool) -> int:
+def _open_subfolder(folder: int, part: str, create: bool) -> int:
     if create:
         try:
             os.mkdir(part, dir_fd=folder)
@@ -191,8 +195,10 @@ def _descend(folder: int, part: str, create: bool) -> int:
     return os.open(part, _FOLDER, dir_fd=folder)
 
 
-def _listed(prefix: str, parent: int) -> Iterator[Listed]:
-    """Walks the folder `prefix`, whose last part lies in the open folder `parent`."""
+def _walk_folder(prefix: str, parent: int) -> Iterator[StoredObject]:
+    """List the objects below the folder `prefix`, whose last part lies in the open folder
+    `parent`.
+    """
     try:
         descriptor = os.open(prefix.rpartition("/")[2], _FOLDER, dir_fd=parent)
     except OSError as error:
@@ -200,29 +206,33 @@ def _listed(prefix: str, parent: int) -> Iterator[Listed]:
             return
         raise
     try:
-        with os.scandir(descriptor) as found:
-            entries = sorted(found, key=_key_order)
+        with os.scandir(descriptor) as unsorted:
+            entries = sorted(unsorted, key=_key_order)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                yield from _listed(f"{prefix}/{entry.name}", descriptor)
-            elif (listed := _listed_file(prefix, entry)) is not None:
-                yield listed
+                yield from _walk_folder(f"{prefix}/{entry.name}", descriptor)
+            elif (stored := _stored_object(prefix, entry)) is not None:
+                yield stored
     finally:
         os.close(descriptor)
 
 
-def _listed_file(prefix: str, entry: os.DirEntry[str]) -> Listed | None:
-    """None for what is no object: a link, a pipe, or a name a trial chose that no key can have."""
+def _stored_object(prefix: str, entry: os.DirEntry[str]) -> StoredObject | None:
+    """An entry as an object; None for a link, a pipe, or a name that is no valid key."""
     try:
         if not entry.is_file(follow_symlinks=False):
             return None
-        return Listed(Key(f"{prefix}/{entry.name}"), entry.stat(follow_symlinks=False).st_size)
-    except (KeyInvalid, FileNotFoundError):
+        return StoredObject(
+            ObjectKey(f"{prefix}/{entry.name}"), entry.stat(follow_symlinks=False).st_size
+        )
+    except (InvalidKey, FileNotFoundError):
         return None
 
 
 def _key_order(entry: os.DirEntry[str]) -> bytes:
-    """A folder sorts as its keys do, with the slash: `a.b` comes before `a/b`."""
+    """The sort order of an entry. A folder sorts as its keys do, with the slash: `a.b` comes before
+    `a/b`.
+    """
     slash = "/" if entry.is_dir(follow_symlinks=False) else ""
     return os.fsencode(entry.name + slash)
 

@@ -1,4 +1,4 @@
-"""The seam to an object store: the type of its keys, its five methods and its errors."""
+"""The ObjectStore seam: the protocol of object stores, their keys and their errors."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,23 +10,23 @@ PART_BYTES_MAX = 255
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9-]{0,62}")
 # Characters that another layer may take for a separator, an escape or a parameter.
-_REFUSED = frozenset("\\%;")
+_FORBIDDEN_CHARACTERS = frozenset("\\%;")
 
 Method = Literal["GET", "PUT"]
 
 
-class KeyInvalid(ValueError):
-    """A text is no key; `reason` says which rule it breaks."""
+class InvalidKey(ValueError):
+    """A text is no valid key; `reason` says which rule it breaks."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"object key {text!r}: {reason}")
         self.reason = reason
 
 
-class ObjectMissing(Exception):
+class ObjectNotFound(Exception):
     """There is no object under the key."""
 
-    def __init__(self, key: "Key") -> None:
+    def __init__(self, key: "ObjectKey") -> None:
         super().__init__(f"there is no object {key}")
         self.key = key
 
@@ -34,13 +34,13 @@ class ObjectMissing(Exception):
 class ObjectConflict(Exception):
     """The key cannot be written: it runs through an object, or something else is in its place."""
 
-    def __init__(self, key: "Key") -> None:
+    def __init__(self, key: "ObjectKey") -> None:
         super().__init__(f"object {key} cannot be written: its path holds something else")
         self.key = key
 
 
 @dataclass(frozen=True, order=True)
-class Key:
+class ObjectKey:
     """A checked object key: `namespace/part/part`, safe as a relative path and in a URL.
 
     The namespace (the first part) is lower case letters, digits and dashes. The other parts hold
@@ -48,14 +48,14 @@ class Key:
     `.` nor `..`. At most 1,024 bytes of UTF-8, 255 a part.
 
     Raises:
-        KeyInvalid: a rule is broken. No key is ever cleaned up into another one.
+        InvalidKey: a rule is broken. No key is ever cleaned up into another one.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        if reason := _fault(self.text):
-            raise KeyInvalid(self.text, reason)
+        if reason := _broken_rule(self.text):
+            raise InvalidKey(self.text, reason)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -77,16 +77,16 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One object of a listing; `size` in bytes."""
+class StoredObject:
+    """An object of a listing; `size` is in bytes."""
 
-    key: Key
+    key: ObjectKey
     size: int
 
 
 @dataclass(frozen=True)
 class SignedUrl:
-    """A request that whoever holds it may make, once or often, until `expires_ms` (epoch).
+    """A request that anyone may make who has it, any number of times, until `expires_ms` (epoch).
 
     `url` is absolute, or a path on the API's own host. `headers` must be sent as they are.
     """
@@ -101,7 +101,13 @@ class UrlSigner(Protocol):
     """Signs requests for a store that has no signatures of its own."""
 
     def sign(
-        self, method: Method, key: Key, *, size: int | None, sha256: str | None, expires_ms: int
+        self,
+        method: Method,
+        key: ObjectKey,
+        *,
+        size: int | None,
+        sha256: str | None,
+        expires_ms: int,
     ) -> SignedUrl: ...
 
 
@@ -109,14 +115,16 @@ class ObjectStore(Protocol):
     """Whole objects, written atomically and never changed in part.
 
     Every method may raise OSError or the SDK's own error when the store cannot be reached; the
-    caller retries, and all methods may be repeated. What one call has written, the next one sees.
+    caller retries, and all methods may be repeated. A call sees what earlier calls have written.
     """
 
-    def put(self, key: Key, content: bytes | Iterable[bytes], *, if_absent: bool = False) -> bool:
-        """Writes an object: complete and durable when this returns, or not at all.
+    def put(
+        self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
+    ) -> bool:
+        """Write an object, which is complete and durable when this returns; True if it was written.
 
-        With `if_absent` an object that exists stays as it is and the answer is False; of several
-        writers at once exactly one gets True. Without it the last one wins.
+        With `if_absent` an object that exists stays as it is and the result is False; of several
+        writers at once exactly one gets True. Without it the last writer wins.
 
         Raises:
             ObjectConflict: `key` runs through an object or names a folder (directories only; a
@@ -125,56 +133,57 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def get(self, key: Key, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The content from byte `start`, at most `length` bytes, in blocks.
+    def get(self, key: ObjectKey, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Read the content from byte `start`, at most `length` bytes, in blocks.
 
-        A range that begins behind the end is empty. The object is opened by the call itself, so
-        that a replacement or deletion during the iteration does not mix two contents.
+        A range that begins after the end is empty. The object is opened by the call itself, so that
+        a replacement or deletion during the iteration does not mix two contents.
 
         Raises:
             ObjectMissing: at the call, not at the first block.
         """
         ...
 
-    def size(self, key: Key) -> int | None:
-        """The size in bytes, None where there is no object."""
+    def size(self, key: ObjectKey) -> int | None:
+        """Read an object's size in bytes, None if there is no object."""
         ...
 
-    def list(self, folder: Key) -> Iterator[Listed]:
-        """All objects whose key begins with `folder/`, in the order of their keys' bytes.
+    def list_objects(self, folder: ObjectKey) -> Iterator[StoredObject]:
+        """List all objects whose key begins with `folder/`, in the order of their keys' bytes.
 
-        What is written or deleted meanwhile may or may not appear. An unknown folder is empty.
+        Objects written or deleted meanwhile may or may not appear. An unknown folder is empty.
         """
         ...
 
-    def delete(self, key: Key) -> None:
-        """Removes an object; one that is gone already is no error."""
+    def delete(self, key: ObjectKey) -> None:
+        """Delete an object; no error if there is none."""
         ...
 
     def signed_url(
         self,
         method: Method,
-        key: Key,
+        key: ObjectKey,
         *,
         size: int | None = None,
         sha256: str | None = None,
         expires_ms: int,
     ) -> SignedUrl:
-        """A request on `key` for someone without credentials, until `expires_ms`.
+        """Make a URL with which a client without credentials may read or write `key` until
+        `expires_ms`.
 
         A PUT needs `size` and `sha256` (hexadecimal) and is accepted for that content only.
         """
         ...
 
 
-def _fault(text: str) -> str | None:
-    """The rule that `text` breaks as a key, None when it is one."""
+def _broken_rule(text: str) -> str | None:
+    """The rule of keys that `text` breaks, None for a valid key."""
     parts = text.split("/")
     if not _NAMESPACE.fullmatch(parts[0]):
         return "the first part must be a namespace of lower case letters, digits and dashes"
     if any(part in ("", ".", "..") for part in parts):
         return "'.', '..' and empty parts are not accepted"
-    if not text.isprintable() or _REFUSED & set(text):
+    if not text.isprintable() or _FORBIDDEN_CHARACTERS & set(text):
         return "backslash, '%', ';' and unprintable characters are not accepted"
     if len(text.encode()) > KEY_BYTES_MAX or any(len(p.encode()) > PART_BYTES_MAX for p in parts):
         return f"it is longer than {KEY_BYTES_MAX} bytes, or a part than {PART_BYTES_MAX}"

@@ -1,1 +1,1 @@
-"""Schedulers: a snapshot of a pool in, a plan out. Pure; the pool commits the plan."""
+"""Schedulers: they turn a snapshot of a pool into a plan. Pure; the pool commits the plan."""

@@ -1,31 +1,36 @@
-"""Which agents take a request: one that has room, else several that nobody uses."""
+"""Fitting of requests to agents: to one with enough free slots, or to several unused ones."""
 
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 
-from control_plane.scheduling.model import Capacity, FittingPolicy, Place, Request
-from control_plane.scheduling.rings import Rings
-from control_plane.scheduling.sizes import can_hold, gang
+from control_plane.scheduling.hash_rings import HashRings
+from control_plane.scheduling.model import (
+    AgentCapacity,
+    AllocationRequest,
+    FittingPolicy,
+    Placement,
+)
+from control_plane.scheduling.sizes import can_hold, gang_shape
 
-# Free slots and all slots of an agent.
-_Kind = tuple[int, int]
+# An agent's free slots and all its slots.
+_SlotCounts = tuple[int, int]
 
 
-class Fleet:
-    """The agents of one label while a plan is made: what they have, what was taken and given back.
+class AgentSet:
+    """The agents of one label, with their free slots while a plan is made.
 
     A request goes to the agent with the best score among those with room. `best` fit prefers the
     fewest free slots, `worst` the largest part of free slots; a request without slots is scored so
-    by the places beside the slots where nobody uses the slots. Among equals the smaller
+    by the free auxiliary places where nobody uses the slots. Among equals the smaller
     (hash(request) - hash(agent)) mod 2^64 wins, then the agent's id: equal agents are used evenly,
     yet every run decides the same. A request that no agent has room for takes whole agents whose
-    slots nobody uses; see `sizes.gang`.
+    slots nobody uses; see `sizes.gang_shape`.
     """
 
     def __init__(
         self,
-        agents: Iterable[Capacity],
+        agents: Iterable[AgentCapacity],
         fitting: FittingPolicy = "best",
         heterogeneous: bool = False,
     ) -> None:
@@ -34,22 +39,25 @@ class Fleet:
         self.heterogeneous = heterogeneous
         self._free = [agent.free for agent in self._agents]
         self._names = [agent.agent for agent in self._agents]
-        # Full agents are on no ring: a full pool costs next to nothing.
+        # Full agents are on no ring: scheduling a full pool costs next to nothing.
         kinds = [
             (number, (agent.free, agent.total))
             for number, agent in enumerate(self._agents)
             if agent.free > 0
         ]
-        self._rings: Rings[_Kind] = Rings(self._names, kinds)
-        self._most_at_first, self._unused_at_first = self.most_free, self._unused()
-        self._possible: dict[tuple[int, bool], bool] = {}
-        self._fitted: dict[tuple[int, bool], bool] = {}
+        self._rings: HashRings[_SlotCounts] = HashRings(self._names, kinds)
+        self._most_free_initially, self._unused_initially = (
+            self.most_free_slots,
+            self._unused_sizes(),
+        )
+        self._ever_fits: dict[tuple[int, bool], bool] = {}
+        self._initially_fits: dict[tuple[int, bool], bool] = {}
         self._aux_free: list[int] = []
-        self._aux_rings: Rings[float] | None = None
+        self._aux_rings: HashRings[float] | None = None
 
-    def copy(self) -> "Fleet":
-        """The same fleet, to be changed on its own."""
-        made = object.__new__(Fleet)
+    def copy(self) -> "AgentSet":
+        """An independent copy."""
+        made = object.__new__(AgentSet)
         made.__dict__.update(self.__dict__)
         made._free = self._free.copy()
         made._rings = self._rings.copy()
@@ -58,18 +66,18 @@ class Fleet:
         return made
 
     @property
-    def count(self) -> int:
-        """How many agents there are."""
+    def agent_count(self) -> int:
+        """The number of agents."""
         return len(self._agents)
 
     @cached_property
-    def capacity(self) -> int:
+    def total_slots(self) -> int:
         """The slots of all agents, free or held."""
         return sum(agent.total for agent in self._agents)
 
     @cached_property
-    def sizes(self) -> Counter[int]:
-        """How many agents that take work have how many slots."""
+    def agent_sizes(self) -> Counter[int]:
+        """The number of agents of each size, of those that take work."""
         return Counter([agent.total for agent in self._agents if not agent.draining])
 
     @cached_property
@@ -77,101 +85,103 @@ class Fleet:
         return {name: number for number, name in enumerate(self._names)}
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         """The free slots of all agents."""
         return sum(self._free)
 
     @property
-    def unused(self) -> int:
+    def unused_slots(self) -> int:
         """The slots of the agents that nobody uses."""
-        return sum(size * count for size, count in self._unused().items())
+        return sum(size * count for size, count in self._unused_sizes().items())
 
     @property
-    def most_free(self) -> int:
+    def most_free_slots(self) -> int:
         """The free slots of the agent that has most of them."""
         return max(self._rings.kinds, default=(0, 0))[0]
 
-    def is_possible(self, slots: int, single_agent: bool) -> bool:
+    def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
         """Whether the agents could hold `slots` if nobody else used them."""
         key = (slots, single_agent)
-        if key not in self._possible:
-            self._possible[key] = (
-                can_hold(slots, self.sizes, single_agent, self.heterogeneous)
+        if key not in self._ever_fits:
+            self._ever_fits[key] = (
+                can_hold(slots, self.agent_sizes, single_agent, self.heterogeneous)
                 if slots
                 else any(agent.aux_total > 0 for agent in self._agents)
             )
-        return self._possible[key]
+        return self._ever_fits[key]
 
-    def fits_no_more(self, slots: int, single_agent: bool) -> bool:
-        """Whether a size that does not fit cannot fit after more was taken either. A gang of
+    def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
+        """Whether a size that does not fit now cannot fit after more was taken either. A gang of
         several sizes may come out even once a big agent is gone.
         """
-        return not self.heterogeneous or single_agent or slots <= max(self.sizes, default=0)
+        return not self.heterogeneous or single_agent or slots <= max(self.agent_sizes, default=0)
 
-    def may_spread(self, slots: int, single_agent: bool) -> bool:
-        """Whether room for a request may be elsewhere than in the free slots of one agent."""
-        return slots == 0 or not (single_agent or slots <= min(self.sizes, default=0))
+    def can_spread(self, slots: int, single_agent: bool) -> bool:
+        """Whether a request may be placed elsewhere than in the free slots of one agent."""
+        return slots == 0 or not (single_agent or slots <= min(self.agent_sizes, default=0))
 
-    def fitted(self, slots: int, single_agent: bool) -> bool:
+    def could_fit_initially(self, slots: int, single_agent: bool) -> bool:
         """Whether a request would have fitted before anything was taken."""
         key = (slots, single_agent)
-        if key not in self._fitted:
+        if key not in self._initially_fits:
             if slots == 0:
                 fitted = any(agent.aux_free > 0 for agent in self._agents)
-            elif single_agent or slots <= self._most_at_first:
-                fitted = slots <= self._most_at_first
+            elif single_agent or slots <= self._most_free_initially:
+                fitted = slots <= self._most_free_initially
             else:
-                fitted = self._makes_gang(slots, self._unused_at_first)
-            self._fitted[key] = fitted
-        return self._fitted[key]
+                fitted = self._can_form_gang(slots, self._unused_initially)
+            self._initially_fits[key] = fitted
+        return self._initially_fits[key]
 
-    def fits(self, slots: int, single_agent: bool) -> bool:
+    def can_fit_now(self, slots: int, single_agent: bool) -> bool:
         """Whether a request would fit now."""
         if slots == 0:
-            return bool(self._beside().kinds)
-        if slots <= self.most_free:
+            return bool(self._zero_slot_rings().kinds)
+        if slots <= self.most_free_slots:
             return True
-        return not single_agent and slots > 1 and self._makes_gang(slots, self._unused())
+        return not single_agent and slots > 1 and self._can_form_gang(slots, self._unused_sizes())
 
-    def fit(self, request: Request) -> tuple[Place, ...]:
-        """Where the request goes, in the order of its ranks; () if it fits nowhere."""
+    def find_placements(self, request: AllocationRequest) -> tuple[Placement, ...]:
+        """Find the request's places, in the order of its ranks; () if it fits nowhere."""
         slots = request.slots
         if slots == 0:
-            return self._fit_beside(request.allocation)
-        kinds = self._best(slots)
+            return self._find_zero_slot_place(request.allocation_id)
+        kinds = self._best_slot_counts(slots)
         if kinds:
-            number = self._rings.nearest(kinds, request.allocation)
-            return (Place(self._names[number], slots),)
+            number = self._rings.nearest_agent(kinds, request.allocation_id)
+            return (Placement(self._names[number], slots),)
         if request.single_agent or slots == 1:
             return ()
-        return self._fit_gang(request)
+        return self._find_gang(request)
 
-    def place(self, request: Request) -> tuple[Place, ...]:
-        """Fits the request and takes what it gets."""
-        places = self.fit(request)
+    def place_request(self, request: AllocationRequest) -> tuple[Placement, ...]:
+        """Find the request's places and take them."""
+        places = self.find_placements(request)
         for place in places:
-            self._change(self._numbers[place.agent], place.slots, -1)
+            self._adjust_agent(self._numbers[place.agent], place.slots, -1)
         return places
 
-    def take(self, places: Iterable[Place]) -> None:
-        """Takes places. Those on agents that drain, or are not of this fleet, do not count."""
-        self._change_known(places, -1)
+    def take_placements(self, places: Iterable[Placement]) -> None:
+        """Take places. Those on agents that drain, or are not in this set, do not count."""
+        self._adjust_known_agents(places, -1)
 
-    def give_back(self, places: Iterable[Place]) -> int:
-        """Frees places, as `take` takes them. The free slots of that of the agents with most."""
-        return self._change_known(places, 1)
+    def release_placements(self, places: Iterable[Placement]) -> int:
+        """Free places, as `take_placements` takes them. Returns the most free slots of any of their
+        agents.
+        """
+        return self._adjust_known_agents(places, 1)
 
-    def _change_known(self, places: Iterable[Place], sign: int) -> int:
+    def _adjust_known_agents(self, places: Iterable[Placement], sign: int) -> int:
         most = 0
         for place in places:
             number = self._numbers.get(place.agent)
             if number is not None and not self._agents[number].draining:
-                self._change(number, place.slots, sign)
+                self._adjust_agent(number, place.slots, sign)
                 most = max(most, self._free[number])
         return most
 
-    def _best(self, slots: int) -> list[_Kind]:
-        """The kinds of the best score among those with room."""
+    def _best_slot_counts(self, slots: int) -> list[_SlotCounts]:
+        """The slot counts of the best score among those with room."""
         kinds = [kind for kind in self._rings.kinds if kind[0] >= slots]
         if len(kinds) < 2:
             return kinds
@@ -181,23 +191,23 @@ class Fleet:
         most = max(free / total for free, total in kinds)
         return [(free, total) for free, total in kinds if free / total == most]
 
-    def _fit_gang(self, request: Request) -> tuple[Place, ...]:
+    def _find_gang(self, request: AllocationRequest) -> tuple[Placement, ...]:
         return tuple(
-            Place(self._names[number], size)
-            for size, count in gang(request.slots, self._unused(), self.heterogeneous)
-            for number in self._rings.row((size, size), request.allocation, count)
+            Placement(self._names[number], size)
+            for size, count in gang_shape(request.slots, self._unused_sizes(), self.heterogeneous)
+            for number in self._rings.nearest_agents((size, size), request.allocation_id, count)
         )
 
-    def _fit_beside(self, allocation: str) -> tuple[Place, ...]:
-        """A place beside the slots."""
-        rings = self._beside()
+    def _find_zero_slot_place(self, allocation: str) -> tuple[Placement, ...]:
+        """A place for a request without slots."""
+        rings = self._zero_slot_rings()
         if not rings.kinds:
             return ()
-        number = rings.nearest([max(rings.kinds)], allocation)
-        return (Place(self._names[number], 0),)
+        number = rings.nearest_agent([max(rings.kinds)], allocation)
+        return (Placement(self._names[number], 0),)
 
-    def _beside(self) -> Rings[float]:
-        """Agents with places beside the slots, by score; made when first asked for."""
+    def _zero_slot_rings(self) -> HashRings[float]:
+        """The agents with free auxiliary places, by score; made when first asked for."""
         if self._aux_rings is None:
             self._aux_free = [agent.aux_free for agent in self._agents]
             scores = [
@@ -205,7 +215,7 @@ class Fleet:
                 for number, free in enumerate(self._aux_free)
                 if free > 0
             ]
-            self._aux_rings = Rings(self._names, scores)
+            self._aux_rings = HashRings(self._names, scores)
         return self._aux_rings
 
     def _aux_score(self, number: int) -> float:
@@ -215,31 +225,33 @@ class Fleet:
             free, total = self._aux_free[number], agent.aux_total
         return 1 / (1 + free) if self._fitting == "best" else free / total
 
-    def _change(self, number: int, slots: int, sign: int) -> None:
-        """Gives back (`sign` 1) or takes (-1) so many slots of an agent, or a place beside them."""
-        rings = self._aux_rings if slots else self._beside()
+    def _adjust_agent(self, number: int, slots: int, sign: int) -> None:
+        """Release (`sign` 1) or take (-1) so many slots of an agent, or an auxiliary place."""
+        rings = self._aux_rings if slots else self._zero_slot_rings()
         if rings is not None and self._aux_free[number] > 0:
-            rings.remove(self._aux_score(number), number)
+            rings.remove_agent(self._aux_score(number), number)
         if slots:
-            self._change_slots(number, sign * slots)
+            self._adjust_slots(number, sign * slots)
         else:
             self._aux_free[number] += sign
         if rings is not None and self._aux_free[number] > 0:
-            rings.add(self._aux_score(number), number)
+            rings.add_agent(self._aux_score(number), number)
 
-    def _change_slots(self, number: int, slots: int) -> None:
+    def _adjust_slots(self, number: int, slots: int) -> None:
         total, free = self._agents[number].total, self._free[number]
         if free > 0:
-            self._rings.remove((free, total), number)
+            self._rings.remove_agent((free, total), number)
         free += slots
         self._free[number] = free
         if free > 0:
-            self._rings.add((free, total), number)
+            self._rings.add_agent((free, total), number)
 
-    def _unused(self) -> dict[int, int]:
-        """How many agents of each size nobody uses."""
+    def _unused_sizes(self) -> dict[int, int]:
+        """The number of agents of each size that nobody uses."""
         rings = self._rings
-        return {total: rings.count((free, total)) for free, total in rings.kinds if free == total}
+        return {
+            total: rings.agent_count((free, total)) for free, total in rings.kinds if free == total
+        }
 
-    def _makes_gang(self, slots: int, unused: dict[int, int]) -> bool:
-        return bool(unused) and bool(gang(slots, unused, self.heterogeneous))
+    def _can_form_gang(self, slots: int, unused: dict[int, int]) -> bool:
+        return bool(unused) and bool(gang_shape(slots, unused, self.heterogeneous))

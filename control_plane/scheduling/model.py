@@ -1,4 +1,4 @@
-"""What every scheduler sees and answers: jobs that ask and hold, agents, and a plan."""
+"""Inputs and results of the schedulers: jobs, requests and allocations, agents, and plans."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,11 @@ FittingPolicy = Literal["best", "worst"]
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRules:
-    """How a pool decides.
+    """The scheduler of a pool and its options.
 
-    `preemption`: whether the priority scheduler may take slots back. `fitting`: the fullest agent
-    that still has room, or the emptiest. `heterogeneous`: whether the agents of a gang may differ
-    in size.
+    `preemption`: whether the priority scheduler may preempt. `fitting`: the fullest agent that
+    still has room, or the emptiest. `heterogeneous`: whether the agents of a gang may differ in
+    size.
     """
 
     kind: SchedulerKind = "fair_share"
@@ -29,15 +29,15 @@ class SchedulerRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AllocationRequest:
     """A queued allocation.
 
-    `ticket` is "submitted_ms.requested_ms.trial_id", zero-padded: tickets sort as requests are
-    served. `group`: the job it counts for. `label` and `single_agent` (it is never spread over
-    several agents) are those of its job.
+    `ticket` is "submitted_ms.requested_ms.trial_id", zero-padded: requests are served in the order
+    of tickets. `group`: its job. `label` and `single_agent` (it may not span several agents) are
+    those of its job.
     """
 
-    allocation: str
+    allocation_id: str
     slots: int
     ticket: str = ""
     group: int = 0
@@ -47,40 +47,40 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """So many slots on one agent; 0 for a place beside the slots."""
+class Placement:
+    """A number of slots on one agent; 0 for an auxiliary place, which takes none."""
 
     agent: str
     slots: int
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class RunningAllocation:
     """A running allocation.
 
-    `start` numbers the starts of a pool, smaller is older. `leaving`: it was asked to go before and
-    has its slots until it does. `places`: where it runs.
+    `start` numbers the starts of a pool, smaller is older. `leaving`: it was already asked to stop
+    and keeps its slots until it does. `placements`: where it runs.
     """
 
-    allocation: str
+    allocation_id: str
     slots: int
     group: int
     start: int
     preemptible: bool = True
     leaving: bool = False
-    places: tuple[Place, ...] = ()
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A group of allocations that share settings: an experiment with its trials.
 
-    `pending` (by ticket) and `holdings` may be lazy, but can be walked more than once. The sums
-    over them are given, so that nobody walks ten thousand trials to know what their job wants:
-    `pending_slots` counts the pending requests of each size; `held_slots` is held by all holdings,
-    `fixed_slots` by those that cannot be preempted, `leaving_slots` by those that were asked to go.
-    A `position` of 0 is none. `label`: of the agents that it may run on, and that of all its
-    requests, as `single_agent` is.
+    `pending` (by ticket) and `allocations` may be lazy, but can be iterated more than once. The
+    totals are given, so that nobody walks ten thousand trials to know what their job wants:
+    `pending_slots` counts the pending requests of each size; `held_slots` are the slots of all
+    allocations, `non_preemptible_slots` of those that cannot be preempted, `leaving_slots` of those
+    asked to stop. A `position` of 0 is none. `label`: of the agents that it may run on, as for all
+    its requests; so is `single_agent`.
     """
 
     group: int
@@ -91,17 +91,17 @@ class Job:
     max_slots: int | None = None
     label: str = ""
     single_agent: bool = False
-    pending: Iterable[Request] = ()
-    holdings: Iterable[Holding] = ()
+    pending: Iterable[AllocationRequest] = ()
+    allocations: Iterable[RunningAllocation] = ()
     pending_slots: Mapping[int, int] = field(default_factory=dict)
     held_slots: int = 0
-    fixed_slots: int = 0
+    non_preemptible_slots: int = 0
     leaving_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """An agent that takes work: `total` slots, of which `free` are, and as many places beside them.
+class AgentCapacity:
+    """An agent that takes work: `total` slots, of which `free` are, and auxiliary places likewise.
 
     One that is `draining` takes none, but what it holds still counts: its total is what is held
     there, and nothing of it is free. A disabled agent is left out.
@@ -117,46 +117,46 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Give `request` its slots on these places, in the order of the ranks."""
+class AllocationStart:
+    """The start of `request` on these agents, in the order of the ranks."""
 
-    request: Request
-    places: tuple[Place, ...]
+    request: AllocationRequest
+    placements: tuple[Placement, ...]
 
     @property
     def agent(self) -> str:
-        """Where the first rank runs."""
-        return self.places[0].agent
+        """The agent of the first rank."""
+        return self.placements[0].agent
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Ask this allocation to save its work and go."""
+    """An allocation to preempt: it is asked to checkpoint and stop."""
 
-    holding: Holding
+    allocation: RunningAllocation
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePlan:
-    """What to start, in order; whom to ask to go; and why the first request left behind waits (""
-    if none does).
+    """The allocations to start, in order, and to preempt; and why the first request left pending
+    waits ("" if none is).
     """
 
-    starts: tuple[Start, ...]
+    starts: tuple[AllocationStart, ...]
     victims: tuple[Victim, ...] = ()
-    waits: str = ""
+    wait_reason: str = ""
 
 
-def summed(job: Job) -> Job:
-    """The job with its sums, where both its pending requests and its holdings are at hand."""
-    holdings = tuple(job.holdings)
+def job_with_totals(job: Job) -> Job:
+    """The job with its totals, computed from its pending requests and its allocations."""
+    allocations = tuple(job.allocations)
     return replace(
         job,
         pending=tuple(job.pending),
-        holdings=holdings,
+        allocations=allocations,
         pending_slots=Counter(request.slots for request in job.pending),
-        held_slots=sum(one.slots for one in holdings),
-        fixed_slots=sum(one.slots for one in holdings if not one.preemptible),
-        leaving_slots=sum(one.slots for one in holdings if one.leaving),
+        held_slots=sum(one.slots for one in allocations),
+        non_preemptible_slots=sum(one.slots for one in allocations if not one.preemptible),
+        leaving_slots=sum(one.slots for one in allocations if one.leaving),
     )

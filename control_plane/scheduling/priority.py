@@ -1,4 +1,5 @@
-"""Priority: the most important first, in the order of the queue; others may have to make room.
+"""The priority scheduler: most important jobs first, in queue order; others may be preempted for
+them.
 
 1 is the most important priority, 99 the least. Within a priority jobs are served by position, then
 requests by ticket. Requests without slots are decided in a pass of their own, so that they never
@@ -10,28 +11,32 @@ from heapq import merge
 from itertools import chain, groupby
 from operator import attrgetter
 
-from control_plane.scheduling.fitting import Fleet
-from control_plane.scheduling.model import Job, Request, Start, Victim
-from control_plane.scheduling.outcome import Outcome, room_of
-from control_plane.scheduling.victims import Victims
+from control_plane.scheduling.fitting import AgentSet
+from control_plane.scheduling.model import AllocationRequest, AllocationStart, Job, Victim
+from control_plane.scheduling.preemption import PreemptionCandidates
+from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 
 
-def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -> Outcome:
-    """Starts what fits, priority by priority. While a request waits for slots, those of lower
-    priority get none; with `preemption` those that can be preempted do, and what still waits
-    preempts what is behind it in the queue.
+def plan(
+    jobs: Sequence[Job], agent_set: AgentSet, preemption: bool, starts_max: int
+) -> SchedulingResult:
+    """Start what fits, priority by priority. While a request waits for slots, jobs of lower
+    priority get none; with `preemption` their preemptible requests are backfilled, and what still
+    waits preempts what is behind it in the queue.
     """
     order = sorted(jobs, key=_rank)
-    beside = _Pass(order, fleet, False, preemption, starts_max)
-    beside.run()
-    slots = _Pass(order, beside.live, True, preemption, starts_max - len(beside.starts))
+    zero_slot_pass = _PriorityPass(order, agent_set, False, preemption, starts_max)
+    zero_slot_pass.run()
+    slots = _PriorityPass(
+        order, zero_slot_pass.live, True, preemption, starts_max - len(zero_slot_pass.starts)
+    )
     slots.run()
-    return Outcome(
-        [*beside.starts, *slots.starts],
-        [*beside.victims, *slots.victims],
+    return SchedulingResult(
+        [*zero_slot_pass.starts, *slots.starts],
+        [*zero_slot_pass.victims, *slots.victims],
         order,
         slots.live,
-        lambda job, request, _: (slots if request.slots else beside).why(job),
+        lambda job, request, _: (slots if request.slots else zero_slot_pass).policy_reason(job),
     )
 
 
@@ -39,56 +44,58 @@ def plan(jobs: Sequence[Job], fleet: Fleet, preemption: bool, starts_max: int) -
 _rank = attrgetter("priority", "position", "submitted_ms", "group")
 
 
-class _Pass:
+class _PriorityPass:
     """One pass, over the requests with slots or over those without.
 
-    `live` has what was started. `_local` also has what is reserved for others and lacks what has to
-    leave for them; until something does, it is the same.
+    `live` are the agents with what was started. `_local` also has what is reserved for others and
+    lacks what is preempted for them; until something is, it is the same.
     """
 
     def __init__(
         self,
         order: Sequence[Job],
-        fleet: Fleet,
+        agent_set: AgentSet,
         with_slots: bool,
         preemption: bool,
         starts_max: int,
     ) -> None:
-        self.starts: list[Start] = []
+        self.starts: list[AllocationStart] = []
         self.victims: list[Victim] = []
-        self.live = self._local = fleet
+        self.live = self._local = agent_set
         self._order = order
         self._with_slots = with_slots
         self._preemption = preemption
         self._starts_max = starts_max
-        self._candidates = Victims(order, with_slots)
-        self._room = {job.group: room_of(job) for job in order if job.max_slots is not None}
+        self._candidates = PreemptionCandidates(order, with_slots)
+        self._remaining_slots = {
+            job.group: remaining_slots(job) for job in order if job.max_slots is not None
+        }
         self._too_large: set[tuple[int, bool]] = set()
         self._first_waiting: Job | None = None
         self._made_room: set[int] = set()
 
     def run(self) -> None:
-        """Decides, until there are as many starts as there may be."""
-        asking = [job for job in self._order if _asks(job, self._with_slots)]
+        """Decide, until there are as many starts as there may be."""
+        asking = [job for job in self._order if _has_requests(job, self._with_slots)]
         for _, jobs in groupby(asking, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
                 return
-            unplaced: list[tuple[Sequence[Job], Iterable[Request]]] = []
+            unplaced: list[tuple[Sequence[Job], Iterable[AllocationRequest]]] = []
             for _, same in groupby(jobs, key=attrgetter("position")):
                 members = list(same)
-                left = () if self._are_stuck(members) else self._place(members, backfilling)
+                left = () if self._can_skip(members) else self._place_requests(members, backfilling)
                 if self._is_full:
                     return
                 if left is not None:
                     self._first_waiting = self._first_waiting or members[0]
                     unplaced.append((members, left))
             for blocked, requests in unplaced if self._preemption else ():
-                if not self._are_all(self._candidates.hopeless, blocked):
-                    self._make_room(blocked, requests or self._line(blocked))
+                if not self._has_only_sizes_in(self._candidates.unservable_sizes, blocked):
+                    self._preempt_for_each(blocked, requests or self._requests_by_ticket(blocked))
 
-    def why(self, job: Job) -> str:
-        """What a job waits for beside slots."""
+    def policy_reason(self, job: Job) -> str:
+        """Why a job waits apart from missing slots."""
         if job.group in self._made_room:
             return "what makes room for it has not left yet"
         first = self._first_waiting
@@ -98,41 +105,43 @@ class _Pass:
     def _is_full(self) -> bool:
         return len(self.starts) >= self._starts_max
 
-    def _place(self, jobs: Sequence[Job], backfilling: bool) -> Iterable[Request] | None:
-        """Starts requests of jobs at one place of the queue, or reserves for those that may not
-        start now. Returns those that find no place, None if there are none. They are not read on
-        when nothing of their sizes can fit, or may be taken.
+    def _place_requests(
+        self, jobs: Sequence[Job], backfilling: bool
+    ) -> Iterable[AllocationRequest] | None:
+        """Start requests of jobs at one place of the queue, or reserve slots for those that may not
+        start now. Returns the requests that do not fit, None if there are none. They are not read
+        on when nothing of their sizes can fit, or may be taken.
         """
-        line = self._line(jobs)
-        passed: list[Request] = []
+        line = self._requests_by_ticket(jobs)
+        passed: list[AllocationRequest] = []
         for request in line:
-            if not self._has_room(request):
-                if self._are_limited(jobs):
+            if not self._is_within_max_slots(request):
+                if self._has_no_slots_left(jobs):
                     break
                 continue
             starts = not self._made_room and (not backfilling or request.preemptible)
-            if not self._reserve(request, starts):
+            if not self._take_slots(request, starts):
                 passed.append(request)
-                if self._are_all(self._too_large, jobs):
+                if self._has_only_sizes_in(self._too_large, jobs):
                     return chain(passed, line)
             elif self._is_full:
                 break
         return passed or None
 
-    def _line(self, jobs: Sequence[Job]) -> Iterator[Request]:
+    def _requests_by_ticket(self, jobs: Sequence[Job]) -> Iterator[AllocationRequest]:
         """The requests of this pass, by ticket."""
         if len(jobs) == 1:
-            requests: Iterable[Request] = jobs[0].pending
+            requests: Iterable[AllocationRequest] = jobs[0].pending
         else:
             requests = merge(*(job.pending for job in jobs), key=lambda one: one.ticket)
         with_slots = self._with_slots
         return (one for one in requests if (one.slots > 0) == with_slots)
 
-    def _are_stuck(self, jobs: Sequence[Job]) -> bool:
-        """Whether none of their requests can be placed; they need not be looked at then."""
-        return jobs[0].max_slots is None and self._are_all(self._too_large, jobs)
+    def _can_skip(self, jobs: Sequence[Job]) -> bool:
+        """Whether none of the jobs' requests can be placed, so that they need not be read."""
+        return jobs[0].max_slots is None and self._has_only_sizes_in(self._too_large, jobs)
 
-    def _are_all(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
+    def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
         """Whether the sizes that the jobs ask for are all among these."""
         for job in jobs:
             for slots in job.pending_slots:
@@ -140,67 +149,67 @@ class _Pass:
                     return False
         return True
 
-    def _are_limited(self, jobs: Sequence[Job]) -> bool:
+    def _has_no_slots_left(self, jobs: Sequence[Job]) -> bool:
         """Whether no job may take any of its sizes."""
         for job in jobs:
-            room = self._room.get(job.group)
+            room = self._remaining_slots.get(job.group)
             if room is None or any(slots <= room for slots in job.pending_slots if slots):
                 return False
         return self._with_slots
 
-    def _has_room(self, request: Request) -> bool:
-        room = self._room.get(request.group)
+    def _is_within_max_slots(self, request: AllocationRequest) -> bool:
+        room = self._remaining_slots.get(request.group)
         return room is None or request.slots <= room or request.slots == 0
 
-    def _reserve(self, request: Request, starts: bool) -> bool:
-        """Takes slots for the request, for good if it `starts`; False: it does not fit."""
+    def _take_slots(self, request: AllocationRequest, starts: bool) -> bool:
+        """Take slots for the request, for good if it `starts`; False: it does not fit."""
         size = (request.slots, request.single_agent)
         if size in self._too_large:
             return False
         if not starts:
-            self._part()
-        places = self._local.place(request)
+            self._split_local_agents()
+        places = self._local.place_request(request)
         if not places:
-            if self._local.fits_no_more(*size):
+            if self._local.is_ruled_out(*size):
                 self._too_large.add(size)
             return False
         if starts:
-            self.starts.append(Start(request, places))
+            self.starts.append(AllocationStart(request, places))
             if self._local is not self.live:
-                self.live.take(places)
-        room = self._room.get(request.group)
+                self.live.take_placements(places)
+        room = self._remaining_slots.get(request.group)
         if room is not None:
-            self._room[request.group] = room - request.slots
+            self._remaining_slots[request.group] = room - request.slots
         return True
 
-    def _make_room(self, jobs: Sequence[Job], requests: Iterable[Request]) -> None:
-        """Lets each request in turn preempt what is behind it."""
+    def _preempt_for_each(self, jobs: Sequence[Job], requests: Iterable[AllocationRequest]) -> None:
+        """Let each request in turn preempt what is behind it."""
         for request in requests:
             size = (request.slots, request.single_agent)
-            if not self._has_room(request) or self._reserve(request, starts=False):
+            if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):
                 continue
-            if size not in self._candidates.hopeless:
+            if size not in self._candidates.unservable_sizes:
                 self._preempt_for(request, jobs)
-            if self._are_all(self._candidates.hopeless, jobs):
+            if self._has_only_sizes_in(self._candidates.unservable_sizes, jobs):
                 return
 
-    def _part(self) -> None:
-        """From now on what is reserved is not what is started."""
+    def _split_local_agents(self) -> None:
+        """Keep reservations apart from starts from now on."""
         if self._local is self.live:
             self._local = self.live.copy()
 
-    def _preempt_for(self, request: Request, jobs: Sequence[Job]) -> None:
-        self._part()
-        removed = self._candidates.make_room(request, jobs[0], self._local)
+    def _preempt_for(self, request: AllocationRequest, jobs: Sequence[Job]) -> None:
+        self._split_local_agents()
+        removed = self._candidates.select_victims(request, jobs[0], self._local)
         if not removed:
             return
-        reason = f"to make room for {request.allocation} of job {request.group}"
+        reason = f"to make room for {request.allocation_id} of job {request.group}"
         self.victims += (Victim(one, reason) for one in removed if not one.leaving)
         self._made_room.add(request.group)
         self._too_large.clear()
-        self._reserve(request, starts=False)
+        self._take_slots(request, starts=False)
 
 
-def _asks(job: Job, with_slots: bool) -> bool:
+def _has_requests(job: Job, with_slots: bool) -> bool:
     without = 0 in job.pending_slots
     return len(job.pending_slots) > without if with_slots else without

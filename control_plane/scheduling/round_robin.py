@@ -1,50 +1,56 @@
-"""Round robin: jobs take turns, one request each, those that have the fewest slots first.
+"""The round-robin scheduler: jobs take turns, one request each, those with the fewest slots first.
 
-Weights, priorities and positions do not matter, and nothing is taken back.
+Weights, priorities and positions do not matter, and nothing is preempted.
 """
 
 from collections.abc import Iterator, Sequence
 
-from control_plane.scheduling.fitting import Fleet
-from control_plane.scheduling.model import Job, Request
-from control_plane.scheduling.outcome import Outcome, room_of
-from control_plane.scheduling.placing import Placing
+from control_plane.scheduling.fitting import AgentSet
+from control_plane.scheduling.model import AllocationRequest, Job
+from control_plane.scheduling.request_placer import RequestPlacer
+from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 
 
-def plan(jobs: Sequence[Job], fleet: Fleet, starts_max: int) -> Outcome:
-    """Rounds over the jobs until nobody is left in them: one leaves whose next request does not fit
-    the agents as they are, whatever is chosen beside it, or would exceed its max_slots. What then
-    finds no place stays behind for the next plan.
+def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> SchedulingResult:
+    """Go round the jobs until none is left: a job drops out whose next request does not fit the
+    agents as they are, whatever else is planned, or would exceed its max_slots. A request that then
+    finds no place stays pending until the next plan.
     """
-    placing = Placing(fleet, starts_max)
+    placer = RequestPlacer(agent_set, starts_max)
     order = sorted(
         (job for job in jobs if job.pending_slots),
         key=lambda job: (job.held_slots, job.submitted_ms, job.group),
     )
-    room = {job.group: room_of(job) for job in order if job.max_slots is not None}
-    turns: list[tuple[Job, Iterator[Request]]] = [(job, iter(job.pending)) for job in order]
+    room = {job.group: remaining_slots(job) for job in order if job.max_slots is not None}
+    turns: list[tuple[Job, Iterator[AllocationRequest]]] = [
+        (job, iter(job.pending)) for job in order
+    ]
     while turns:
-        staying: list[tuple[Job, Iterator[Request]]] = []
+        staying: list[tuple[Job, Iterator[AllocationRequest]]] = []
         for job, line in turns:
-            if placing.is_full:
-                return _outcome(placing, order)
-            if placing.may_start(job) and _serve(next(line, None), placing, room):
+            if placer.is_full:
+                return _result(placer, order)
+            if placer.can_start_any(job) and _serve_request(next(line, None), placer, room):
                 staying.append((job, line))
         turns = staying
-    return _outcome(placing, order)
+    return _result(placer, order)
 
 
-def _serve(request: Request | None, placing: Placing, room: dict[int, int | None]) -> bool:
-    """Whether the job stays in the rounds."""
-    if request is None or not placing.fleet.fitted(request.slots, request.single_agent):
+def _serve_request(
+    request: AllocationRequest | None, placer: RequestPlacer, room: dict[int, int | None]
+) -> bool:
+    """Start a request if possible; return whether its job stays in the rounds."""
+    if request is None or not placer.agents.could_fit_initially(
+        request.slots, request.single_agent
+    ):
         return False
     left = room.get(request.group)
     if left is not None and 0 < request.slots > left:
         return False
-    if placing.place(request) and left is not None:
+    if placer.place_request(request) and left is not None:
         room[request.group] = left - request.slots
     return True
 
 
-def _outcome(placing: Placing, order: Sequence[Job]) -> Outcome:
-    return Outcome(placing.starts, [], order, placing.fleet, lambda *_: "")
+def _result(placer: RequestPlacer, order: Sequence[Job]) -> SchedulingResult:
+    return SchedulingResult(placer.starts, [], order, placer.agents, lambda *_: "")

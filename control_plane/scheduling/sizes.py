@@ -1,27 +1,30 @@
-"""Which numbers of slots agents can ever give to one allocation, and which to advise instead."""
+"""The numbers of slots that agents can ever give to one allocation, and which to advise instead."""
 
 from collections.abc import Mapping
 from itertools import islice
 
-# Agents of one gang: the pool takes slots of all of them in one commit.
+# The most agents of one gang: the pool takes slots of all of them in one commit.
 AGENTS_MAX = 29
 # Larger sizes to advise beside the nearest smaller one.
-LARGER_MAX = 2
+LARGER_SIZES_MAX = 2
 
 
-def gang(slots: int, unused: Mapping[int, int], heterogeneous: bool) -> tuple[tuple[int, int], ...]:
-    """How many whole agents of which size hold `slots`, biggest first; () if they cannot.
+def gang_shape(
+    slots: int, unused: Mapping[int, int], heterogeneous: bool
+) -> tuple[tuple[int, int], ...]:
+    """The whole agents of which sizes that hold `slots`, as (size, count), biggest first; () if
+    they cannot.
 
     `unused` counts the agents of each size. All of a gang are of one size, the biggest of which
     there are enough and that divides `slots`. Without such a size a heterogeneous gang takes as
-    many as possible of the biggest, then of the next, and must come out even. At most
-    AGENTS_MAX agents take part.
+    many as possible of the biggest, then of the next, and must come out even. At most AGENTS_MAX
+    agents take part.
     """
     sizes = sorted((size for size, count in unused.items() if size > 0 < count), reverse=True)
     for size in sizes:
         if slots % size == 0 and slots <= size * min(unused[size], AGENTS_MAX):
             return ((size, slots // size),)
-    return _mixed(slots, unused, sizes) if heterogeneous else ()
+    return _mixed_gang(slots, unused, sizes) if heterogeneous else ()
 
 
 def can_hold(
@@ -30,7 +33,7 @@ def can_hold(
     """Whether agents of these sizes could hold `slots` if nobody else used them."""
     if any(slots <= size for size, count in sizes.items() if count > 0):
         return True
-    return not single_agent and slots > 1 and bool(gang(slots, sizes, heterogeneous))
+    return not single_agent and slots > 1 and bool(gang_shape(slots, sizes, heterogeneous))
 
 
 def fitting_sizes(
@@ -53,10 +56,10 @@ def fitting_sizes(
     most = sum(size * count for size, count in agent_slots.items())
     smaller = filter(holds, range(min(request_slots, most + 1) - 1, 0, -1))
     larger = () if single_agent else filter(holds, range(request_slots + 1, most + 1))
-    return (*islice(smaller, 1), *islice(larger, LARGER_MAX))
+    return (*islice(smaller, 1), *islice(larger, LARGER_SIZES_MAX))
 
 
-def advice(
+def size_advice(
     request_slots: int,
     agent_slots: Mapping[int, int],
     single_agent: bool = False,
@@ -67,22 +70,24 @@ def advice(
     """
     known = sorted(size for size, count in agent_slots.items() if size > 0 < count)
     if not known:
-        return f"needs {counted(request_slots)}: agents have none"
+        return f"needs {slots_text(request_slots)}: agents have none"
     fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
     on_one = " on one agent" if single_agent else ""
-    instead = f"; it would fit with {_listed(fits, 'or')}" if fits else ""
-    have = f"agents have {_listed(known, 'or')}"
+    instead = f"; it would fit with {_list_text(fits, 'or')}" if fits else ""
+    have = f"agents have {_list_text(known, 'or')}"
     if not single_agent and request_slots > known[-1] * AGENTS_MAX:
         have += f", of which {AGENTS_MAX} at most work together"
-    return f"needs {counted(request_slots)}{on_one}: {have}{instead}"
+    return f"needs {slots_text(request_slots)}{on_one}: {have}{instead}"
 
 
-def counted(slots: int) -> str:
-    """1 slot, 2 slots."""
+def slots_text(slots: int) -> str:
+    """A number of slots in words: 1 slot, 2 slots."""
     return f"{slots} slot" if slots == 1 else f"{slots} slots"
 
 
-def _mixed(slots: int, unused: Mapping[int, int], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+def _mixed_gang(
+    slots: int, unused: Mapping[int, int], sizes: list[int]
+) -> tuple[tuple[int, int], ...]:
     taken: list[tuple[int, int]] = []
     for size in sizes:
         count = min(unused[size], slots // size)
@@ -93,6 +98,6 @@ def _mixed(slots: int, unused: Mapping[int, int], sizes: list[int]) -> tuple[tup
     return tuple(taken) if slots == 0 and agents <= AGENTS_MAX else ()
 
 
-def _listed(numbers: tuple[int, ...] | list[int], last: str) -> str:
+def _list_text(numbers: tuple[int, ...] | list[int], last: str) -> str:
     *most, final = map(str, numbers)
     return f"{', '.join(most)} {last} {final}" if most else final

@@ -15,15 +15,15 @@ from control_plane.searchers.space import Double, Group, Int, Log, Parameter, dr
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """With `resample_probability` a value is drawn from the space; else it is multiplied by
-    1 - `perturb_factor` or by 1 + `perturb_factor`, each as likely.
+    """How copies explore: with `resample_probability` a value is drawn from the space; else it is
+    multiplied by 1 - `perturb_factor` or by 1 + `perturb_factor`, each as likely.
     """
 
     resample_probability: float
     perturb_factor: float
 
 
-def explored(
+def explore_hparams(
     space: Group,
     hparams: Mapping[str, object],
     generator: Generator,
@@ -31,30 +31,31 @@ def explored(
     *,
     maxval_drawn: bool,
 ) -> dict[str, object]:
-    """Other hyperparameters near `hparams`, drawn in the order of the sorted names.
+    """Draw other hyperparameters near `hparams`, in the order of the sorted names.
 
     Each draws whether it is resampled and then, resampled or not, its new value or its direction,
-    also where its kind has none. `maxval_drawn` as in `draw`.
+    also where its kind has none. `maxval_drawn` as in `draw_hparams`.
     """
-    found: dict[str, object] = {}
+    explored: dict[str, object] = {}
     for name in sorted(space.members):
         parameter, value = space.members[name], hparams[name]
         if isinstance(parameter, Group):
             assert isinstance(value, Mapping), (name, value)
-            found[name] = explored(
+            explored[name] = explore_hparams(
                 parameter, value, generator, exploration, maxval_drawn=maxval_drawn
             )
-        elif generator.uniform() < exploration.resample_probability:
-            found[name] = draw_value(parameter, generator, maxval_drawn=maxval_drawn)
+        elif generator.draw_uniform() < exploration.resample_probability:
+            explored[name] = draw_value(parameter, generator, maxval_drawn=maxval_drawn)
         else:
-            is_less = generator.uniform() < 0.5
+            is_less = generator.draw_uniform() < 0.5
             factor = exploration.perturb_factor
-            found[name] = _moved(parameter, value, 1 - factor if is_less else 1 + factor)
-    return found
+            factor = 1 - factor if is_less else 1 + factor
+            explored[name] = _perturb_value(parameter, value, factor)
+    return explored
 
 
-def _moved(parameter: Parameter, value: object, factor: float) -> object:
-    """The value times the factor, within the parameter's bounds; what is no number stays."""
+def _perturb_value(parameter: Parameter, value: object, factor: float) -> object:
+    """Return the value times the factor, within the parameter's bounds; what is no number stays."""
     if not isinstance(value, int | float):
         return value
     match parameter:

@@ -1,4 +1,4 @@
-"""The seam between search methods and their driver: operations, events and what a method is.
+"""The interface between search methods and their driver: operations, events, plans and states.
 
 A method returns symbolic operations and never draws: one `Create` may stand for 100,000 trials. The
 driver expands creates in the order in which they were asked for, so the draws keep one order.
@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from control_plane.searchers.posted import Posted
+from control_plane.searchers.era_rules import SearchRules
+from control_plane.searchers.exploration import Exploration
+from control_plane.searchers.posted_operations import PostedOperations
 
 State = TypeVar("State")
 
@@ -25,10 +27,11 @@ is as long.
 class Create:
     """Create `count` trials; each trains to the absolute `length` and validates (None: it waits).
 
-    `closed`: each is closed after that. Hyperparameters are sampled from the space; "FromGrid",
-    trial i takes grid point first_point + i * point_step; "Kept", it takes what the method keeps as
-    point first_point + i (see kept.py); "Explored", it is a copy of trial `first_point`, whose
-    point the method keeps, with that trial's latest checkpoint and hyperparameters near its own.
+    `closed`: each is closed after that. `hparams` says where hyperparameters come from: "Sampled"
+    from the space; "FromGrid", trial i takes grid point first_point + i * point_step; "Kept", it
+    takes stored point first_point + i (see stored_points.py); "Explored", it is a copy of trial
+    `first_point`, whose point is stored, with that trial's latest checkpoint and hyperparameters
+    near its own.
     """
 
     count: int
@@ -63,7 +66,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """End the search; `cancel`: people had stopped all of it."""
+    """End the search; `cancel`: users had stopped all of its trials."""
 
     failure: bool
     cancel: bool = False
@@ -97,13 +100,13 @@ class ExitReason(StrEnum):
     INIT_INVALID_HP = "INIT_INVALID_HP"
 
     @property
-    def invalid_hparams(self) -> bool:
+    def is_invalid_hparams(self) -> bool:
         """Whether the trial refused its hyperparameters."""
         return self in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP)
 
 
 @dataclass(frozen=True, slots=True)
-class TrialReached:
+class TrialLengthReached:
     """The validation at the end of a `TrainTo` was reported; `metric` carries its own sign."""
 
     trial: int
@@ -112,7 +115,7 @@ class TrialReached:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialMeasured:
+class TrialValidationReported:
     """A validation was reported, at `time` by the search's own time metric; in any order, and the
     same one again after a failure.
     """
@@ -139,9 +142,9 @@ class TrialClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialExited:
-    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as there;
-    `length` is that of its latest `TrialReached`, 0 without one.
+class TrialExitedEarly:
+    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as in
+    `TrialClosed`; `length` is that of its latest `TrialLengthReached`, 0 without one.
     """
 
     trial: int
@@ -150,12 +153,14 @@ class TrialExited:
     length: int = 0
 
 
-Event = TrialReached | TrialMeasured | TrialProgressed | TrialClosed | TrialExited
+Event = (
+    TrialLengthReached | TrialValidationReported | TrialProgressed | TrialClosed | TrialExitedEarly
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Suggested:
-    """Points that an adviser suggests, as answers to the requests from number `first` on."""
+class SuggestedPoints:
+    """Points that a model suggests, as answers to the requests from number `first` on."""
 
     first: int
     points: tuple[Mapping[str, object], ...]
@@ -163,18 +168,18 @@ class Suggested:
 
 @dataclass(frozen=True, slots=True)
 class SuggestionFailed:
-    """An adviser has nothing to say to the request of number `first`, and `why`."""
+    """A model cannot answer the request of number `first`, and `why`."""
 
     first: int
     why: str
 
 
-Advice = Suggested | SuggestionFailed | Posted
+ExternalInput = SuggestedPoints | SuggestionFailed | PostedOperations
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What the driver counts over all trials; 0 <= closed <= created <= requested.
+    """Counts of the driver over all trials; 0 <= closed <= created <= requested.
 
     `closed` includes those that exited; `exited` counts every reason, `errored`, `invalid` and
     `canceled` some.
@@ -202,28 +207,57 @@ class MethodStep(Generic[State]):
 
 
 class MethodState:
-    """What a method keeps in the search's state; it is a dataclass of its own."""
+    """The method's part of a search's state; each method has a frozen dataclass of its own."""
 
     __slots__ = ()
 
     @property
     def is_closing(self) -> bool:
-        """Whether trials are still to be closed that were decided about."""
+        """Whether the method has decided to close trials and has not closed all of them yet."""
         return False
 
     @property
-    def awaits_advice(self) -> bool:
-        """Whether someone outside is still to say what to do: such a search is not over because
-        all its trials are.
+    def awaits_external_input(self) -> bool:
+        """Whether input from outside is still to come: such a search is not over when all its
+        trials are.
         """
         return False
 
 
+class MethodPlan(Protocol):
+    """The task of a search method, from its configuration; a frozen dataclass."""
+
+    @property
+    def kind(self) -> str:
+        """The name by which stored plans of this type are told from others."""
+        ...
+
+    @property
+    def rules(self) -> SearchRules:
+        """The rules of the configuration's era."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """How long a trial trains at most."""
+        ...
+
+
+@runtime_checkable
+class ExploringPlan(MethodPlan, Protocol):
+    """A plan whose method makes trials that are "Explored"."""
+
+    @property
+    def exploration(self) -> Exploration:
+        """Return how the hyperparameters of a copy differ from its original's."""
+        ...
+
+
 class SearchMethod(ABC, Generic[State]):
-    """One algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
+    """An algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
 
     @abstractmethod
-    def initial(self) -> MethodStep[State]:
+    def first_step(self) -> MethodStep[State]:
         """Begin the search."""
 
     @abstractmethod
@@ -234,12 +268,12 @@ class SearchMethod(ABC, Generic[State]):
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
 
-    def on_created(self, state: State, created: CreateTrial) -> State:
+    def on_trial_created(self, state: State, created: CreateTrial) -> State:
         """Take note of a trial that a `Create` became; they come in the order of their numbers."""
         return state
 
-    def on_advice(self, state: State, advice: Advice) -> MethodStep[State]:
-        """Answer what someone outside says, who may say it twice."""
+    def on_external_input(self, state: State, external_input: ExternalInput) -> MethodStep[State]:
+        """Answer input from outside, which may come twice."""
         return MethodStep(state)
 
     def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
@@ -248,8 +282,8 @@ class SearchMethod(ABC, Generic[State]):
         """
         return MethodStep(state)
 
-    def resumed(self, state: State, tally: Tally) -> MethodStep[State]:
-        """Go on after a while in which ends were counted in `tally` and not answered; unless a
-        method says otherwise, it cannot.
+    def resume(self, state: State, tally: Tally) -> MethodStep[State]:
+        """Go on after a time in which ends were counted in `tally` and not answered; by default a
+        method cannot.
         """
         return MethodStep(state)

@@ -27,7 +27,7 @@ class Generator:
     __slots__ = ("_drawn", "_key", "_position", "_twisted")
 
     def __init__(self, key: bytes, position: int) -> None:
-        """Take a key of 2496 bytes and a position in 0..624; prefer `seeded` and `restored`."""
+        """Take a key of 2496 bytes and a position in 0..624; `from_seed` makes the key."""
         self._key = key
         self._position = position
         # Unpacking the key costs more than most events draw: it waits for the first word.
@@ -36,7 +36,7 @@ class Generator:
         self._twisted = False
 
     @classmethod
-    def seeded(cls, seed: int) -> "Generator":
+    def from_seed(cls, seed: int) -> "Generator":
         """Start as RandomState(seed) does; ValueError unless 0 <= seed < 2**32."""
         if not 0 <= seed <= _WORD_MAX:
             raise ValueError(f"seed {seed} is outside 0..{_WORD_MAX}; use a 32 bit seed")
@@ -47,7 +47,7 @@ class Generator:
         return cls(_KEY.pack(*words), KEY_WORDS)
 
     @classmethod
-    def restored(cls, key: bytes, position: int) -> "Generator":
+    def from_state(cls, key: bytes, position: int) -> "Generator":
         """Continue from `key` (2496 bytes, little-endian words) and `position` (0..624).
 
         ValueError for a key of another size or a position out of range.
@@ -70,15 +70,15 @@ class Generator:
         """How many words of the key are used, 0..624; at 624 the next word twists the key."""
         return self._position
 
-    def word(self) -> int:
+    def draw_word(self) -> int:
         """Draw 32 bits."""
-        return self._words(1).getrandbits(32)
+        return self._take_words(1).getrandbits(32)
 
-    def uniform(self) -> float:
+    def draw_uniform(self) -> float:
         """Draw from [0, 1) with 53 bits: two words; equal to RandomState.random_sample()."""
-        return self._words(2).random()
+        return self._take_words(2).random()
 
-    def below(self, n: int) -> int:
+    def draw_below(self, n: int) -> int:
         """Draw an integer in [0, n) as RandomState.randint(n) does; 1 <= n <= 2**64.
 
         Masks and rejects, so the number of words varies; n == 1 draws nothing.
@@ -90,12 +90,14 @@ class Generator:
             return 0
         mask = (1 << top.bit_length()) - 1
         while True:
-            value = self.word() if top <= _WORD_MAX else self.word() << 32 | self.word()
+            value = (
+                self.draw_word() if top <= _WORD_MAX else self.draw_word() << 32 | self.draw_word()
+            )
             if (value := value & mask) <= top:
                 return value
 
-    def _words(self, count: int) -> random.Random:
-        """What the next `count` words, at most 624, come from; they count as drawn."""
+    def _take_words(self, count: int) -> random.Random:
+        """Return the source of the next `count` words, at most 624, and count them as drawn."""
         if self._drawn is None:
             self._drawn = random.Random(0)
             state = (*_KEY.unpack(self._key), self._position)

@@ -16,19 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from control_plane.evolve import evolve
-from control_plane.searchers.bayesian import BayesianPlan, BayesianSearch, BayesianState
-from control_plane.searchers.custom import CustomPlan, CustomSearch, CustomState
-from control_plane.searchers.exploration import explored
-from control_plane.searchers.grid import GridPlan, GridSearch, GridState
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.kept import kept
+from control_plane.searchers.blob_store import BlobStore, NoBlobStore
+from control_plane.searchers.exploration import explore_hparams
 from control_plane.searchers.method import (
-    Advice,
     Close,
     Create,
     CreateTrial,
     Event,
     ExitReason,
+    ExploringPlan,
+    ExternalInput,
     MethodStep,
     SearchMethod,
     Shutdown,
@@ -36,53 +33,22 @@ from control_plane.searchers.method import (
     Tally,
     TrainTo,
     TrialClosed,
-    TrialExited,
-    TrialMeasured,
+    TrialExitedEarly,
+    TrialLengthReached,
     TrialProgressed,
-    TrialReached,
+    TrialValidationReported,
 )
-from control_plane.searchers.parts import NoParts, Parts
-from control_plane.searchers.population import Population, PopulationPlan, PopulationState
-from control_plane.searchers.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.randomness import KEY_WORDS, Generator
-from control_plane.searchers.single import SinglePlan, single_search
-from control_plane.searchers.space import Group, draw, grid_point, grid_size
-from control_plane.searchers.synchronous import SyncHalvingPlan
-from control_plane.searchers.tournament import (
-    BracketPlan,
-    BracketState,
-    Tournament,
-    TournamentPlan,
-    TournamentState,
-    alone,
-)
-
-MethodPlan = (
-    RandomPlan
-    | SinglePlan
-    | GridPlan
-    | BracketPlan
-    | TournamentPlan
-    | PopulationPlan
-    | BayesianPlan
-    | CustomPlan
-)
-AnyMethodState = (
-    RandomState
-    | GridState
-    | BracketState
-    | TournamentState
-    | PopulationState
-    | BayesianState
-    | CustomState
-)
+from control_plane.searchers.registry import AnyMethodPlan, AnyMethodState, spec_of_plan
+from control_plane.searchers.space import Group, draw_hparams, grid_point
+from control_plane.searchers.stored_points import load_point
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What a configuration asks for, validated; `seed` is a 32 bit experiment seed."""
+    """A search as its configuration asks for it; `seed` is a 32 bit experiment seed."""
 
-    method: MethodPlan
+    method: AnyMethodPlan
     space: Group
     seed: int
 
@@ -98,35 +64,35 @@ class SearchState:
     shutdown: bool = False
 
 
-NO_PARTS = NoParts()
+NO_BLOBS = NoBlobStore()
 TrialOperation = CreateTrial | TrainTo | Close | Stop | Shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """The next state, what to do in order, and whether `expand` has something to do."""
+    """The next state, the operations in order, and whether `expand_creates` has something to do."""
 
     state: SearchState
     operations: tuple[TrialOperation, ...]
     more: bool
 
 
-def begin(plan: SearchPlan, parts: Parts = NO_PARTS) -> SearchStep:
+def begin_search(plan: SearchPlan, blobs: BlobStore = NO_BLOBS) -> SearchStep:
     """Start a search for a generator seeded with the plan's seed; draws nothing.
 
-    A plan that makes no trial is shut down at once, as failed. `parts` is where the search keeps
+    A plan that makes no trial is shut down at once, as failed. `blobs` is where the search keeps
     what grows with its trials, here and below; single, random and grid searches keep nothing.
     """
-    return _folded(plan, Tally(), method_of(plan, parts).initial(), KEY_WORDS, ())
+    return _apply_answer(plan, Tally(), make_method(plan, blobs).first_step(), KEY_WORDS, ())
 
 
-def handle(
+def handle_event(
     plan: SearchPlan,
     state: SearchState,
     generator: Generator,
     event: Event,
     create_max: int,
-    parts: Parts = NO_PARTS,
+    blobs: BlobStore = NO_BLOBS,
 ) -> SearchStep:
     """Answer one event, then expand at most `create_max` of what waits.
 
@@ -135,63 +101,65 @@ def handle(
     """
     if _is_late(state, event):
         return SearchStep(state, (), more=has_more(state))
-    tally = _counted(state.tally, event)
-    answer = method_of(plan, parts).on_event(state.method, event)
-    step = _folded(plan, tally, answer, state.position, state.backlog)
-    return _expanded(plan, step, generator, create_max, parts)
+    tally = _next_tally(state.tally, event)
+    answer = make_method(plan, blobs).on_event(state.method, event)
+    step = _apply_answer(plan, tally, answer, state.position, state.backlog)
+    return _expand_further(plan, step, generator, create_max, blobs)
 
 
-def advise(
+def handle_external_input(
     plan: SearchPlan,
     state: SearchState,
     generator: Generator,
-    advice: Advice,
+    external_input: ExternalInput,
     create_max: int,
-    parts: Parts,
+    blobs: BlobStore,
 ) -> SearchStep:
-    """Answer what someone outside says, then expand as `handle` does."""
+    """Answer input from outside, then expand as `handle_event` does."""
     if state.shutdown:
         return SearchStep(state, (), more=False)
-    answer = method_of(plan, parts).on_advice(state.method, advice)
-    step = _folded(plan, state.tally, answer, state.position, state.backlog)
-    return _expanded(plan, step, generator, create_max, parts)
+    answer = make_method(plan, blobs).on_external_input(state.method, external_input)
+    step = _apply_answer(plan, state.tally, answer, state.position, state.backlog)
+    return _expand_further(plan, step, generator, create_max, blobs)
 
 
-def expand(
+def expand_creates(
     plan: SearchPlan,
     state: SearchState,
     generator: Generator,
     create_max: int,
-    parts: Parts = NO_PARTS,
+    blobs: BlobStore = NO_BLOBS,
 ) -> SearchStep:
     """Turn at most `create_max` waiting creates into trials, advancing `generator` in place; with
     none waiting, close as many trials of those that the method has still to close.
     """
-    _check(state, generator)
-    method = method_of(plan, parts)
+    _check_invariants(state, generator)
+    method = make_method(plan, blobs)
     created: list[CreateTrial] = []
-    told = state.method
+    method_state = state.method
     backlog = list(state.backlog)
     while backlog and len(created) < create_max:
         head = backlog.pop(0)
         count = min(head.count, create_max - len(created))
         for i in range(count):
             trial = state.tally.created + len(created)
-            created.append(_trial(plan, trial, head, i, generator, parts))
-            told = method.on_created(told, created[-1])
+            created.append(_make_trial(plan, trial, head, i, generator, blobs))
+            method_state = method.on_trial_created(method_state, created[-1])
         if count < head.count:
-            backlog.insert(0, _after(head, count))
+            backlog.insert(0, _remaining_create(head, count))
     tally = evolve(state.tally, created=state.tally.created + len(created))
     position = generator.position
-    after = evolve(state, method=told, tally=tally, backlog=tuple(backlog), position=position)
-    _check(after, generator)
+    after = evolve(
+        state, method=method_state, tally=tally, backlog=tuple(backlog), position=position
+    )
+    _check_invariants(after, generator)
     if created or not after.method.is_closing:
         return SearchStep(after, tuple(created), more=has_more(after))
     answer = method.close_more(after.method, tally.requested, create_max)
-    return _folded(plan, tally, answer, after.position, after.backlog)
+    return _apply_answer(plan, tally, answer, after.position, after.backlog)
 
 
-class Reopened(NamedTuple):
+class ReopenedTrial(NamedTuple):
     """A trial that is open again: why it was closed, None for an ordinary end, and the training
     it had reported.
     """
@@ -200,22 +168,26 @@ class Reopened(NamedTuple):
     units: float
 
 
-def noted(state: SearchState, event: Event) -> SearchState:
-    """Count an event and ask for nothing: of a search that is to create no more.
+def count_event(state: SearchState, event: Event) -> SearchState:
+    """Count an event of a search that is to ask for nothing more.
 
-    ValueError as `handle`.
+    ValueError for units that are negative or not finite.
     """
     if _is_late(state, event):
         return state
-    return evolve(state, tally=_counted(state.tally, event))
+    return evolve(state, tally=_next_tally(state.tally, event))
 
 
-def reopened(
-    plan: SearchPlan, state: SearchState, trials: Sequence[Reopened], *, lengthened: bool = False
+def reopen_trials(
+    plan: SearchPlan,
+    state: SearchState,
+    trials: Sequence[ReopenedTrial],
+    *,
+    lengthened: bool = False,
 ) -> SearchStep:
-    """Fold the ends of `trials` in reverse, when every trial created is closed, and go on.
+    """Undo the ends of `trials`, when every trial created is closed, and go on.
 
-    What the method would have asked for at ends that were only noted is asked for now. `plan` may
+    The method asks now for what it would have asked for at ends that were only counted. `plan` may
     be `lengthened`: then no length counts as reached. Draws nothing; with nothing left to do the
     search is shut down again.
     """
@@ -227,59 +199,42 @@ def reopened(
         closed=tally.created - len(trials),
         exited=max(0, tally.exited - len(reasons)),
         errored=max(0, tally.errored - reasons.count(ExitReason.ERRORED)),
-        invalid=max(0, tally.invalid - sum(reason.invalid_hparams for reason in reasons)),
+        invalid=max(0, tally.invalid - sum(reason.is_invalid_hparams for reason in reasons)),
         canceled=max(0, tally.canceled - reasons.count(ExitReason.USER_CANCELED)),
         reached=0 if lengthened else tally.reached,
         open_units=math.fsum(trial.units for trial in trials),
     )
-    answer = method_of(plan, NO_PARTS).resumed(state.method, tally)
-    return _folded(plan, tally, answer, state.position, state.backlog)
+    answer = make_method(plan, NO_BLOBS).resume(state.method, tally)
+    return _apply_answer(plan, tally, answer, state.position, state.backlog)
 
 
 def has_more(state: SearchState) -> bool:
-    """Whether `expand` has something to do."""
+    """Whether `expand_creates` has something to do."""
     return bool(state.backlog) or (not state.shutdown and state.method.is_closing)
 
 
-def progress(plan: SearchPlan, state: SearchState) -> float:
+def completed_share(plan: SearchPlan, state: SearchState) -> float:
     """Compute the completed share in [0, 1]; 1 once the search was shut down.
 
     It falls only where a trial is found invalid after it had trained: such work does not count.
     """
     if state.shutdown:
         return 1.0
-    share = method_of(plan, NO_PARTS).progress(state.method, state.tally)
+    share = make_method(plan, NO_BLOBS).progress(state.method, state.tally)
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
 
 
-def method_of(plan: SearchPlan, parts: Parts) -> SearchMethod[Any]:
-    """The method of a plan, for as long as nobody else writes its parts."""
-    # A plan and the state it made belong together, which types cannot say.
-    match plan.method:
-        case RandomPlan():
-            return RandomSearch(plan.method)
-        case SinglePlan():
-            return single_search(plan.method)
-        case GridPlan():
-            return GridSearch(plan.method, grid_size(plan.space))
-        case HalvingPlan() | SyncHalvingPlan():
-            return alone(plan.method, parts)
-        case TournamentPlan():
-            return Tournament(plan.method, parts)
-        case PopulationPlan():
-            return Population(plan.method, parts)
-        case BayesianPlan():
-            return BayesianSearch(plan.method, parts)
-        case CustomPlan():
-            return CustomSearch(plan.method, parts)
+def make_method(plan: SearchPlan, blobs: BlobStore) -> SearchMethod[Any]:
+    """Make the method of a plan, to be used as long as nobody else writes its blobs."""
+    return spec_of_plan(plan.method).make_method(plan.method, plan.space, blobs)
 
 
-def _expanded(
-    plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, parts: Parts
+def _expand_further(
+    plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, blobs: BlobStore
 ) -> SearchStep:
     if not step.more:
         return step
-    expanded = expand(plan, step.state, generator, create_max, parts)
+    expanded = expand_creates(plan, step.state, generator, create_max, blobs)
     return replace(expanded, operations=step.operations + expanded.operations)
 
 
@@ -288,28 +243,28 @@ def _is_late(state: SearchState, event: Event) -> bool:
     return state.shutdown or not 0 <= event.trial < tally.created or tally.closed == tally.created
 
 
-def _counted(tally: Tally, event: Event) -> Tally:
+def _next_tally(tally: Tally, event: Event) -> Tally:
     match event:
-        case TrialReached():
+        case TrialLengthReached():
             return evolve(tally, reached=tally.reached + 1)
-        case TrialMeasured():
+        case TrialValidationReported():
             return tally
         case TrialProgressed(units=units):
             _check_units(event.trial, units)
             return evolve(tally, units=tally.units + units, open_units=tally.open_units + units)
         case TrialClosed(units=units):
-            return _closed(tally, event.trial, units)
-        case TrialExited(reason=reason, units=units):
+            return _tally_of_closed_trial(tally, event.trial, units)
+        case TrialExitedEarly(reason=reason, units=units):
             return evolve(
-                _closed(tally, event.trial, units),
+                _tally_of_closed_trial(tally, event.trial, units),
                 exited=tally.exited + 1,
                 errored=tally.errored + (reason is ExitReason.ERRORED),
-                invalid=tally.invalid + reason.invalid_hparams,
+                invalid=tally.invalid + reason.is_invalid_hparams,
                 canceled=tally.canceled + (reason is ExitReason.USER_CANCELED),
             )
 
 
-def _closed(tally: Tally, trial: int, units: float) -> Tally:
+def _tally_of_closed_trial(tally: Tally, trial: int, units: float) -> Tally:
     _check_units(trial, units)
     closed = tally.closed + 1
     # Sums of fractions do not cancel exactly: what is left of them must not outlive the trials.
@@ -322,56 +277,58 @@ def _check_units(trial: int, units: float) -> None:
         raise ValueError(f"trial {trial} reported {units} units; expected a finite number >= 0")
 
 
-def _folded(
+def _apply_answer(
     plan: SearchPlan,
     tally: Tally,
     answer: MethodStep[Any],
     position: int,
     backlog: tuple[Create, ...],
 ) -> SearchStep:
-    """Take a method's answer: queue its creates, pass the rest on, end a search that is done."""
+    """Apply a method's answer: queue its creates, pass the rest on, end a search that is done."""
     if not answer.operations and tally.requested != tally.closed:
         state = SearchState(answer.state, position, backlog, tally)
         return SearchStep(state, (), more=has_more(state))
     creates = [op for op in answer.operations if isinstance(op, Create) and op.count > 0]
-    wishes: list[TrialOperation] = [op for op in answer.operations if not isinstance(op, Create)]
+    operations: list[TrialOperation] = [
+        op for op in answer.operations if not isinstance(op, Create)
+    ]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
-    if tally.requested == tally.closed and not answer.state.awaits_advice:
-        wishes.append(_shutdown(plan, tally))
-    shutdown = any(isinstance(wish, Shutdown) for wish in wishes)
-    queue = () if shutdown else _queued(backlog, creates)
+    if tally.requested == tally.closed and not answer.state.awaits_external_input:
+        operations.append(_final_shutdown(plan, tally))
+    shutdown = any(isinstance(one, Shutdown) for one in operations)
+    queue = () if shutdown else _extend_backlog(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
-    return SearchStep(state, tuple(wishes), more=has_more(state))
+    return SearchStep(state, tuple(operations), more=has_more(state))
 
 
-def _shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:
+def _final_shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:
     failed = tally.exited if plan.method.rules.any_exit_fails else tally.errored
     if failed >= tally.requested:
         return Shutdown(failure=True)
     return Shutdown(failure=False, cancel=tally.canceled >= tally.requested)
 
 
-def _queued(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create, ...]:
+def _extend_backlog(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create, ...]:
     """Append creates, joining like ones: the backlog stays short however slowly it is expanded."""
     queue = list(backlog)
     for create in creates:
         last = queue[-1] if queue else None
-        if last and create == replace(_after(last, last.count), count=create.count):
+        if last and create == replace(_remaining_create(last, last.count), count=create.count):
             queue[-1] = replace(last, count=last.count + create.count)
         else:
             queue.append(create)
     return tuple(queue)
 
 
-def _after(create: Create, count: int) -> Create:
-    """What is left of a create without its first `count` trials."""
+def _remaining_create(create: Create, count: int) -> Create:
+    """Return the rest of a create without its first `count` trials."""
     moves = create.hparams in ("FromGrid", "Kept")
     passed = count * create.point_step if moves else 0
     return replace(create, count=create.count - count, first_point=create.first_point + passed)
 
 
-def _trial(
-    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, parts: Parts
+def _make_trial(
+    plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, blobs: BlobStore
 ) -> CreateTrial:
     place = create.first_point + i * create.point_step
     request_id, parent = "", None
@@ -381,31 +338,33 @@ def _trial(
         case "FromGrid":
             hparams = grid_point(plan.space, place)
         case "Kept":
-            hparams, request_id = kept(parts, place)
+            hparams, request_id = load_point(blobs, place)
         case "Sampled":
-            hparams = draw(plan.space, generator, maxval_drawn=maxval_drawn)
+            hparams = draw_hparams(plan.space, generator, maxval_drawn=maxval_drawn)
         case "Explored":
-            assert isinstance(plan.method, PopulationPlan)
+            assert isinstance(plan.method, ExploringPlan)
             parent = create.first_point
-            point, exploration = kept(parts, parent).hparams, plan.method.exploration
-            hparams = explored(plan.space, point, generator, exploration, maxval_drawn=maxval_drawn)
-    request_id = request_id or _request_id(generator)
-    seed = generator.below(1 << 31)
+            point, exploration = load_point(blobs, parent).hparams, plan.method.exploration
+            hparams = explore_hparams(
+                plan.space, point, generator, exploration, maxval_drawn=maxval_drawn
+            )
+    request_id = request_id or _draw_request_id(generator)
+    seed = generator.draw_below(1 << 31)
     return CreateTrial(trial, request_id, seed, hparams, create.length, create.closed, parent)
 
 
-def _request_id(generator: Generator) -> str:
+def _draw_request_id(generator: Generator) -> str:
     """Draw 16 bytes and force the bits of a random (version 4) UUID; RFC 9562, section 5.4."""
     drawn = bytearray()
     for _ in range(4):
-        drawn += generator.word().to_bytes(4, "little")
+        drawn += generator.draw_word().to_bytes(4, "little")
     drawn[6] = drawn[6] & 0x0F | 0x40
     drawn[8] = drawn[8] & 0x3F | 0x80
     text = drawn.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _check(state: SearchState, generator: Generator) -> None:
+def _check_invariants(state: SearchState, generator: Generator) -> None:
     tally = state.tally
     waiting = sum(create.count for create in state.backlog)
     assert 0 <= tally.closed <= tally.created <= tally.requested, tally

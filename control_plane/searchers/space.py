@@ -74,7 +74,7 @@ Leaf = Const | Int | Double | Log | Categorical
 Parameter = Const | Int | Double | Log | Categorical | Group
 
 
-def draw(space: Group, generator: Generator, *, maxval_drawn: bool) -> dict[str, object]:
+def draw_hparams(space: Group, generator: Generator, *, maxval_drawn: bool) -> dict[str, object]:
     """Draw one value per parameter, in the order of the sorted names.
 
     `maxval_drawn` False never draws an integer's maxval, as step-era experiments did.
@@ -91,15 +91,15 @@ def draw_value(parameter: Parameter, generator: Generator, *, maxval_drawn: bool
         case Const(value):
             return value
         case Int(minval, maxval):
-            return minval + generator.below(maxval - minval + int(maxval_drawn))
+            return minval + generator.draw_below(maxval - minval + int(maxval_drawn))
         case Double(minval, maxval):
-            return minval + (maxval - minval) * generator.uniform()
+            return minval + (maxval - minval) * generator.draw_uniform()
         case Log(base, minval, maxval):
-            return math.pow(base, minval + (maxval - minval) * generator.uniform())
+            return math.pow(base, minval + (maxval - minval) * generator.draw_uniform())
         case Categorical(vals):
-            return vals[generator.below(len(vals))]
+            return vals[generator.draw_below(len(vals))]
         case Group():
-            return draw(parameter, generator, maxval_drawn=maxval_drawn)
+            return draw_hparams(parameter, generator, maxval_drawn=maxval_drawn)
         case _:
             assert_never(parameter)
 
@@ -124,10 +124,10 @@ def grid_point(space: Group, index: int) -> dict[str, object]:
 
 
 def _group_size(path: str, group: Group) -> int:
-    return math.prod(_size(f"{path}{name}", member) for name, member in group.members.items())
+    return math.prod(_axis_size(f"{path}{name}", member) for name, member in group.members.items())
 
 
-def _size(path: str, parameter: Parameter) -> int:
+def _axis_size(path: str, parameter: Parameter) -> int:
     match parameter:
         case Const():
             return 1
@@ -148,7 +148,7 @@ def _group_point(group: Group, index: int) -> dict[str, object]:
     values: list[object] = []
     for name in reversed(names):
         parameter = group.members[name]
-        size = _size(name, parameter)
+        size = _axis_size(name, parameter)
         index, digit = divmod(index, size)
         values.append(_grid_value(parameter, digit, size))
     return dict(zip(names, reversed(values), strict=True))
@@ -165,14 +165,14 @@ def _grid_value(parameter: Parameter, i: int, size: int) -> object:
         case Int(minval, maxval):
             return _spaced_integer(minval, maxval, i, size)
         case Double(minval, maxval):
-            return _spaced(minval, maxval, i, size)
+            return _spaced_number(minval, maxval, i, size)
         case Log(base, minval, maxval):
-            return math.pow(base, _spaced(minval, maxval, i, size))
+            return math.pow(base, _spaced_number(minval, maxval, i, size))
         case _:
             assert_never(parameter)
 
 
-def _spaced(minval: float, maxval: float, i: int, size: int) -> float:
+def _spaced_number(minval: float, maxval: float, i: int, size: int) -> float:
     if size == 1:
         return (minval + maxval) / 2
     return minval + i * (maxval - minval) / (size - 1)

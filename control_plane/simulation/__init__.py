@@ -1,1 +1,1 @@
-"""Searches in virtual time: the cluster's own actors, with machines that only follow curves."""
+"""Simulation of searches in virtual time: the cluster's own actors, on machines without trials."""

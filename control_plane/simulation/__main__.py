@@ -1,5 +1,5 @@
-"""`python -m control_plane.simulation FILE --slots N`: simulates a configuration's experiment and
-prints what comes of it as JSON.
+"""`python -m control_plane.simulation FILE --slots N`: simulate a configuration's experiment and
+print the result as JSON.
 """
 
 from __future__ import annotations
@@ -13,33 +13,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from control_plane.config.__main__ import described, overrides_argument, read_config
-from control_plane.config.check import check
+from control_plane.config.__main__ import add_overrides_argument, problem_values, read_config
+from control_plane.config.check import check_config
 from control_plane.config.deadline import deadline_ms, span_ms
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid, Problem
-from control_plane.simulation.courses import Courses
-from control_plane.simulation.experiment import Outcome, SimulationStuck, simulate
-from control_plane.simulation.recorded import CurvesInvalid, RecordedCourses, read_curves
-from control_plane.simulation.submission import pace_of, submission_of, time_lengths_of
-from control_plane.simulation.synthetic import SyntheticCourses
-from control_plane.spot.comparison import compared
-from control_plane.spot.replay import job_on
-from control_plane.spot.traces import SpotTrace, TraceInvalid, generated, read_trace
-from control_plane.suggestions.installed import lacking
-from control_plane.suggestions.simulated import suggestion
+from control_plane.simulation.experiment import (
+    SimulationResult,
+    SimulationStuck,
+    simulate_experiment,
+)
+from control_plane.simulation.learning_curves import LearningCurves
+from control_plane.simulation.recorded_curves import CurvesInvalid, RecordedCurves, read_curves
+from control_plane.simulation.submission import (
+    simulated_submission,
+    time_lengths,
+    validation_schedule,
+)
+from control_plane.simulation.synthetic_curves import SyntheticCurves
+from control_plane.spot.comparison import compare_policies
+from control_plane.spot.replay import trace_job
+from control_plane.spot.traces import SpotTrace, TraceInvalid, generate_trace, read_trace
+from control_plane.suggestions.availability import missing_package_reason
+from control_plane.suggestions.in_memory import suggest_from_parts
 
-# Of a simulated deadline.
+# The longest simulated deadline.
 DAYS_MAX = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 with the outcome, 1 with the problems that stand against one."""
+    """Print the result and return 0, or the problems of the configuration and return 1."""
     options = _parser().parse_args(arguments)
     try:
-        report = {"ok": True, "problems": [], "simulation": _simulated(options)}
+        report = {"ok": True, "problems": [], "simulation": _simulate(options)}
     except ConfigInvalid as error:
-        report = {"ok": False, "problems": [described(it) for it in error.problems]}
+        report = {"ok": False, "problems": [problem_values(it) for it in error.problems]}
     print(json.dumps(report))
     return 0 if report["ok"] else 1
 
@@ -59,33 +67,35 @@ def _parser() -> argparse.ArgumentParser:
     market = parser.add_mutually_exclusive_group()
     market.add_argument("--spot-availability", type=float, help="of a zone that is made up")
     market.add_argument("--spot-trace", metavar="FILE", help="when there were spot machines")
-    overrides_argument(parser)
+    add_overrides_argument(parser)
     return parser
 
 
-def _simulated(options: argparse.Namespace) -> dict[str, Any]:
-    config = check(read_config(options.file), overrides=options.config, seed_default=options.seed)
+def _simulate(options: argparse.Namespace) -> dict[str, Any]:
+    config = check_config(
+        read_config(options.file), overrides=options.config, seed_default=options.seed
+    )
     _check_slots(config, options.slots)
-    allowed_ms = _allowed_ms(config, options)
+    allowed_ms = _time_to_deadline_ms(config, options)
     started = time.perf_counter()
     try:
-        submission = submission_of(config)
-        courses = _courses(config, options)
-        outcome = simulate(
+        submission = simulated_submission(config)
+        curves = _learning_curves(config, options)
+        outcome = simulate_experiment(
             submission,
             options.slots,
-            courses,
-            pace=pace_of(config),
-            advise=suggestion,
-            told=lambda ended: _tell_progress(ended, config.trials),
+            curves,
+            validation_schedule=validation_schedule(config),
+            suggest=suggest_from_parts,
+            on_progress=lambda ended: _write_progress(ended, config.trials),
         )
     except SimulationStuck as error:
         raise _refusal("searcher", f"cannot be simulated: {error}") from None
     seconds = time.perf_counter() - started
     report = _report(config, options.slots, outcome) | {"wall_seconds": round(seconds, 3)}
-    report["curves"] = _described_courses(courses, outcome)
+    report["curves"] = _curves_report(curves, outcome)
     if allowed_ms is not None:
-        report["spot"] = _on_spot(options, outcome.makespan_ms, allowed_ms)
+        report["spot"] = _compare_on_spot(options, outcome.makespan_ms, allowed_ms)
     return report
 
 
@@ -97,17 +107,17 @@ def _check_slots(config: ExperimentConfig, slots: int) -> None:
     if config.searcher.name == "custom":
         text = "cannot be simulated: what a custom search does is decided outside of the cluster"
         raise _refusal("searcher.name", text, "simulate another searcher")
-    if why := lacking(config.searcher.name):
+    if why := missing_package_reason(config.searcher.name):
         raise _refusal("searcher.name", why)
 
 
-def _courses(
+def _learning_curves(
     config: ExperimentConfig, options: argparse.Namespace
-) -> SyntheticCourses | RecordedCourses:
-    plan, lengths = config.search_plan(), time_lengths_of(config)
+) -> SyntheticCurves | RecordedCurves:
+    plan, lengths = config.search_plan(), time_lengths(config)
     space = plan.space
     if options.curves is None:
-        return SyntheticCourses(
+        return SyntheticCurves(
             space=space,
             lengths=lengths,
             full_length=plan.method.max_length,
@@ -117,7 +127,7 @@ def _courses(
         )
     try:
         trials = read_curves(_read_file(options.curves), config.searcher.metric)
-        return RecordedCourses(trials, space, lengths, options.seconds_per_unit)
+        return RecordedCurves(trials, space, lengths, options.seconds_per_unit)
     except CurvesInvalid as error:
         place = "the curves" if options.curves == "-" else options.curves
         raise _refusal(": ".join(filter(None, (place, error.path))), str(error)) from None
@@ -133,8 +143,8 @@ def _read_file(file: str) -> str:
         raise _refusal(file, f"cannot be read: {reason}") from None
 
 
-def _allowed_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
-    """The time until the deadline; None if nothing is said of spot machines."""
+def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
+    """The time until the deadline; None if no spot machines are to be simulated."""
     asked: str | None = options.deadline
     if options.spot_availability is None and options.spot_trace is None:
         if asked is not None:
@@ -159,26 +169,28 @@ def _allowed_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | 
     return allowed_ms
 
 
-def _on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int) -> dict[str, Any]:
-    """The whole cluster as one machine, whose work takes as long as the search did."""
-    trace = _trace(options, allowed_ms)
+def _compare_on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int) -> dict[str, Any]:
+    """Compare the policies, the whole cluster as one machine whose work takes as long as the search
+    did.
+    """
+    trace = _spot_trace(options, allowed_ms)
     if not 0 <= options.changeover_seconds <= 86_400:
         text = f"must be between 0 and 86400 seconds, not {options.changeover_seconds:g}"
         raise _refusal("--changeover-seconds", text)
-    job = job_on(trace, max(1, work_ms), allowed_ms, round(1000 * options.changeover_seconds))
-    if not job.feasible:
+    job = trace_job(trace, max(1, work_ms), allowed_ms, round(1000 * options.changeover_seconds))
+    if not job.is_feasible:
         least = (work_ms + job.changeover_ms) / 1000
         text = f"leaves {allowed_ms / 1000:g} s, but on-demand machines alone need {least:g} s"
         raise _refusal("the deadline", text, "give it more time, or --slots")
-    return compared(job, trace)
+    return compare_policies(job, trace)
 
 
-def _trace(options: argparse.Namespace, allowed_ms: int) -> SpotTrace:
+def _spot_trace(options: argparse.Namespace, allowed_ms: int) -> SpotTrace:
     if options.spot_trace is None:
         if not 0 <= options.spot_availability <= 1:
             text = f"must be a share between 0 and 1, not {options.spot_availability:g}"
             raise _refusal("--spot-availability", text)
-        return generated(options.spot_availability, allowed_ms, options.seed % 2**32)
+        return generate_trace(options.spot_availability, allowed_ms, options.seed % 2**32)
     try:
         trace = read_trace(_read_file(options.spot_trace))
     except TraceInvalid as error:
@@ -194,8 +206,8 @@ def _refusal(path: str, message: str, hint: str = "") -> ConfigInvalid:
     return ConfigInvalid([Problem(path, None, None, message, hint)])
 
 
-def _report(config: ExperimentConfig, slots: int, outcome: Outcome) -> dict[str, Any]:
-    experiment, account = outcome.experiment, outcome.account
+def _report(config: ExperimentConfig, slots: int, outcome: SimulationResult) -> dict[str, Any]:
+    experiment, account = outcome.experiment, outcome.usage
     return {
         "searcher": config.searcher.name,
         "metric": config.searcher.metric,
@@ -209,33 +221,33 @@ def _report(config: ExperimentConfig, slots: int, outcome: Outcome) -> dict[str,
         "units": account.units,
         "batches": account.batches,
         "slot_seconds": account.slot_ms / 1000,
-        "slot_use": outcome.slot_use(slots),
+        "slot_use": outcome.slot_utilization(slots),
         "best_metric": experiment.best_metric,
         "best_trial": experiment.best_trial,
-        "best": [[at_ms / 1000, metric] for at_ms, metric in outcome.best],
+        "best": [[at_ms / 1000, metric] for at_ms, metric in outcome.improvements],
     }
 
 
-def _described_courses(courses: Courses, outcome: Outcome) -> dict[str, Any]:
-    if not isinstance(courses, RecordedCourses):
+def _curves_report(curves: LearningCurves, outcome: SimulationResult) -> dict[str, Any]:
+    if not isinstance(curves, RecordedCurves):
         return {"kind": "synthetic"}
-    account = outcome.account
+    account = outcome.usage
     return {
         "kind": "recorded",
-        "trials": courses.recorded,
-        "followed": courses.followed,
-        "exact": courses.exact,
-        "batches_beyond": account.beyond,
-        "share_beyond": account.beyond / account.batches if account.batches else 0.0,
+        "trials": curves.recorded_count,
+        "followed": curves.followed_count,
+        "exact": curves.exact_matches,
+        "batches_beyond": account.extrapolated_batches,
+        "share_beyond": account.extrapolated_batches / account.batches if account.batches else 0.0,
     }
 
 
-def _tell_progress(ended: int, total: int | None) -> None:
-    """A line for whoever shows the progress of a long simulation."""
+def _write_progress(ended: int, total: int | None) -> None:
+    """Write a line for whoever shows the progress of a long simulation."""
     sys.stderr.write(f"simulated {ended} of {total or 0}\n")
 
 
 if __name__ == "__main__":
-    # Actors live until the end and form no cycles: to look for some takes a tenth of the time.
+    # Actors live until the end and form no cycles: looking for cycles takes a tenth of the time.
     gc.disable()
     sys.exit(main())

@@ -1,63 +1,72 @@
-"""One experiment in virtual time, from its submission to its end."""
+"""The simulation of one experiment in virtual time, from its submission to its end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import ExperimentSubmitted
-from control_plane.actors.experiment_state import ExperimentState
-from control_plane.actors.experiment_suggestions import awaited
-from control_plane.actors.pool import PoolState
-from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.searchers.method import Suggested
-from control_plane.simulation.clock import Clock
-from control_plane.simulation.courses import Courses
-from control_plane.simulation.machines import Account, Machines, Pace, machine_slots
-from control_plane.simulation.mail import Actor, Mail
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.experiment.suggestions import awaited_suggestion
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.actors.pool.actor import PoolState
+from control_plane.searchers.method import SuggestedPoints
+from control_plane.simulation.actor_system import ActorSystem, SimulatedActor
+from control_plane.simulation.learning_curves import LearningCurves
+from control_plane.simulation.machines import (
+    Machines,
+    UsageTotals,
+    ValidationSchedule,
+    machine_slots,
+)
+from control_plane.simulation.virtual_clock import VirtualClock
 
-TOLD_AFTER_TRIALS = 100
+PROGRESS_EVERY_TRIALS = 100
 
-Told = Callable[[int], None]
-"""Takes how many trials have ended, every now and then."""
+ProgressCallback = Callable[[int], None]
+"""Takes the number of trials that have ended, every PROGRESS_EVERY_TRIALS."""
 
-Advise = Callable[[ExperimentState, Mapping[str, object]], Suggested]
+SuggestionSource = Callable[[ExperimentState, Mapping[str, object]], SuggestedPoints]
 """Makes the suggestion that an experiment waits for, from its state and its parts."""
 
 
 class SimulationStuck(ValueError):
-    """Nothing is due any more, and the experiment has not ended."""
+    """The experiment has not ended, but nothing is due any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """An experiment that has ended. `best` holds (virtual ms, metric) of each improvement."""
+class SimulationResult:
+    """The result of an experiment that has ended. `improvements` holds (virtual ms, metric) of
+    each.
+    """
 
     experiment: ExperimentState
     makespan_ms: int
-    account: Account
-    best: tuple[tuple[int, float], ...]
+    usage: UsageTotals
+    improvements: tuple[tuple[int, float], ...]
 
-    def slot_use(self, slots: int) -> float:
+    def slot_utilization(self, slots: int) -> float:
         """The share of the slot-time of `slots` that trials had."""
-        return self.account.slot_ms / (slots * self.makespan_ms) if self.makespan_ms else 0.0
+        return self.usage.slot_ms / (slots * self.makespan_ms) if self.makespan_ms else 0.0
 
 
-def simulate(
+def simulate_experiment(
     submission: ExperimentSubmitted,
     slots: int,
-    courses: Courses,
+    curves: LearningCurves,
     *,
-    pace: Pace | None = None,
-    advise: Advise | None = None,
-    told: Told = lambda ended: None,
-) -> Outcome:
-    """Runs a submitted experiment on an empty pool of `slots` slots, submitted at time 0. A search
-    that asks a model needs `advise`.
+    validation_schedule: ValidationSchedule | None = None,
+    suggest: SuggestionSource | None = None,
+    on_progress: ProgressCallback = lambda ended: None,
+) -> SimulationResult:
+    """Run a submitted experiment on an empty pool of `slots` slots, submitted at time 0. A search
+    that asks a model needs `suggest`.
 
     Raises:
         SimulationStuck: it waits for something that never comes; the message says what.
     """
-    return _Simulation(submission, slots, courses, pace or Pace(), advise).run(told)
+    return _Simulation(
+        submission, slots, curves, validation_schedule or ValidationSchedule(), suggest
+    ).run(on_progress)
 
 
 class _Simulation:
@@ -65,64 +74,68 @@ class _Simulation:
         self,
         submission: ExperimentSubmitted,
         slots: int,
-        courses: Courses,
-        pace: Pace,
-        advise: Advise | None,
+        curves: LearningCurves,
+        schedule: ValidationSchedule,
+        suggest_points: SuggestionSource | None,
     ) -> None:
-        self._clock = Clock()
-        self._mail = Mail(self._clock, self._look)
-        self._machines = Machines(self._clock, self._mail, courses, pace)
-        self._advise = advise
-        self._best: list[tuple[int, float]] = []
+        self._clock = VirtualClock()
+        self._actors = ActorSystem(self._clock, self._observe_actor)
+        self._machines = Machines(self._clock, self._actors, curves, schedule)
+        self._suggest_points = suggest_points
+        self._improvements: list[tuple[int, float]] = []
         self._address = addresses.experiment(submission.experiment_id)
         self._pool = addresses.pool(submission.settings.pool)
-        self._mail.post(self._pool, PoolConfigured(submission.settings.pool))
+        self._actors.post_messages(self._pool, PoolConfigured(submission.settings.pool))
         sizes = machine_slots(slots, submission.settings.slots)
-        self._machines.enrol(submission.settings.pool, sizes)
-        self._mail.post(self._address, submission)
+        self._machines.enrol_machines(submission.settings.pool, sizes)
+        self._actors.post_messages(self._address, submission)
 
-    def run(self, told: Told) -> Outcome:
-        self._mail.deliver()
+    def run(self, on_progress: ProgressCallback) -> SimulationResult:
+        self._actors.deliver_messages()
         ended = 0
-        while not (experiment := self._experiment()).status.final:
-            if not self._clock.advance():
-                raise SimulationStuck(self._stuck(experiment))
+        while not (experiment := self._experiment()).status.is_final:
+            if not self._clock.run_next():
+                raise SimulationStuck(self._stuck_text(experiment))
             done = experiment.trials - experiment.trials_open
-            if done >= ended + TOLD_AFTER_TRIALS:
+            if done >= ended + PROGRESS_EVERY_TRIALS:
                 ended = done
-                told(done)
+                on_progress(done)
         assert experiment.ended_ms is not None
-        return Outcome(experiment, experiment.ended_ms, self._machines.account, tuple(self._best))
+        return SimulationResult(
+            experiment, experiment.ended_ms, self._machines.usage, tuple(self._improvements)
+        )
 
     def _experiment(self) -> ExperimentState:
-        state = self._mail.state(self._address)
+        state = self._actors.read_state(self._address)
         assert isinstance(state, ExperimentState)
         return state
 
-    def _look(self, actor: Actor) -> None:
+    def _observe_actor(self, actor: SimulatedActor) -> None:
         state = actor.state
-        match actor.kind:
+        match actor.actor_type:
             case "trial" if state is not None:
-                self._machines.look_at_trial(state)
+                self._machines.observe_trial(state)
             case "agent" if state is not None:
-                self._machines.look_at_agent(state)
+                self._machines.observe_agent(state)
             case "experiment":
-                self._note_best(state)
-                self._suggest(actor)
+                self._record_improvement(state)
+                self._answer_suggestion(actor)
 
-    def _note_best(self, state: ExperimentState) -> None:
+    def _record_improvement(self, state: ExperimentState) -> None:
         best = state.best_metric
-        if best is not None and (not self._best or self._best[-1][1] != best):
-            self._best.append((self._clock.now_ms, best))
+        if best is not None and (not self._improvements or self._improvements[-1][1] != best):
+            self._improvements.append((self._clock.now_ms, best))
 
-    def _suggest(self, actor: Actor) -> None:
-        """Answers what the search asks of a model, in no time."""
-        if awaited(actor.state) is not None:
-            assert self._advise is not None, "nobody suggests anything"
-            self._mail.post(self._address, self._advise(actor.state, actor.parts))
+    def _answer_suggestion(self, actor: SimulatedActor) -> None:
+        """Answer the search's question to its model, in no time."""
+        if awaited_suggestion(actor.state) is not None:
+            assert self._suggest_points is not None, "nobody suggests anything"
+            self._actors.post_messages(
+                self._address, self._suggest_points(actor.state, actor.parts)
+            )
 
-    def _stuck(self, experiment: ExperimentState) -> str:
-        pool: PoolState = self._mail.state(self._pool)
+    def _stuck_text(self, experiment: ExperimentState) -> str:
+        pool: PoolState = self._actors.read_state(self._pool)
         waits = f": {pool.waits}" if pool.waits else ""
         return (
             f"after {self._clock.now_ms / 1000:g} s nothing goes on, with"

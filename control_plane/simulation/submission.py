@@ -1,19 +1,19 @@
-"""What a configuration submits, and what of it a simulated machine has to know."""
+"""The submission of a configuration's experiment to a simulated cluster."""
 
 from dataclasses import replace
 
-from control_plane.actors.experiment_messages import ExperimentSubmitted
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.trial.state import TrialState
 from control_plane.config import ExperimentConfig
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
-from control_plane.simulation.machines import Pace, Period
+from control_plane.simulation.machines import ValidationPeriod, ValidationSchedule
 
 POOL = "simulated"
 
 
-def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
-    """The configuration's experiment, submitted to a pool of its own."""
+def simulated_submission(config: ExperimentConfig) -> ExperimentSubmitted:
+    """The submission of the configuration's experiment to a pool of its own."""
     return ExperimentSubmitted(
         experiment_id=1,
         owner="",
@@ -27,32 +27,32 @@ def submission_of(config: ExperimentConfig) -> ExperimentSubmitted:
         paused=False,
         rules=lifecycle_of(config),
         time_metric=config.time_metric,
-        # Its machines are all alike.
+        # The simulated machines are all alike and have no labels.
         job=replace(job_of(config, submitted_ms=0), label=""),
     )
 
 
-def time_lengths_of(config: ExperimentConfig) -> Lengths:
-    """How the configuration counts; where it measures training by a time metric, epochs if that is
-    its name and an epoch is known, else batches.
+def time_lengths(config: ExperimentConfig) -> Lengths:
+    """The unit of the configuration's training lengths; where it measures training by a time
+    metric, epochs if that is its name and an epoch is known, else batches.
     """
     if config.time_metric == "epochs" and config.scale.records_per_epoch:
         return config.scale.lengths("epochs")
     return config.scale.lengths(config.unit)
 
 
-def pace_of(config: ExperimentConfig) -> Pace:
-    """When the configuration's trials validate, and what their time metric is then."""
+def validation_schedule(config: ExperimentConfig) -> ValidationSchedule:
+    """The schedule of the validations of the configuration's trials, and their time metric."""
     if not config.time_metric:
-        return Pace(_period_of(config))
-    period, lengths = _period_of(config), time_lengths_of(config)
-    return Pace(
+        return ValidationSchedule(_validation_period(config))
+    period, lengths = _validation_period(config), time_lengths(config)
+    return ValidationSchedule(
         lambda trial: period(trial) or config.workload_batches,
         lambda trial, batches: lengths.units(batches, trial.hparams),
     )
 
 
-def _period_of(config: ExperimentConfig) -> Period:
+def _validation_period(config: ExperimentConfig) -> ValidationPeriod:
     """The configuration's `min_validation_period`."""
 
     def period(trial: TrialState) -> int:

@@ -1,1 +1,1 @@
-"""When to buy spot machines and when on-demand ones, for work that has a deadline."""
+"""Policies for buying spot or on-demand machines for work that has a deadline."""

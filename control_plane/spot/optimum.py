@@ -1,8 +1,9 @@
-"""The cheapest way through a trace for who knows all of it: a bound for every policy.
+"""The cheapest schedule on a trace that is known in advance: a lower bound for every policy.
 
-Wu et al. (see `deadline.py`), section 5.3, find it by an integer linear program. Here it is dynamic
-programming over the ticks, by what runs, what is left of its changeover and the work that is left,
-with bounds (branch and bound). Decisions are taken at ticks, as in a replay: no policy does better.
+Wu et al. (see `deadline_policies.py`), section 5.3, find it by an integer linear program. Here it
+is dynamic programming over the ticks, by the machine, the rest of its changeover and the work that
+is left, with bounds (branch and bound). Decisions are taken at ticks, as in a replay: no policy
+does better.
 """
 
 from __future__ import annotations
@@ -10,72 +11,72 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from control_plane.spot.deadline import HOUR_MS, POLICIES, Job, Machine
-from control_plane.spot.replay import ON_DEMAND_PRICE, replay
+from control_plane.spot.deadline_policies import HOUR_MS, POLICIES, DeadlineJob, MachineKind
+from control_plane.spot.replay import ON_DEMAND_PRICE, replay_policy
 from control_plane.spot.traces import SpotTrace
 
-# Of costs, which are sums in another order than that of a replay.
+# The tolerance of costs, which are summed in another order than in a replay.
 _ROUNDING = 1e-9
 
-_Place = tuple[Machine, int]
-_Costs = dict[_Place, dict[int, float]]
+_State = tuple[MachineKind, int]
+_Costs = dict[_State, dict[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What is to come from a tick on: milliseconds with spot machines, and their least price."""
+    """The rest of a trace from a tick on: time with spot machines, and their least price."""
 
     spot_ms: int
     price_least: float
 
 
-def optimum_cost(job: Job, trace: SpotTrace) -> float | None:
-    """In hours of an on-demand machine; None if even that cannot meet the deadline.
+def optimum_cost(job: DeadlineJob, trace: SpotTrace) -> float | None:
+    """The least cost, in hours of an on-demand machine; None if even that cannot meet the deadline.
 
-    Places with the same work left keep the cheapest way to them. A way is given up when what it
-    has cost and a bound of what is to come pass the cheapest policy, or when another way is as
-    cheap and has done as much.
+    States with the same work left keep the cheapest path to them. A path is dropped when its cost
+    and a bound of the rest exceed the cheapest policy's cost, or when another path is as cheap and
+    has done as much.
     """
-    found = [replay(policy, job, trace) for policy in POLICIES.values()]
-    best = min((it.cost for it in found if it.finished_ms is not None), default=None)
+    replays = [replay_policy(policy, job, trace) for policy in POLICIES.values()]
+    best = min((it.cost for it in replays if it.finished_ms is not None), default=None)
     if best is None:
         return None
-    ahead = _ahead(job, trace)
-    costs: _Costs = {(Machine.NONE, 0): {job.work_ms: 0.0}}
+    ahead = _remaining_market(job, trace)
+    costs: _Costs = {(MachineKind.NONE, 0): {job.work_ms: 0.0}}
     for tick in range(len(ahead) - 1):
-        costs, finished = _next(job, trace, tick, costs, ahead[tick + 1], best)
+        costs, finished = _advance_tick(job, trace, tick, costs, ahead[tick + 1], best)
         best = min(best, finished)
     return best
 
 
-def _ahead(job: Job, trace: SpotTrace) -> list[_Ahead]:
-    """Of each tick before the deadline, and of the deadline."""
+def _remaining_market(job: DeadlineJob, trace: SpotTrace) -> list[_Ahead]:
+    """The rest of the trace at each tick before the deadline, and at the deadline."""
     length_ms = job.deadline_ms - job.submitted_ms
     ticks = min(len(trace.available), -(-length_ms // job.tick_ms))
-    found = [_Ahead(0, ON_DEMAND_PRICE)]
+    rest = [_Ahead(0, ON_DEMAND_PRICE)]
     for tick in reversed(range(ticks)):
-        spot_ms, price = found[-1].spot_ms, found[-1].price_least
+        spot_ms, price = rest[-1].spot_ms, rest[-1].price_least
         if trace.available[tick]:
             spot_ms += min(job.tick_ms, length_ms - tick * job.tick_ms)
             price = min(price, trace.prices[tick])
-        found.append(_Ahead(spot_ms, price))
-    return found[::-1]
+        rest.append(_Ahead(spot_ms, price))
+    return rest[::-1]
 
 
-def _next(
-    job: Job, trace: SpotTrace, tick: int, costs: _Costs, ahead: _Ahead, best: float
+def _advance_tick(
+    job: DeadlineJob, trace: SpotTrace, tick: int, costs: _Costs, ahead: _Ahead, best: float
 ) -> tuple[_Costs, float]:
-    """The places after a tick, and the least cost of the work that was done in it."""
+    """The states after a tick, and the least cost of paths that finished in it."""
     left_of_time_ms = job.deadline_ms - job.submitted_ms - (tick + 1) * job.tick_ms
-    found: _Costs = {}
-    for place, ways in costs.items():
-        for machine, starting_ms in _choices(job, trace.available[tick], place):
-            price = trace.prices[tick] if machine is Machine.SPOT else ON_DEMAND_PRICE
+    after_tick: _Costs = {}
+    for state, paths in costs.items():
+        for machine, starting_ms in _choices(job, trace.available[tick], state):
+            price = trace.prices[tick] if machine is MachineKind.SPOT else ON_DEMAND_PRICE
             idle_ms = min(starting_ms, job.tick_ms)
-            worked_ms = 0 if machine is Machine.NONE else job.tick_ms - idle_ms
+            worked_ms = 0 if machine is MachineKind.NONE else job.tick_ms - idle_ms
             paid = price * (idle_ms + worked_ms) / HOUR_MS
-            after = found.setdefault((machine, starting_ms - idle_ms), {})
-            for left_ms, cost in ways.items():
+            after = after_tick.setdefault((machine, starting_ms - idle_ms), {})
+            for left_ms, cost in paths.items():
                 rest_ms = left_ms - worked_ms
                 if rest_ms <= 0:
                     if idle_ms + left_ms <= left_of_time_ms + job.tick_ms:
@@ -83,39 +84,45 @@ def _next(
                     continue
                 if rest_ms <= left_of_time_ms and cost + paid < after.get(rest_ms, best):
                     after[rest_ms] = cost + paid
-    kept = {place: _kept(job, place[0], ways, ahead, best) for place, ways in found.items()}
+    kept = {
+        state: _undominated_paths(job, state[0], paths, ahead, best)
+        for state, paths in after_tick.items()
+    }
     return kept, best
 
 
-def _choices(job: Job, available: bool, place: _Place) -> Iterator[_Place]:
-    machine, starting_ms = place
-    yield Machine.NONE, 0
-    yield Machine.ON_DEMAND, starting_ms if machine is Machine.ON_DEMAND else job.changeover_ms
+def _choices(job: DeadlineJob, available: bool, state: _State) -> Iterator[_State]:
+    machine, starting_ms = state
+    yield MachineKind.NONE, 0
+    yield (
+        MachineKind.ON_DEMAND,
+        starting_ms if machine is MachineKind.ON_DEMAND else job.changeover_ms,
+    )
     if available:
-        yield Machine.SPOT, starting_ms if machine is Machine.SPOT else job.changeover_ms
+        yield MachineKind.SPOT, starting_ms if machine is MachineKind.SPOT else job.changeover_ms
 
 
-def _kept(
-    job: Job, machine: Machine, ways: dict[int, float], ahead: _Ahead, best: float
+def _undominated_paths(
+    job: DeadlineJob, machine: MachineKind, paths: dict[int, float], ahead: _Ahead, best: float
 ) -> dict[int, float]:
     kept: dict[int, float] = {}
     cheapest = best
-    for left_ms in sorted(ways):
-        cost = ways[left_ms]
-        if cost < cheapest and cost + _least(job, machine, left_ms, ahead) < best - _ROUNDING:
+    for left_ms in sorted(paths):
+        cost = paths[left_ms]
+        if cost < cheapest and cost + _cost_bound(job, machine, left_ms, ahead) < best - _ROUNDING:
             cheapest = cost
             kept[left_ms] = cost
     return kept
 
 
-def _least(job: Job, machine: Machine, left_ms: int, ahead: _Ahead) -> float:
-    """What the rest costs at least."""
+def _cost_bound(job: DeadlineJob, machine: MachineKind, left_ms: int, ahead: _Ahead) -> float:
+    """A lower bound of the rest's cost."""
     spot_ms = min(left_ms, ahead.spot_ms)
     paid = ahead.price_least * spot_ms + ON_DEMAND_PRICE * (left_ms - spot_ms)
-    if machine is Machine.NONE:
+    if machine is MachineKind.NONE:
         paid += ahead.price_least * job.changeover_ms
-    if machine is not Machine.ON_DEMAND and left_ms > spot_ms:
+    if machine is not MachineKind.ON_DEMAND and left_ms > spot_ms:
         paid += (
-            ON_DEMAND_PRICE - ahead.price_least * (machine is Machine.NONE)
+            ON_DEMAND_PRICE - ahead.price_least * (machine is MachineKind.NONE)
         ) * job.changeover_ms
     return paid / HOUR_MS

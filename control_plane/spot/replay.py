@@ -1,19 +1,26 @@
-"""What a policy would have cost on a trace: its machines tick by tick in virtual time."""
+"""The replay of a policy on a trace: its machines and costs tick by tick in virtual time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from control_plane.spot.deadline import HOUR_MS, Job, Machine, Policy, Standing
+from control_plane.spot.deadline_policies import (
+    HOUR_MS,
+    DeadlineJob,
+    JobSnapshot,
+    MachineKind,
+    Policy,
+)
 from control_plane.spot.traces import SpotTrace
 
 ON_DEMAND_PRICE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """`cost` is in hours of an on-demand machine. `finished_ms` counts from the submission, None:
-    not before the deadline. `starts` are the changeovers, `machines` what ran at each tick.
+class ReplayResult:
+    """The result of a replay. `cost` is in hours of an on-demand machine. `finished_ms` counts from
+    the submission, None: not before the deadline. `starts` are the changeovers, `machines` the
+    machine at each tick.
     """
 
     cost: float
@@ -22,15 +29,15 @@ class Replayed:
     losses: int
     spot_ms: int
     on_demand_ms: int
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineKind, ...]
 
 
 @dataclass(slots=True)
-class _Run:
-    """Where a replay stands."""
+class _ReplayState:
+    """The state of a replay."""
 
     done_ms: int = 0
-    machine: Machine = Machine.NONE
+    machine: MachineKind = MachineKind.NONE
     starting_ms: int = 0
     cost: float = 0.0
     starts: int = 0
@@ -38,78 +45,80 @@ class _Run:
     finished_ms: int | None = None
 
 
-def job_on(trace: SpotTrace, work_ms: int, deadline_ms: int, changeover_ms: int) -> Job:
+def trace_job(trace: SpotTrace, work_ms: int, deadline_ms: int, changeover_ms: int) -> DeadlineJob:
     """A job that is submitted when the trace begins and decides at each of its ticks."""
-    return Job(work_ms, 0, deadline_ms, changeover_ms, trace.tick_ms)
+    return DeadlineJob(work_ms, 0, deadline_ms, changeover_ms, trace.tick_ms)
 
 
-def replay(policy: Policy, job: Job, trace: SpotTrace) -> Replayed:
-    """Runs the work on the trace until it is done or the deadline, or the trace, is over.
+def replay_policy(policy: Policy, job: DeadlineJob, trace: SpotTrace) -> ReplayResult:
+    """Run the work on the trace until it is done or the deadline, or the trace, is over.
 
-    The trace begins at the submission and its ticks are the job's: what it says of a tick holds
-    for all of it. Machines are paid from the start of their changeover until they are lost or
-    left, and the last one until the work is done.
+    The trace begins at the submission and its ticks are the job's: its state at a tick holds for
+    all of it. Machines are paid from the start of their changeover until they are lost or left, and
+    the last one until the work is done.
     """
-    run = _Run()
-    machines: list[Machine] = []
-    paid_ms = dict.fromkeys(Machine, 0)
+    state = _ReplayState()
+    machines: list[MachineKind] = []
+    paid_ms = dict.fromkeys(MachineKind, 0)
     ticks = min(len(trace.available), -(-(job.deadline_ms - job.submitted_ms) // job.tick_ms))
     for tick in range(ticks):
         now_ms = job.submitted_ms + tick * job.tick_ms
-        _decide(run, policy, job, _standing(run, trace, tick, now_ms))
-        machines.append(run.machine)
-        paid_ms[run.machine] += _run_tick(run, job, trace.prices[tick], now_ms)
-        if run.finished_ms is not None:
+        _apply_decision(state, policy, job, _job_snapshot(state, trace, tick, now_ms))
+        machines.append(state.machine)
+        paid_ms[state.machine] += _run_tick(state, job, trace.prices[tick], now_ms)
+        if state.finished_ms is not None:
             break
-    return Replayed(
-        cost=run.cost,
-        finished_ms=run.finished_ms,
-        starts=run.starts,
-        losses=run.losses,
-        spot_ms=paid_ms[Machine.SPOT],
-        on_demand_ms=paid_ms[Machine.ON_DEMAND],
+    return ReplayResult(
+        cost=state.cost,
+        finished_ms=state.finished_ms,
+        starts=state.starts,
+        losses=state.losses,
+        spot_ms=paid_ms[MachineKind.SPOT],
+        on_demand_ms=paid_ms[MachineKind.ON_DEMAND],
         machines=tuple(machines),
     )
 
 
-def _standing(run: _Run, trace: SpotTrace, tick: int, now_ms: int) -> Standing:
+def _job_snapshot(state: _ReplayState, trace: SpotTrace, tick: int, now_ms: int) -> JobSnapshot:
     available = trace.available[tick]
-    if run.machine is Machine.SPOT and not available:
-        run.machine, run.starting_ms = Machine.NONE, 0
-        run.losses += 1
-    return Standing(
+    if state.machine is MachineKind.SPOT and not available:
+        state.machine, state.starting_ms = MachineKind.NONE, 0
+        state.losses += 1
+    return JobSnapshot(
         now_ms=now_ms,
-        done_ms=run.done_ms,
-        machine=run.machine,
-        starting_ms=run.starting_ms,
+        done_ms=state.done_ms,
+        machine=state.machine,
+        starting_ms=state.starting_ms,
         spot_available=available,
         spot_price=trace.prices[tick],
         on_demand_price=ON_DEMAND_PRICE,
     )
 
 
-def _decide(run: _Run, policy: Policy, job: Job, standing: Standing) -> None:
-    chosen = policy(job, standing)
-    assert chosen is not Machine.SPOT or standing.spot_available, (chosen, standing)
-    if chosen is run.machine:
+def _apply_decision(
+    state: _ReplayState, policy: Policy, job: DeadlineJob, snapshot: JobSnapshot
+) -> None:
+    chosen = policy(job, snapshot)
+    assert chosen is not MachineKind.SPOT or snapshot.spot_available, (chosen, snapshot)
+    if chosen is state.machine:
         return
-    run.machine = chosen
-    run.starting_ms = 0 if chosen is Machine.NONE else job.changeover_ms
-    run.starts += chosen is not Machine.NONE
+    state.machine = chosen
+    state.starting_ms = 0 if chosen is MachineKind.NONE else job.changeover_ms
+    state.starts += chosen is not MachineKind.NONE
 
 
-def _run_tick(run: _Run, job: Job, spot_price: float, now_ms: int) -> int:
-    """The milliseconds of this tick that are paid."""
-    if run.machine is Machine.NONE:
+def _run_tick(state: _ReplayState, job: DeadlineJob, spot_price: float, now_ms: int) -> int:
+    """Run the machine for a tick; return the milliseconds of it that are paid."""
+    if state.machine is MachineKind.NONE:
         return 0
-    starting_ms = min(run.starting_ms, job.tick_ms)
-    worked_ms = min(job.tick_ms - starting_ms, job.work_ms - run.done_ms)
-    run.starting_ms -= starting_ms
-    run.done_ms += worked_ms
+    starting_ms = min(state.starting_ms, job.tick_ms)
+    worked_ms = min(job.tick_ms - starting_ms, job.work_ms - state.done_ms)
+    state.starting_ms -= starting_ms
+    state.done_ms += worked_ms
     paid_ms = starting_ms + worked_ms
-    price = spot_price if run.machine is Machine.SPOT else ON_DEMAND_PRICE
-    run.cost += price * paid_ms / HOUR_MS
+    price = spot_price if state.machine is MachineKind.SPOT else ON_DEMAND_PRICE
+    state.cost += price * paid_ms / HOUR_MS
     finished_ms = now_ms + paid_ms - job.submitted_ms
-    if run.done_ms == job.work_ms and finished_ms <= job.deadline_ms - job.submitted_ms:
-        run.finished_ms = finished_ms
+    if state.done_ms == job.work_ms and finished_ms <= job.deadline_ms - job.submitted_ms:
+        state.finished_ms = finished_ms
     return paid_ms

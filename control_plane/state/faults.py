@@ -1,8 +1,8 @@
 """Faults as decorators over any StateTable, for tests and simulations.
 
 A process dies (CrashingTable), the table does not answer or a client library repeats a commit
-(FlakyTable), somebody else acts between two of our calls (InterleavingTable) or between two rows
-of one query (TearingTable).
+(FlakyTable), another process acts between two calls (InterleavingTable) or between two rows of one
+query (TearingTable).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +12,17 @@ from typing import Literal
 
 from control_plane.state.table import Key, Page, Row, StateTable, Unavailable, Write
 
-When = Literal["before", "after"]
+CrashMoment = Literal["before", "after"]
 
 
 class Crash(BaseException):
-    """The process ends here. No handler of Exception sees it, as none would see a power cut."""
+    """The process ends here. No handler of Exception catches it, as none would a power cut."""
 
 
 class TableDecorator:
-    """A StateTable that passes everything on; the faults override what they disturb.
+    """A StateTable that passes every call on to another; subclasses override what they disturb.
 
-    It promises no snapshots, so that readers take the care that the cloud's tables ask for.
+    Its queries are no snapshots, so that readers take the care that a cloud's table needs.
     """
 
     snapshot_queries = False
@@ -31,25 +31,25 @@ class TableDecorator:
         self.table = table
 
     def get(self, key: Key) -> Row | None:
-        """See StateTable."""
+        """Read a row, or None."""
         return self.table.get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See StateTable; one by one, so that what disturbs `get` disturbs it too."""
+        """Read rows one by one, so that a fault of `get` is a fault here too."""
         return tuple(self.get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable."""
+        """Read one page of a range of rows."""
         return self.table.query(partition, first, last, limit=limit, descending=descending)
 
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        """See StateTable."""
-        return self.table.due(shard, until_ms, limit=limit)
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read keys of due rows of a shard, earliest first."""
+        return self.table.due_keys(shard, until_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Make all writes or none."""
         self.table.commit(writes)
 
 
@@ -60,27 +60,27 @@ class CrashingTable(TableDecorator):
     does nothing more: every later call raises Crash again.
     """
 
-    def __init__(self, table: StateTable, crash_at: int = 0, when: When = "before") -> None:
+    def __init__(self, table: StateTable, crash_at: int = 0, when: CrashMoment = "before") -> None:
         super().__init__(table)
         self.commits = 0
         self._crash_at = crash_at
         self._when = when
 
     def get(self, key: Key) -> Row | None:
-        """See StateTable."""
-        self._die_if_dead()
+        """Read a row, or None."""
+        self._raise_if_crashed()
         return super().get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable."""
-        self._die_if_dead()
+        """Read one page of a range of rows."""
+        self._raise_if_crashed()
         return super().query(partition, first, last, limit=limit, descending=descending)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable; raises Crash."""
-        self._die_if_dead()
+        """Make all writes or none, or raise Crash."""
+        self._raise_if_crashed()
         self.commits += 1
         if self.commits != self._crash_at:
             super().commit(writes)
@@ -89,69 +89,71 @@ class CrashingTable(TableDecorator):
             super().commit(writes)
         raise Crash(f"{self._when} commit {self.commits}")
 
-    def _die_if_dead(self) -> None:
+    def _raise_if_crashed(self) -> None:
         if self._crash_at and self.commits >= self._crash_at:
             raise Crash(f"dead since commit {self._crash_at}")
 
 
 class FlakyTable(TableDecorator):
-    """Disturbs a share of the commits, drawn from `seed`: half of these are Unavailable, before or
-    after the commit happened, and half are sent twice, as a client library's retry does.
+    """Disturbs a random `share` of the commits: half of them raise Unavailable, before or after the
+    commit happened, and half are sent twice, as a client library's retry does.
 
-    The second of two equal commits may raise Conflict though the first went through. A share of
-    `reads_share` of the reads is Unavailable too.
+    The second of two equal commits may raise Conflict though the first succeeded. A random
+    `reads_share` of the reads raises Unavailable too. Equal seeds give equal faults.
     """
 
     def __init__(
         self, table: StateTable, seed: int, share: float = 0.1, reads_share: float = 0.0
     ) -> None:
         super().__init__(table)
-        self.faults = 0
+        self.fault_count = 0
         self._random = Random(seed)
         self._share = share
         self._reads_share = reads_share
         self._lock = Lock()
 
     def get(self, key: Key) -> Row | None:
-        """See StateTable."""
-        self._fail_reading()
+        """Read a row, or None."""
+        self._maybe_fail_read()
         return super().get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See StateTable."""
-        self._fail_reading()
+        """Read rows by their keys, in their order; None for a row that does not exist."""
+        self._maybe_fail_read()
         return super().get_many(keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable."""
-        self._fail_reading()
+        """Read one page of a range of rows."""
+        self._maybe_fail_read()
         return super().query(partition, first, last, limit=limit, descending=descending)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Make all writes or none."""
         with self._lock:
-            drawn = self._random.random()
-            self.faults += drawn < self._share
-        if drawn < self._share / 4:
+            chance = self._random.random()
+            self.fault_count += chance < self._share
+        if chance < self._share / 4:
             raise Unavailable("throttled before the commit")
         super().commit(writes)
-        if drawn < self._share / 2:
+        if chance < self._share / 2:
             raise Unavailable("the answer to the commit was lost")
-        if drawn < self._share:
+        if chance < self._share:
             super().commit(writes)
 
-    def _fail_reading(self) -> None:
+    def _maybe_fail_read(self) -> None:
         with self._lock:
             fails = self._random.random() < self._reads_share
-            self.faults += fails
+            self.fault_count += fails
         if fails:
             raise Unavailable("throttled reading")
 
 
 class InterleavingTable(TableDecorator):
-    """Lets somebody else act, once, right before the commit that `picks` chooses."""
+    """Calls `act`, which stands for another process, once, right before the first commit that
+    `picks` accepts.
+    """
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class InterleavingTable(TableDecorator):
         self._picks = picks
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Make all writes or none."""
         if not self.acted and self._picks(writes):
             self.acted = True
             self._act()
@@ -173,11 +175,12 @@ class InterleavingTable(TableDecorator):
 
 
 class TearingTable(TableDecorator):
-    """Lets somebody else act in the middle of a query: rows up to the sort key `torn_at` were read
-    before it, the others after. That is what a store answers that reads a range row by row.
+    """Calls `act`, which stands for another process, in the middle of a query: rows up to the sort
+    key `torn_at` are read before it, the others after. A store that reads a range row by row gives
+    such answers.
 
-    `queries` are the numbers (from 1) of the queries that are torn, None for every one of them;
-    `act` is given the partition.
+    `queries` are the numbers (from 1) of the queries that are torn, None for all of them; `act` is
+    given the partition.
     """
 
     def __init__(
@@ -196,13 +199,13 @@ class TearingTable(TableDecorator):
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable; it is torn for ascending queries only."""
+        """Read one page of a range of rows, torn if the query is ascending and chosen."""
         self.queries += 1
         before = super().query(partition, first, last, limit=limit, descending=descending)
         if descending or (self._torn is not None and self.queries not in self._torn):
             return before
         if before.next_sort is not None and before.next_sort.encode() <= self._torn_at:
-            # The page ends before that row: a later one is torn.
+            # The page ends before `torn_at`: a later page is torn.
             return before
         self._act(partition)
         after = super().query(partition, first, last, limit=limit)

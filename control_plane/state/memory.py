@@ -1,7 +1,7 @@
-"""The StateTable in memory: for simulations, which make thousands of clusters and keep none.
+"""The StateTable in memory, for simulations, which make thousands of clusters and keep none.
 
-It holds to the same suite as the others. A snapshot shares every partition until one side writes to
-it, so that it costs little more than a list of their names.
+A snapshot shares every partition until one side writes to it, so that it costs little more than a
+list of their names.
 """
 
 from bisect import bisect_left, insort
@@ -21,13 +21,15 @@ from control_plane.state.table import (
     Row,
     Write,
     check_limits,
+    page_row_count,
     shard_of,
-    within_page,
 )
 
 
 class _Partition:
-    """Rows by sort key, and the sort keys in order: that of code points is that of UTF-8 bytes."""
+    """A partition's rows by sort key, and the sort keys in order. The order of code points is that
+    of UTF-8 bytes.
+    """
 
     __slots__ = ("rows", "shard", "sorts")
 
@@ -54,55 +56,55 @@ class MemoryTable:
         self._due: list[list[tuple[int, str, str]]] = [[] for _ in range(SHARDS)]
 
     def snapshot(self) -> "MemoryTable":
-        """The rows as of now, in a table that goes its own way from here."""
+        """A copy of the table, which is independent of this one from now on."""
         with self._lock:
             self._shared = set(self._partitions)
-            taken = MemoryTable()
-            taken._partitions = dict(self._partitions)
-            taken._shared = set(self._shared)
-            taken._due = [list(entries) for entries in self._due]
-        return taken
+            copy = MemoryTable()
+            copy._partitions = dict(self._partitions)
+            copy._shared = set(self._shared)
+            copy._due = [list(entries) for entries in self._due]
+        return copy
 
     def get(self, key: Key) -> Row | None:
-        """See StateTable."""
+        """Read a row, or None."""
         with self._lock:
             return self._get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See StateTable."""
+        """Read rows by their keys, in their order; None for a row that does not exist."""
         with self._lock:
             return tuple(self._get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable."""
+        """Read one page of a range of rows."""
         with self._lock:
-            held = self._partitions.get(partition)
-            if held is None:
+            stored = self._partitions.get(partition)
+            if stored is None:
                 return Page((), None)
-            start, end = bisect_left(held.sorts, first), bisect_left(held.sorts, last)
+            start, end = bisect_left(stored.sorts, first), bisect_left(stored.sorts, last)
             places = range(end - 1, start - 1, -1) if descending else range(start, end)
-            found = [held.rows[held.sorts[place]] for place in places[:limit]]
-            rows = tuple(found[: within_page(found)])
+            candidates = [stored.rows[stored.sorts[place]] for place in places[:limit]]
+            rows = tuple(candidates[: page_row_count(candidates)])
             if len(rows) == len(places):
                 return Page(rows, None)
-            following = held.sorts[places[len(rows)]]
+            following = stored.sorts[places[len(rows)]]
             return Page(rows, rows[-1].key.sort if descending else following)
 
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        """See StateTable."""
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read keys of due rows of a shard, earliest first."""
         with self._lock:
             entries = self._due[shard]
             end = bisect_left(entries, (until_ms + 1, "", ""))
             return tuple(Key(partition, sort) for _, partition, sort in entries[: min(end, limit)])
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Make all writes or none."""
         check_limits(writes)
         with self._lock:
             for write in writes:
-                if not _holds(self._get(write.key), write.expect):
+                if not _is_met(self._get(write.key), write.expect):
                     raise Conflict(write.key)
             for write in writes:
                 match write:
@@ -114,47 +116,47 @@ class MemoryTable:
                         pass
 
     def _get(self, key: Key) -> Row | None:
-        held = self._partitions.get(key.partition)
-        return None if held is None else held.rows.get(key.sort)
+        stored = self._partitions.get(key.partition)
+        return None if stored is None else stored.rows.get(key.sort)
 
     def _put(self, row: Row) -> None:
         partition, sort = row.key
-        held = self._own(partition)
-        before = held.rows.get(sort)
+        stored = self._writable_partition(partition)
+        before = stored.rows.get(sort)
         if before is None:
-            insort(held.sorts, sort)
-        held.rows[sort] = row
+            insort(stored.sorts, sort)
+        stored.rows[sort] = row
         due_before = None if before is None else before.due_ms
         if due_before != row.due_ms:
-            self._undue(held.shard, due_before, row.key)
+            self._remove_due_entry(stored.shard, due_before, row.key)
             if row.due_ms is not None:
-                insort(self._due[held.shard], (row.due_ms, partition, sort))
+                insort(self._due[stored.shard], (row.due_ms, partition, sort))
 
     def _delete(self, key: Key) -> None:
         if self._get(key) is None:
             return
-        held = self._own(key.partition)
-        gone = held.rows.pop(key.sort)
-        del held.sorts[bisect_left(held.sorts, key.sort)]
-        self._undue(held.shard, gone.due_ms, key)
+        stored = self._writable_partition(key.partition)
+        deleted = stored.rows.pop(key.sort)
+        del stored.sorts[bisect_left(stored.sorts, key.sort)]
+        self._remove_due_entry(stored.shard, deleted.due_ms, key)
 
-    def _undue(self, shard: int, due_ms: int | None, key: Key) -> None:
+    def _remove_due_entry(self, shard: int, due_ms: int | None, key: Key) -> None:
         if due_ms is not None:
             entries = self._due[shard]
             del entries[bisect_left(entries, (due_ms, *key))]
 
-    def _own(self, partition: str) -> _Partition:
-        """The partition to write to, which nobody shares."""
-        held = self._partitions.get(partition)
-        if held is None:
-            held = self._partitions[partition] = _Partition(shard_of(partition), {}, [])
+    def _writable_partition(self, partition: str) -> _Partition:
+        """The partition to write to; it is copied if a snapshot shares it."""
+        stored = self._partitions.get(partition)
+        if stored is None:
+            stored = self._partitions[partition] = _Partition(shard_of(partition), {}, [])
         elif partition in self._shared:
-            held = self._partitions[partition] = held.copy()
+            stored = self._partitions[partition] = stored.copy()
         self._shared.discard(partition)
-        return held
+        return stored
 
 
-def _holds(row: Row | None, expect: Expected) -> bool:
+def _is_met(row: Row | None, expect: Expected) -> bool:
     match expect:
         case Expect.ANYTHING:
             return True

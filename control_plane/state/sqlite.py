@@ -1,7 +1,7 @@
-"""The StateTable in one SQLite file: the laptop's cluster.
+"""The StateTable in one SQLite file, for a cluster on a laptop.
 
-WAL lets readers go on beside the writer. `synchronous=FULL` makes every commit durable before it
-returns; NORMAL may lose the last commits on a power failure, never their order, and never on a
+WAL lets readers go on while a writer writes. `synchronous=FULL` makes every commit durable before
+it returns; NORMAL may lose the last commits on a power failure, never their order, and never on a
 crash of the process.
 """
 
@@ -27,8 +27,8 @@ from control_plane.state.table import (
     Unavailable,
     Write,
     check_limits,
+    page_row_count,
     shard_of,
-    within_page,
 )
 
 BUSY_MS_MAX = 10_000
@@ -50,9 +50,9 @@ _UPDATE = "update rows set revision=?, body=?, due_ms=?, shard=? where partition
 class SqliteTable:
     """A StateTable in the file `path`; open one per process.
 
-    One connection, guarded by a lock, writes, and reads while nobody else wants it. Who would wait
-    for it to read takes a connection of its own: a thread that holds the lock waits in turn for
-    the interpreter, and with ten of them each read would take as long as ten.
+    One connection, guarded by a lock, writes, and reads while the lock is free. A read that would
+    have to wait uses another connection: a thread that holds the lock waits in turn for the
+    interpreter, and with ten of them each read would take as long as ten.
     """
 
     # One statement reads one snapshot of the file.
@@ -61,62 +61,62 @@ class SqliteTable:
     def __init__(
         self, path: Path | str, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:
-        """Raises Unavailable: the file cannot be used, or is none of ours."""
+        """Open or create the file; raises Unavailable if it cannot be used as a state table."""
         self._lock = threading.Lock()
         self._path = path
         self._idle_readers: deque[sqlite3.Connection] = deque()
         try:
-            self._db = self._connection()
+            self._db = self._open_connection()
             self._db.execute("pragma journal_mode=wal")
             self._db.execute(f"pragma synchronous={synchronous}")
             self._db.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
-            raise _failure(error) from error
+            raise _to_table_error(error) from error
 
     def close(self) -> None:
-        """Closes the file; the table is of no use afterwards."""
+        """Close the file. The table cannot be used afterwards."""
         with self._lock:
             self._db.close()
             while self._idle_readers:
                 self._idle_readers.pop().close()
 
     def get(self, key: Key) -> Row | None:
-        """See StateTable."""
-        found = self._read("select * from rows where partition=? and sort=?", key)
-        return _row(found[0]) if found else None
+        """Read a row, or None."""
+        rows = self._read("select * from rows where partition=? and sort=?", key)
+        return _to_row(rows[0]) if rows else None
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """See StateTable."""
+        """Read rows by their keys, in their order; None for a row that does not exist."""
         if not keys:
             return ()
-        wanted = ",".join("(?,?)" for _ in keys)
+        places = ",".join("(?,?)" for _ in keys)
         found = self._read(
-            f"with wanted(p, s) as (values {wanted}) select rows.* from wanted"
-            # A cross join keeps its order: with `in` the whole table would be looked through.
+            f"with wanted(p, s) as (values {places}) select rows.* from wanted"
+            # A cross join keeps its order: with `in` SQLite would scan the whole table.
             " cross join rows on partition=p and sort=s",
             tuple(chain.from_iterable(keys)),
         )
-        rows = {row.key: row for row in map(_row, found)}
+        rows = {row.key: row for row in map(_to_row, found)}
         return tuple(rows.get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """See StateTable."""
+        """Read one page of a range of rows."""
         order = "desc" if descending else "asc"
         found = self._read(
             "select * from rows where partition=? and sort>=? and sort<?"
             f" order by sort {order} limit ?",
             (partition, first, last, limit + 1),
         )
-        rows = tuple(_row(fields) for fields in found)
-        taken = rows[: min(limit, within_page(rows))]
-        if len(taken) == len(rows):
-            return Page(taken, None)
-        return Page(taken, taken[-1].key.sort if descending else rows[len(taken)].key.sort)
+        rows = tuple(_to_row(fields) for fields in found)
+        page = rows[: min(limit, page_row_count(rows))]
+        if len(page) == len(rows):
+            return Page(page, None)
+        return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
 
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        """See StateTable."""
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read keys of due rows of a shard, earliest first."""
         found = self._read(
             "select partition, sort from rows where shard=? and due_ms<=?"
             " order by due_ms, partition, sort limit ?",
@@ -125,7 +125,7 @@ class SqliteTable:
         return tuple(Key(partition, sort) for partition, sort in found)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Make all writes or none."""
         check_limits(writes)
         with self._lock:
             try:
@@ -135,14 +135,14 @@ class SqliteTable:
                     self._apply(write)
                 self._db.execute("commit")
             except sqlite3.DatabaseError as error:
-                raise _failure(error) from error
+                raise _to_table_error(error) from error
             finally:
-                # On a broken disk this may fail too: whoever comes next tries again.
+                # On a broken disk this may fail too: the next call tries again.
                 with suppress(sqlite3.OperationalError):
                     self._roll_back()
 
     def _roll_back(self) -> None:
-        """Ends a commit that failed, unless SQLite has done that by itself."""
+        """End a commit that failed, unless SQLite has done so itself."""
         if self._db.in_transaction:
             self._db.execute("rollback")
 
@@ -151,11 +151,11 @@ class SqliteTable:
             case Put():
                 self._put(write)
             case Delete(key, expect):
-                where, values = _where(key, expect)
-                gone = self._db.execute(f"delete from rows where {where}", values).rowcount
+                where, values = _where_clause(key, expect)
+                deleted = self._db.execute(f"delete from rows where {where}", values).rowcount
                 if expect is Expect.ABSENT:
                     self._check(key, expect)
-                elif gone == 0 and expect is not Expect.ANYTHING:
+                elif deleted == 0 and expect is not Expect.ANYTHING:
                     raise Conflict(key)
             case Check(key, expect):
                 self._check(key, expect)
@@ -197,41 +197,41 @@ class SqliteTable:
 
     def _read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         try:
-            # Nobody else sees what lies in memory.
+            # A database in memory is visible to its own connection only.
             if self._lock.acquire(blocking=self._path == IN_MEMORY):
                 try:
                     self._roll_back()
                     return self._db.execute(statement, values).fetchall()
                 finally:
                     self._lock.release()
-            return self._read_beside(statement, values)
+            return self._read_on_other_connection(statement, values)
         except sqlite3.DatabaseError as error:
-            raise _failure(error) from error
+            raise _to_table_error(error) from error
 
-    def _read_beside(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+    def _read_on_other_connection(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         try:
             reader = self._idle_readers.pop()
         except IndexError:
-            reader = self._connection()
+            reader = self._open_connection()
         try:
             return reader.execute(statement, values).fetchall()
         finally:
             self._idle_readers.append(reader)
 
-    def _connection(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         return sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
         )
 
 
-def _failure(error: sqlite3.DatabaseError) -> Exception:
-    """What a caller may retry; the error itself where it was the caller's fault."""
-    # A damaged file has no class of its own.
+def _to_table_error(error: sqlite3.DatabaseError) -> Exception:
+    """Unavailable for an error that a caller may retry; the error itself for a caller's fault."""
+    # SQLite has no class of its own for a damaged file.
     kinds = (sqlite3.DatabaseError, sqlite3.OperationalError)
     return Unavailable(str(error)) if type(error) in kinds else error
 
 
-def _where(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
+def _where_clause(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
     if isinstance(expect, int):
         return "partition=? and sort=? and revision=?", (*key, expect)
     if expect is Expect.ABSENT:
@@ -239,6 +239,6 @@ def _where(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
     return "partition=? and sort=?", (*key,)
 
 
-def _row(fields: tuple[Any, ...]) -> Row:
+def _to_row(fields: tuple[Any, ...]) -> Row:
     partition, sort, revision, body, due_ms, _ = fields
     return Row(Key(partition, sort), revision, body, due_ms)

@@ -1,10 +1,10 @@
 """The StateTable seam: one table of small rows, read by key or range, written in all-or-nothing
 commits.
 
-The limits are DynamoDB's, the narrowest of the backends, and hold on every one of them: what
-passes on a laptop passes in the cloud. Reads are strongly consistent but no snapshots: two rows
-of one query may be of different moments. Callers hold that together with row revisions, never
-with locks.
+The limits are DynamoDB's, the narrowest of the backends, and every backend checks them: a commit
+that passes on a laptop passes in the cloud. Reads are strongly consistent but no snapshots: two
+rows of one query may be of different moments. Callers detect this by row revisions, never with
+locks.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+# Shards of the due index.
 SHARDS = 16
 OPERATIONS_MAX = 100
 # Rows of one `get_many`.
 GET_MAX = 100
-# DynamoDB takes 4 MB; so much also fits where bytes count as the base64 that carries them.
+# DynamoDB takes 4 MB; this also fits where bytes are counted as base64.
 COMMIT_BYTES_MAX = 3_000_000
 ROW_BYTES_MAX = 400 * 1024
 PARTITION_BYTES_MAX = 2048
@@ -26,14 +27,14 @@ SORT_BYTES_MAX = 1024
 
 
 class Key(NamedTuple):
-    """Names a row: rows of one `partition` are ordered by `sort`, compared as UTF-8 bytes."""
+    """A row's key. Rows of one `partition` are ordered by `sort`, compared as UTF-8 bytes."""
 
     partition: str
     sort: str
 
 
 class Expect(Enum):
-    """A condition on a row as it stands before the commit; an integer expects that revision."""
+    """A condition on a row before the commit. An integer instead of it expects that revision."""
 
     ANYTHING = "anything"
     ABSENT = "absent"
@@ -45,8 +46,8 @@ Expected = Expect | int
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored row. `due_ms` (epoch ms) puts it into the due index; `revision` is the writer's to
-    choose.
+    """A stored row. Its writer chooses `revision`. A row with `due_ms` (epoch ms) is in the due
+    index.
     """
 
     key: Key
@@ -68,7 +69,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes a row if `expect` holds; without a condition, removing an absent row is no error."""
+    """Deletes a row if `expect` holds; without a condition, deleting an absent row is no error."""
 
     key: Key
     expect: Expected
@@ -87,7 +88,7 @@ Write = Put | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a range in sort order. `next_sort` is the place to go on from, None at the end."""
+    """A part of a range, in sort order. The next one starts at `next_sort`, None at the end."""
 
     rows: tuple[Row, ...]
     next_sort: str | None
@@ -111,8 +112,8 @@ class Unavailable(TableError):
     """
 
 
-class CommitRefused(TableError):
-    """The commit breaks a limit of the table and can never succeed: a fault of the caller."""
+class InvalidCommit(TableError):
+    """A commit that breaks a limit of the table and can never succeed: a fault of the caller."""
 
 
 class StateTable(Protocol):
@@ -122,55 +123,59 @@ class StateTable(Protocol):
 
     @property
     def snapshot_queries(self) -> bool:
-        """Whether a page of a query is of one moment, which spares its reader a second look."""
+        """Whether all rows of a page are of one moment, so that its reader need not read twice."""
 
     def get(self, key: Key) -> Row | None:
-        """The row as of now, or None."""
+        """Read a row, or None."""
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """The same for at most GET_MAX keys, each as of its own moment."""
+        """Read at most GET_MAX rows in the order of their keys, each as of its own moment; None for
+        one that does not exist.
+        """
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Rows with `first` <= sort < `last`, at most `limit` of them and about 1 MiB.
+        """Read rows with `first` <= sort < `last`, at most `limit` of them and about 1 MiB.
 
-        A page is not a snapshot: a row of it may be older or newer than its neighbour.
-        With `descending`, go on with `last` = next_sort, else with `first` = next_sort.
+        A page is not a snapshot: a row of it may be older or newer than its neighbour. The next
+        page has `first` = next_sort, or with `descending` `last` = next_sort.
         """
 
-    def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        """Keys of rows of the shard that are due at or before `until_ms`, earliest first.
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read the keys of a shard's rows that are due at or before `until_ms`, earliest first.
 
         The index may lag behind the rows: a key can be gone or no longer due.
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """All writes or none.
+        """Make all writes or none.
 
         Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown,
-        CommitRefused if a limit is broken. Retrying after Unavailable is the caller's to decide,
-        by its own conditions.
+        InvalidCommit if a limit is broken. The caller decides, by its own conditions, whether to
+        repeat the commit after Unavailable.
         """
 
 
-def asks_nothing(write: Write) -> bool:
-    """Whether a commit is the same without it."""
+def is_unconditional_check(write: Write) -> bool:
+    """Whether a write is a check without a condition, which changes nothing about a commit."""
     return isinstance(write, Check) and write.expect is Expect.ANYTHING
 
 
 def shard_of(partition: str) -> int:
-    """The shard of the due index that a partition's rows fall into."""
+    """The shard of the due index that a partition's rows are in."""
     return crc32(partition.encode()) % SHARDS
 
 
-def stored_bytes(key: Key, body: bytes) -> int:
-    """Bytes a row counts for: its keys, its body and its numbers."""
+def row_bytes(key: Key, body: bytes) -> int:
+    """The bytes that a row counts for: its key, its body and its numbers."""
     return _utf8_bytes(key.partition) + _utf8_bytes(key.sort) + len(body) + 64
 
 
-def within_page(rows: Sequence[Row]) -> int:
-    """How many of the rows one page holds, from the first: one at least, if there are any."""
+def page_row_count(rows: Sequence[Row]) -> int:
+    """The number of the rows, from the first, that fit into a page: at least one, if there are
+    any.
+    """
     size = 0
     for n, row in enumerate(rows):
         size += len(row.body)
@@ -180,29 +185,29 @@ def within_page(rows: Sequence[Row]) -> int:
 
 
 def check_limits(writes: Sequence[Write]) -> None:
-    """Raises CommitRefused unless every backend could take this commit."""
+    """Raise InvalidCommit unless every backend could take this commit."""
     if not 0 < len(writes) <= OPERATIONS_MAX:
-        raise CommitRefused(f"{len(writes)} operations in a commit; 1 to {OPERATIONS_MAX} fit")
+        raise InvalidCommit(f"{len(writes)} operations in a commit; 1 to {OPERATIONS_MAX} fit")
     keys = {write.key for write in writes}
     if len(keys) != len(writes):
-        raise CommitRefused("two operations on one row in a commit")
+        raise InvalidCommit("two operations on one row in a commit")
     total = 0
     for write in writes:
         _check_key(write.key)
         if isinstance(write, Put):
-            size = stored_bytes(write.key, write.body)
+            size = row_bytes(write.key, write.body)
             if size > ROW_BYTES_MAX:
-                raise CommitRefused(f"row {write.key} has {size} bytes; {ROW_BYTES_MAX} fit")
+                raise InvalidCommit(f"row {write.key} has {size} bytes; {ROW_BYTES_MAX} fit")
             total += size
     if total > COMMIT_BYTES_MAX:
-        raise CommitRefused(f"{total} bytes in a commit; {COMMIT_BYTES_MAX} fit")
+        raise InvalidCommit(f"{total} bytes in a commit; {COMMIT_BYTES_MAX} fit")
 
 
 def _check_key(key: Key) -> None:
     if not key.partition or _utf8_bytes(key.partition) > PARTITION_BYTES_MAX:
-        raise CommitRefused(f"partition {key.partition[:40]!r} is empty or too long")
+        raise InvalidCommit(f"partition {key.partition[:40]!r} is empty or too long")
     if not key.sort or _utf8_bytes(key.sort) > SORT_BYTES_MAX:
-        raise CommitRefused(f"sort key {key.sort[:40]!r} is empty or too long")
+        raise InvalidCommit(f"sort key {key.sort[:40]!r} is empty or too long")
 
 
 def _utf8_bytes(text: str) -> int:

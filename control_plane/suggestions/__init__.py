@@ -1,1 +1,1 @@
-"""Suggestions of a model for Bayesian searches: an effect of the control plane."""
+"""Suggestions of hyperparameters for Bayesian searches, made by a model outside the actors."""

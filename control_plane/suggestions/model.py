@@ -1,15 +1,15 @@
 """The model of a Bayesian search: Optuna's tree-structured Parzen estimator over our spaces.
 
-Optuna is imported with the first suggestion and nowhere else: it is an extra, and takes a quarter
-of a second. A space is handed to it as flat coordinates, numbered in the order of the sorted names,
-nested groups depth first:
+Optuna is imported with the first suggestion only, since it is an optional package and takes a
+quarter of a second to import. It is given a space as flat coordinates, in the order of the sorted
+names, nested groups depth first:
 
     int          the offset from minval
     double       the value
-    log          the exponent, so that the base's powers are even
-    categorical  the place among vals, which may be any JSON values
+    log          the exponent, so that powers of the base are evenly spaced
+    categorical  the index in vals, which may be any JSON values
 
-Hyperparameters with one possible value are none of the model's business.
+Hyperparameters with one possible value are not given to the model.
 """
 
 import math
@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 
 
 class Stage(Enum):
-    """How far a trial is: it trains, it reached its length, or it ended before."""
+    """The progress of a trial: it trains, it reached its length, or it ended before."""
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -35,7 +35,7 @@ class Stage(Enum):
 
 
 class Observation(NamedTuple):
-    """What is known of a trial. `metric` is the best it validated with, None where it did not."""
+    """A trial as the model sees it. `metric` is its best validation, None if it has none."""
 
     hparams: Mapping[str, Any]
     stage: Stage
@@ -44,7 +44,9 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is searched. `maxval_drawn`: integers can be their maxval; `seed` has 32 bits."""
+    """The search that suggestions are for. `maxval_drawn`: integers can be their maxval; `seed` has
+    32 bits.
+    """
 
     space: Group
     maxval_drawn: bool
@@ -52,22 +54,22 @@ class Problem:
     seed: int
 
 
-def suggested(
+def suggest_point(
     problem: Problem, observations: Sequence[Observation], number: int
 ) -> dict[str, object]:
-    """The point that the model suggests as the answer to request `number`, given the trials by
-    their numbers. The same arguments give the same point.
+    """Suggest a point as the answer to request `number`, given the trials in the order of their
+    numbers. The same arguments give the same point.
 
-    A running trial counts as a bad one, which keeps those that run at a time apart; one that
-    stopped early counts as worse than all that did not. Raises ImportError without Optuna.
+    A running trial counts as a bad one, so that concurrent trials differ; one that stopped early
+    counts as worse than all that did not. Raises ImportError without Optuna.
     """
     import optuna
 
     axes = dict(_axes(problem.space, problem.maxval_drawn, ()))
     if not axes:
-        return _point(problem.space, (), {})
+        return _build_point(problem.space, (), {})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # Words of some versions about arguments that may change; the versions we take have them.
+    # Some versions warn about experimental arguments; the supported versions have them.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sampler = optuna.samplers.TPESampler(
@@ -79,29 +81,31 @@ def suggested(
         study = optuna.create_study(
             direction="minimize" if problem.smaller_is_better else "maximize", sampler=sampler
         )
-        distributions = {_name(path): axis.distribution() for path, axis in axes.items()}
+        distributions = {_axis_name(path): axis.distribution() for path, axis in axes.items()}
         for observation in observations:
-            study.add_trial(_trial(axes, distributions, observation))
-        found = study.ask(distributions).params
-    return _point(problem.space, (), {path: axes[path].value(found[_name(path)]) for path in axes})
+            study.add_trial(_to_optuna_trial(axes, distributions, observation))
+        params = study.ask(distributions).params
+    return _build_point(
+        problem.space, (), {path: axes[path].to_value(params[_axis_name(path)]) for path in axes}
+    )
 
 
 class _Axis:
-    """A coordinate of the model: Optuna's distribution of it, and the way there and back."""
+    """A coordinate of the model: Optuna's distribution of it, and the conversions of values."""
 
     def distribution(self) -> Any:
         raise AssertionError
 
-    def coordinate(self, value: Any) -> float | int:
-        """Where a value lies; what a space of another time allowed is moved inside."""
+    def to_coordinate(self, value: Any) -> float | int:
+        """The coordinate of a value. A value that an earlier space allowed is moved inside."""
         raise AssertionError
 
-    def value(self, coordinate: Any) -> object:
+    def to_value(self, coordinate: Any) -> object:
         raise AssertionError
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole(_Axis):
+class _IntegerAxis(_Axis):
     minval: int
     span: int
 
@@ -110,20 +114,20 @@ class _Whole(_Axis):
 
         return IntDistribution(0, self.span)
 
-    def coordinate(self, value: Any) -> int:
-        return self._inside(value - self.minval)
+    def to_coordinate(self, value: Any) -> int:
+        return self._clamp(value - self.minval)
 
-    def value(self, coordinate: Any) -> int:
-        # Where a span is beyond the integers that a float holds, the model may leave it a little.
-        return self.minval + self._inside(coordinate)
+    def to_value(self, coordinate: Any) -> int:
+        # In a span beyond the integers that a float holds, the model may exceed it a little.
+        return self.minval + self._clamp(coordinate)
 
-    def _inside(self, offset: int) -> int:
+    def _clamp(self, offset: int) -> int:
         return min(max(offset, 0), self.span)
 
 
 @dataclass(frozen=True, slots=True)
-class _Real(_Axis):
-    """[minval, maxval) of a double or, with a base, of an exponent."""
+class _RealAxis(_Axis):
+    """A range [minval, maxval) of a double or, with a base, of an exponent."""
 
     minval: float
     maxval: float
@@ -134,10 +138,10 @@ class _Real(_Axis):
 
         return FloatDistribution(self.minval, self.maxval)
 
-    def coordinate(self, value: Any) -> float:
+    def to_coordinate(self, value: Any) -> float:
         return min(max(self._exponent(float(value)), self.minval), self.maxval)
 
-    def value(self, coordinate: Any) -> float:
+    def to_value(self, coordinate: Any) -> float:
         inside = min(float(coordinate), math.nextafter(self.maxval, self.minval))
         return inside if self.base is None else math.pow(self.base, inside)
 
@@ -149,7 +153,7 @@ class _Real(_Axis):
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice(_Axis):
+class _CategoricalAxis(_Axis):
     vals: tuple[object, ...]
 
     def distribution(self) -> Any:
@@ -157,17 +161,17 @@ class _Choice(_Axis):
 
         return CategoricalDistribution(range(len(self.vals)))
 
-    def coordinate(self, value: Any) -> int:
+    def to_coordinate(self, value: Any) -> int:
         # As JSON, where 1, 1.0 and true are three values.
-        written = [dumps(known, sort_keys=True) for known in self.vals]
-        return written.index(dumps(value, sort_keys=True))
+        encoded_vals = [dumps(val, sort_keys=True) for val in self.vals]
+        return encoded_vals.index(dumps(value, sort_keys=True))
 
-    def value(self, coordinate: Any) -> object:
+    def to_value(self, coordinate: Any) -> object:
         return self.vals[coordinate]
 
 
 def _axes(group: Group, maxval_drawn: bool, path: Path) -> Iterator[tuple[Path, _Axis]]:
-    """The coordinates of a space, by the path of each hyperparameter."""
+    """The axes of a space, by the path of each hyperparameter."""
     for name in sorted(group.members):
         member = group.members[name]
         if isinstance(member, Group):
@@ -179,29 +183,32 @@ def _axes(group: Group, maxval_drawn: bool, path: Path) -> Iterator[tuple[Path, 
 def _axis(parameter: Const | Int | Double | Log | Categorical, maxval_drawn: bool) -> _Axis | None:
     match parameter:
         case Int(minval, maxval) if (span := maxval - minval - (not maxval_drawn)) > 0:
-            return _Whole(minval, span)
+            return _IntegerAxis(minval, span)
         case Double(minval, maxval):
-            return _Real(minval, maxval)
+            return _RealAxis(minval, maxval)
         case Log(base, minval, maxval) if base != 1:
-            return _Real(minval, maxval, base)
+            return _RealAxis(minval, maxval, base)
         case Categorical(vals) if len(vals) > 1:
-            return _Choice(vals)
+            return _CategoricalAxis(vals)
         case _:
             return None
 
 
-def _name(path: Path) -> str:
+def _axis_name(path: Path) -> str:
     return dumps(path)
 
 
-def _trial(axes: Mapping[Path, _Axis], distributions: Any, observation: Observation) -> Any:
+def _to_optuna_trial(
+    axes: Mapping[Path, _Axis], distributions: Any, observation: Observation
+) -> Any:
     from optuna.trial import TrialState, create_trial
 
     params = {
-        _name(path): axis.coordinate(_at(observation.hparams, path)) for path, axis in axes.items()
+        _axis_name(path): axis.to_coordinate(_value_at(observation.hparams, path))
+        for path, axis in axes.items()
     }
     metric = observation.metric
-    # Of the pruned, which rank after the complete, those that reported nothing come last.
+    # Pruned trials rank after complete ones, and those without a report come last.
     reported = {} if metric is None else {1: metric}
     match observation.stage:
         case Stage.RUNNING:
@@ -219,24 +226,25 @@ def _trial(axes: Mapping[Path, _Axis], distributions: Any, observation: Observat
     )
 
 
-def _at(hparams: Any, path: Path) -> Any:
+def _value_at(hparams: Any, path: Path) -> Any:
     for name in path:
         hparams = hparams[name]
     return hparams
 
 
-def _point(group: Group, path: Path, values: Mapping[Path, object]) -> dict[str, object]:
+def _build_point(group: Group, path: Path, values: Mapping[Path, object]) -> dict[str, object]:
     return {
-        name: _value(group.members[name], (*path, name), values) for name in sorted(group.members)
+        name: _parameter_value(group.members[name], (*path, name), values)
+        for name in sorted(group.members)
     }
 
 
-def _value(parameter: Parameter, path: Path, values: Mapping[Path, object]) -> object:
+def _parameter_value(parameter: Parameter, path: Path, values: Mapping[Path, object]) -> object:
     if path in values:
         return values[path]
     match parameter:
         case Group():
-            return _point(parameter, path, values)
+            return _build_point(parameter, path, values)
         case Const(value):
             return value
         case Categorical(vals):

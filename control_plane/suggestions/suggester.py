@@ -1,8 +1,9 @@
-"""The suggester: works off the rows of `suggestions`, one suggestion of each search at a time.
+"""The suggester: makes the suggestions that experiments have a row in `suggestions` for, one of
+each search at a time.
 
-A row goes when its experiment has folded the answer, so whatever fails in between is done again,
-and an answer that comes twice is late the second time. What it knows of failures is in memory: a
-process that starts begins to count anew.
+A row is deleted when its experiment has folded the answer, so whatever fails in between is done
+again, and an answer that comes twice has no effect the second time. Failures are counted in memory:
+a new process counts from 0.
 """
 
 import logging
@@ -10,34 +11,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_state import Definition, ExperimentState
-from control_plane.actors.experiment_suggestions import SUGGESTIONS, awaited
-from control_plane.actors.experiment_summaries import Summaries, TrialSummary
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.head import PARTS
-from control_plane.dispatch.kinds import kind_at
-from control_plane.searchers.bayesian import TRIED, tried
-from control_plane.searchers.method import Suggested, SuggestionFailed
+from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.experiment.suggestions import SUGGESTIONS, awaited_suggestion
+from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import PARTS
+from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
+from control_plane.searchers.methods.bayesian import HPARAMS_BLOBS, parse_hparams
 from control_plane.state.table import StateTable, TableError
-from control_plane.suggestions.installed import INSTALL
-from control_plane.suggestions.model import Observation, Problem, Stage, suggested
+from control_plane.suggestions.availability import INSTALL_COMMAND
+from control_plane.suggestions.model import Observation, Problem, Stage, suggest_point
 
 log = logging.getLogger(__name__)
 
 SENDER = "suggester"
-# Tries of one suggestion before a point is drawn instead. A search that came to that has one try
-# for each further suggestion, until one succeeds.
+# Tries of one suggestion before the search is told to sample a random point instead. From then on,
+# each suggestion of the search has one try, until one succeeds.
 TRIES_MAX = 4
 PAUSE_MS_FIRST = 1_000
-WHY_CHARACTERS_MAX = 200
+REASON_CHARACTERS_MAX = 200
 
-Model = Callable[[Problem, Sequence[Observation], int], Mapping[str, object]]
-"""Suggests a point for the request of that number."""
+SuggestionModel = Callable[[Problem, Sequence[Observation], int], Mapping[str, object]]
+"""Suggests a point as the answer to the request of that number."""
 
 
 @dataclass
-class _Job:
-    """The suggestion that a search waits for."""
+class _PendingSuggestion:
+    """The suggestion that a search waits for, and its tries so far; the next is at `due_ms`."""
 
     number: int
     tries: int = 0
@@ -45,88 +46,90 @@ class _Job:
 
 
 class Suggester:
-    """Answers what experiments ask for. Two at once are a waste and no harm."""
+    """Answers the requests of experiments. Two suggesters at once do work twice, and no harm."""
 
-    def __init__(self, engine: Engine, model: Model = suggested) -> None:
+    def __init__(self, engine: Engine, model: SuggestionModel = suggest_point) -> None:
         self._engine = engine
         self._model = model
-        self._jobs: dict[int, _Job] = {}
+        self._pending: dict[int, _PendingSuggestion] = {}
 
-    def suggest(self) -> bool:
-        """One suggestion for every search that waits for one; whether there was any to make.
+    def suggest_all(self) -> bool:
+        """Make one suggestion for every search that waits for one; True if an answer was sent.
 
         Raises:
             TableError: the table does not answer; the next pass goes on.
         """
-        waiting = list(_waiting(self._engine.table))
-        for experiment_id in self._jobs.keys() - waiting:
-            del self._jobs[experiment_id]
-        return any([self._advance(experiment_id) for experiment_id in waiting])
+        waiting = list(_waiting_experiments(self._engine.table))
+        for experiment_id in self._pending.keys() - waiting:
+            del self._pending[experiment_id]
+        return any([self._suggest_for(experiment_id) for experiment_id in waiting])
 
-    def _advance(self, experiment_id: int) -> bool:
+    def _suggest_for(self, experiment_id: int) -> bool:
         address = addresses.experiment(experiment_id)
-        experiment = self._engine.state(address)
-        number = awaited(experiment) if isinstance(experiment, ExperimentState) else None
+        experiment = self._engine.read_state(address)
+        number = awaited_suggestion(experiment) if isinstance(experiment, ExperimentState) else None
         if number is None:
             return False
-        job = self._job(experiment_id, number)
+        job = self._pending_suggestion(experiment_id, number)
         now_ms = self._engine.clock()
         if job.due_ms > now_ms:
             return False
-        # An answer that is not folded is not repeated at once either.
+        # An answer that is not folded yet is not repeated at once either.
         job.due_ms = now_ms + (PAUSE_MS_FIRST << min(job.tries, 8))
         job.tries += 1
-        answer = self._answer(address, experiment, job)
+        answer = self._make_answer(address, experiment, job)
         if answer is not None:
-            self._engine.post(address, answer, sender=SENDER)
+            self._engine.post_message(address, answer, sender=SENDER)
         return answer is not None
 
-    def _job(self, experiment_id: int, number: int) -> _Job:
-        known = self._jobs.get(experiment_id)
+    def _pending_suggestion(self, experiment_id: int, number: int) -> _PendingSuggestion:
+        known = self._pending.get(experiment_id)
         if known is None or known.number != number:
             gave_up = known is not None and known.tries >= TRIES_MAX
-            known = _Job(number, tries=TRIES_MAX - 1 if gave_up else 0)
-            self._jobs[experiment_id] = known
+            known = _PendingSuggestion(number, tries=TRIES_MAX - 1 if gave_up else 0)
+            self._pending[experiment_id] = known
         return known
 
-    def _answer(
-        self, address: str, experiment: ExperimentState, job: _Job
-    ) -> Suggested | SuggestionFailed | None:
+    def _make_answer(
+        self, address: str, experiment: ExperimentState, job: _PendingSuggestion
+    ) -> SuggestedPoints | SuggestionFailed | None:
         try:
-            problem, observations = _seen(self._engine, address, experiment)
+            problem, observations = _load_problem(self._engine, address, experiment)
             point = self._model(problem, observations, job.number)
         except TableError:
             raise
         except ImportError as error:
-            why = f"Optuna cannot be used on this server ({error}): {INSTALL}"
+            reason = f"Optuna cannot be used on this server ({error}): {INSTALL_COMMAND}"
         except Exception as error:
             log.exception("suggestion %d for %s failed", job.number, address)
-            why = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
         else:
             job.tries = 0
-            return Suggested(job.number, (point,))
-        return SuggestionFailed(job.number, _short(why)) if job.tries >= TRIES_MAX else None
+            return SuggestedPoints(job.number, (point,))
+        return SuggestionFailed(job.number, _one_line(reason)) if job.tries >= TRIES_MAX else None
 
 
-def problem_of(definition: Definition, experiment: ExperimentState) -> Problem:
-    """What an experiment searches."""
+def to_problem(definition: Definition, experiment: ExperimentState) -> Problem:
+    """The search problem of an experiment."""
     plan = definition.plan
     maxval_drawn = plan.method.rules.maxval_drawn
     return Problem(plan.space, maxval_drawn, experiment.smaller_is_better, plan.seed)
 
 
-def observed(pieces: Iterable[bytes], summaries: Iterable[TrialSummary]) -> list[Observation]:
-    """What is known of an experiment's trials, from the parts with their hyperparameters and from
-    their summaries, both by the trials' numbers.
+def to_observations(
+    hparams_blobs: Iterable[bytes], summaries: Iterable[TrialSummary]
+) -> list[Observation]:
+    """The observations of an experiment's trials, from the blobs with their hyperparameters and
+    from their summaries, both in the order of the trials' numbers.
     """
-    hparams = (one for piece in pieces for one in tried(piece))
-    # A trial that one has and the other has not yet was made in between.
-    known = zip(hparams, summaries, strict=False)
-    return [_observation(one, summary) for one, summary in known]
+    hparams = (one for blob in hparams_blobs for one in parse_hparams(blob))
+    # A trial created between the two reads is only in one of them.
+    trials = zip(hparams, summaries, strict=False)
+    return [_to_observation(one, summary) for one, summary in trials]
 
 
-def _waiting(table: StateTable) -> Iterator[int]:
-    """The experiments that have a row."""
+def _waiting_experiments(table: StateTable) -> Iterator[int]:
+    """Read the ids of the experiments that wait for a suggestion."""
     start: str | None = " "
     while start is not None:
         page = table.query(SUGGESTIONS, start, "\x7f")
@@ -134,23 +137,26 @@ def _waiting(table: StateTable) -> Iterator[int]:
         start = page.next_sort
 
 
-def _seen(
+def _load_problem(
     engine: Engine, address: str, experiment: ExperimentState
 ) -> tuple[Problem, list[Observation]]:
-    """What is searched and what is known of its trials. Parts may be newer than the state."""
-    definition = engine.part(address, "definition")
+    """Load the experiment's problem and its observations. Parts may be newer than the state."""
+    definition = engine.read_part(address, "definition")
     assert isinstance(definition, Definition)
-    pieces = [piece for _, piece in sorted(_parts(engine.table, address, f"search/{TRIED}"))]
+    blobs = _read_numbered_parts(engine.table, address, f"search/{HPARAMS_BLOBS}")
+    hparams_blobs = [blob for _, blob in sorted(blobs)]
     summaries = [
         summary
-        for _, part in sorted(_parts(engine.table, address, "trials/"))
-        for summary in _summaries(address, part)
+        for _, part in sorted(_read_numbered_parts(engine.table, address, "trials/"))
+        for summary in _decode_summaries(address, part)
     ]
-    return problem_of(definition, experiment), observed(pieces, summaries)
+    return to_problem(definition, experiment), to_observations(hparams_blobs, summaries)
 
 
-def _parts(table: StateTable, address: str, prefix: str) -> Iterator[tuple[int, bytes]]:
-    """The parts whose names are a prefix and a number, by number."""
+def _read_numbered_parts(
+    table: StateTable, address: str, prefix: str
+) -> Iterator[tuple[int, bytes]]:
+    """Read the parts whose names are a prefix and a number, with their numbers."""
     start: str | None = f"{PARTS}{prefix}"
     last = f"{PARTS}{prefix}~"
     while start is not None:
@@ -160,19 +166,19 @@ def _parts(table: StateTable, address: str, prefix: str) -> Iterator[tuple[int, 
         start = page.next_sort
 
 
-def _summaries(address: str, body: bytes) -> tuple[TrialSummary, ...]:
-    part = kind_at(address).decode_part("trials/", body)
+def _decode_summaries(address: str, body: bytes) -> tuple[TrialSummary, ...]:
+    part = actor_type_at(address).decode_part("trials/", body)
     assert isinstance(part, Summaries)
     return part.trials
 
 
-def _observation(hparams: Mapping[str, object], summary: TrialSummary) -> Observation:
+def _to_observation(hparams: Mapping[str, object], summary: TrialSummary) -> Observation:
     if summary.reached:
         return Observation(hparams, Stage.COMPLETE, summary.metric)
     stage = Stage.STOPPED if summary.status else Stage.RUNNING
     return Observation(hparams, stage, summary.metric)
 
 
-def _short(text: str) -> str:
+def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= WHY_CHARACTERS_MAX else line[:WHY_CHARACTERS_MAX] + "..."
+    return line if len(line) <= REASON_CHARACTERS_MAX else line[:REASON_CHARACTERS_MAX] + "..."

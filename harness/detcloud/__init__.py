@@ -1,7 +1,15 @@
-"""detcloud, as training code and scripts import it; all but the errors loads on first use."""
+"""The public package: what training code and scripts import.
+
+Errors and version are here at once; the parts load on first use, because `detcloud --version`,
+agents and trials import this package too (docs/benchmarks.md: `--version`).
+"""
 
 from __future__ import annotations
 
+from detcloud.shared.errors import DetcloudError, InvalidHP
+from detcloud.shared.version import __version__
+
+# Not typing's, whose import takes milliseconds of `detcloud --version`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -13,18 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "DetcloudError", "InvalidHP", "__version__", "core", "pytorch", "searcher"]
 
-# Written here so that the import costs no look into the installed packages.
-__version__ = "0.1.0"
-
 _LAZY_MODULES = ("core", "pytorch", "searcher")
-
-
-class DetcloudError(Exception):
-    """A failure whose message is all that the user needs: shown without a traceback."""
-
-
-class InvalidHP(Exception):
-    """Raised by training code: these hyperparameters cannot work, try no longer with them."""
 
 
 def __getattr__(name: str) -> Any:

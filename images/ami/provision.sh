@@ -1,10 +1,10 @@
 #!/bin/bash
-# Makes a machine that Packer began into the image: as root, with install.sh and the Dockerfile of
+# Turns a machine that Packer started into the image: as root, with install.sh and the Dockerfile of
 # trials in /tmp. KIND is gpu or cpu, PULL more images of trials.
 set -euo pipefail
 cd /tmp
 
-# A machine that was just begun may still install its updates.
+# A machine that was just started may still install its updates.
 cloud-init status --wait > /dev/null || true
 bash install.sh
 systemctl enable --now docker
@@ -24,7 +24,7 @@ for image in $PULL; do
 done
 docker builder prune --all --force > /dev/null
 
-# Nothing of this machine goes into others: its keys, its identity, its logs.
+# Nothing of this machine goes into other machines: no keys, no identity, no logs.
 apt-get clean
 rm -rf /tmp/install.sh /tmp/Dockerfile /var/lib/apt/lists/* /root/.docker /home/*/.docker
 rm -f /etc/ssh/ssh_host_* /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys

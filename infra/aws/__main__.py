@@ -1,4 +1,4 @@
-"""What `pulumi up` runs in this folder."""
+"""The program that `pulumi up` runs in this folder."""
 
 import sys
 from pathlib import Path

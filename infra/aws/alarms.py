@@ -1,4 +1,4 @@
-"""Who is told, and of what: four alarms on five metrics, as each metric costs 0.10 $ a month."""
+"""Alarms and their topic: four alarms on five metrics, as each metric costs 0.10 $ a month."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from infra.aws import policies
 from infra.aws.scope import Scope
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# What a function writes of an error, and Lambda of one that had no time or memory left.
+# Lines that a function writes of an error, and Lambda of one that had no time or memory left.
 ERROR_LINES = (
     r'?"\"level\": \"ERROR\"" ?"\"level\": \"CRITICAL\""'
     ' ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
@@ -20,7 +20,7 @@ ITERATOR_AGE_MS_MAX = 60_000
 
 
 def make_dead_letters(scope: Scope) -> Any:
-    """The queue of records and events that were given up: for a person to look at."""
+    """Make the queue of records and events that were given up, for a person to look at."""
     return aws.sqs.Queue(
         "dead-letters",
         name=scope.names.part("dead_letters"),
@@ -31,28 +31,30 @@ def make_dead_letters(scope: Scope) -> Any:
     )
 
 
-def watch(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], table: Any) -> Any:
-    """Makes the alarms and their topic, which is returned."""
-    topic = _topic(scope)
+def make_alarms(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], table: Any) -> Any:
+    """Make the alarms, and return their topic."""
+    topic = _make_topic(scope)
     metrics = {
         "dead-letters": _metric(
             "AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", QueueName=dead_letters.name
         ),
-        "errors": _errors(scope, functions),
+        "errors": _error_metric(scope, functions),
         "lag": _metric(
             "AWS/Lambda", "IteratorAge", "Maximum", FunctionName=functions["advance"].name
         ),
     }
-    most = {"lag": ITERATOR_AGE_MS_MAX}
+    thresholds = {"lag": ITERATOR_AGE_MS_MAX}
     for name, metric in metrics.items():
-        _alarm(scope, name, topic, threshold=most.get(name, 0), period=FIVE_MINUTES, **metric)
-    _alarm(scope, "throttles", topic, threshold=0, metric_queries=_throttles(table))
+        _make_alarm(
+            scope, name, topic, threshold=thresholds.get(name, 0), period=FIVE_MINUTES, **metric
+        )
+    _make_alarm(scope, "throttles", topic, threshold=0, metric_queries=_throttle_queries(table))
     if scope.settings.monthly_budget:
-        _budget(scope, topic)
+        _make_budget(scope, topic)
     return topic
 
 
-def _topic(scope: Scope) -> Any:
+def _make_topic(scope: Scope) -> Any:
     topic = aws.sns.Topic(
         "alarms", name=scope.names.part("alarms"), tags=scope.tags(), opts=scope.options()
     )
@@ -73,8 +75,10 @@ def _topic(scope: Scope) -> Any:
     return topic
 
 
-def _errors(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """One metric of all functions' errors. One that nothing is added to costs nothing."""
+def _error_metric(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one metric of all functions' errors. A metric that nothing is added to costs
+    nothing.
+    """
     space = f"detcloud/{scope.settings.team}"
     for name, function in functions.items():
         aws.cloudwatch.LogMetricFilter(
@@ -89,9 +93,9 @@ def _errors(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
     return _metric(space, "Errors", "Sum")
 
 
-def _throttles(table: Any) -> list[dict[str, Any]]:
+def _throttle_queries(table: Any) -> list[dict[str, Any]]:
     metrics = {"reads": "ReadThrottleEvents", "writes": "WriteThrottleEvents"}
-    asked = [
+    queries = [
         {
             "id": name,
             "metric": {
@@ -105,15 +109,15 @@ def _throttles(table: Any) -> list[dict[str, Any]]:
         for name, metric in metrics.items()
     ]
     both = {"id": "throttles", "expression": "FILL(reads, 0) + FILL(writes, 0)"}
-    return [*asked, {**both, "label": "throttled requests", "return_data": True}]
+    return [*queries, {**both, "label": "throttled requests", "return_data": True}]
 
 
 def _metric(namespace: str, name: str, statistic: str, **dimensions: Any) -> dict[str, Any]:
-    asked = {"namespace": namespace, "metric_name": name, "statistic": statistic}
-    return {**asked, **({"dimensions": dimensions} if dimensions else {})}
+    metric = {"namespace": namespace, "metric_name": name, "statistic": statistic}
+    return {**metric, **({"dimensions": dimensions} if dimensions else {})}
 
 
-def _alarm(scope: Scope, name: str, topic: Any, **asked: Any) -> None:
+def _make_alarm(scope: Scope, name: str, topic: Any, **settings: Any) -> None:
     aws.cloudwatch.MetricAlarm(
         name,
         name=scope.names.part(name),
@@ -123,14 +127,16 @@ def _alarm(scope: Scope, name: str, topic: Any, **asked: Any) -> None:
         alarm_actions=[topic.arn],
         tags=scope.tags(),
         opts=scope.options(),
-        **asked,
+        **settings,
     )
 
 
-def _budget(scope: Scope, topic: Any) -> None:
-    """Tells of the cost of what has the cluster's tag: most of it, and when all is to be spent."""
+def _make_budget(scope: Scope, topic: Any) -> None:
+    """Make a budget of what has the cluster's tag, which warns at 80 % and when all is to be
+    spent.
+    """
     settings = scope.settings
-    told = {
+    notification = {
         "comparison_operator": "GREATER_THAN",
         "threshold_type": "PERCENTAGE",
         "subscriber_sns_topic_arns": [topic.arn],
@@ -146,8 +152,8 @@ def _budget(scope: Scope, topic: Any) -> None:
             {"name": "TagKeyValue", "values": [f"user:{CLUSTER_TAG}${scope.names.cluster}"]}
         ],
         notifications=[
-            {**told, "notification_type": "ACTUAL", "threshold": 80},
-            {**told, "notification_type": "FORECASTED", "threshold": 100},
+            {**notification, "notification_type": "ACTUAL", "threshold": 80},
+            {**notification, "notification_type": "FORECASTED", "threshold": 100},
         ],
         tags=scope.tags(),
         opts=scope.options(),

@@ -1,4 +1,4 @@
-"""What wakes the functions: the table's stream, each minute, and what EC2 warns of."""
+"""The events that invoke the functions: the table's stream, each minute, and EC2's warnings."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws.functions import make_permission
-from infra.aws.names import WOKEN
+from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.roles import Roles
 from infra.aws.scope import Scope
 
@@ -15,30 +15,30 @@ EVENTS = "events.amazonaws.com"
 GATHER_SECONDS = 2
 HOUR = 3600
 WARNINGS = ("EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation")
-# Messages are inserted, and everything else that is written is of no interest.
+# New messages of actors, and no other writes.
 MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
-# Jobs that ask for slots, and instances that are taken away: both want instances now. So do
-# searches that wait for their model.
+# Jobs that ask for slots, instances that are taken away, and searches that wait for their model:
+# the tick acts on them at once.
 INTENTS = {
     "eventName": ["INSERT"],
     "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices", "suggestions"]}}},
 }
 
 
-def wake(
+def connect_events(
     scope: Scope, functions: Mapping[str, Any], roles: Roles, table: Any, dead_letters: Any
 ) -> None:
-    """Connects the functions with what they wait for."""
-    _on_mail(scope, functions["advance"], roles, table, dead_letters)
-    _on_intents(scope, functions["tick"], roles, table)
-    _each_minute(scope, functions["tick"])
-    _on_warnings(scope, functions["spot_notice"], roles, dead_letters)
+    """Connect the functions with the events that invoke them."""
+    _connect_mail(scope, functions["advance"], roles, table, dead_letters)
+    _connect_intents(scope, functions["tick"], roles, table)
+    _connect_minute(scope, functions["tick"])
+    _connect_warnings(scope, functions["spot_notice"], roles, dead_letters)
     # The tick asks again each minute, so that neither failures nor refusals need be repeated.
-    for name in WOKEN:
-        _repeats(scope, name, functions[name], 0, 60)
+    for name in INVOKED_BY_TICK:
+        _limit_repeats(scope, name, functions[name], 0, 60)
 
 
-def _on_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:
+def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters: Any) -> None:
     aws.lambda_.EventSourceMapping(
         "mail",
         event_source_arn=table.stream_arn,
@@ -58,7 +58,7 @@ def _on_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_letters:
     )
 
 
-def _on_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
+def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
     aws.lambda_.EventSourceMapping(
         "intents",
         event_source_arn=table.stream_arn,
@@ -76,7 +76,7 @@ def _on_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
     )
 
 
-def _each_minute(scope: Scope, tick: Any) -> None:
+def _connect_minute(scope: Scope, tick: Any) -> None:
     rule = aws.cloudwatch.EventRule(
         "minute",
         name=scope.names.part("minute"),
@@ -84,11 +84,11 @@ def _each_minute(scope: Scope, tick: Any) -> None:
         tags=scope.tags(),
         opts=scope.options(),
     )
-    _target(scope, "minute", rule, tick, seconds_max=60)
-    _repeats(scope, "tick", tick, 0, 60)
+    _make_target(scope, "minute", rule, tick, seconds_max=60)
+    _limit_repeats(scope, "tick", tick, 0, 60)
 
 
-def _on_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any) -> None:
+def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any) -> None:
     rule = aws.cloudwatch.EventRule(
         "warnings",
         name=scope.names.part("warnings"),
@@ -97,11 +97,11 @@ def _on_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any
         opts=scope.options(),
     )
     # Two minutes after the warning the instance is gone, and its lease tells.
-    _target(scope, "warnings", rule, spot_notice, seconds_max=120)
-    _repeats(scope, "spot_notice", spot_notice, 2, 120, dead_letters, roles)
+    _make_target(scope, "warnings", rule, spot_notice, seconds_max=120)
+    _limit_repeats(scope, "spot_notice", spot_notice, 2, 120, dead_letters, roles)
 
 
-def _target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
+def _make_target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
     aws.cloudwatch.EventTarget(
         name,
         rule=rule.name,
@@ -113,7 +113,7 @@ def _target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: i
     make_permission(scope, name, function, EVENTS, rule.arn)
 
 
-def _repeats(
+def _limit_repeats(
     scope: Scope,
     name: str,
     function: Any,
@@ -122,7 +122,7 @@ def _repeats(
     dead_letters: Any = None,
     roles: Roles | None = None,
 ) -> None:
-    """How often a call that nobody waits for is repeated where it failed."""
+    """Limit how often an asynchronous invocation is repeated where it failed."""
     to = {"on_failure": {"destination": dead_letters.arn}} if dead_letters is not None else None
     aws.lambda_.FunctionEventInvokeConfig(
         name,

@@ -1,4 +1,4 @@
-"""The functions, and where each of them writes."""
+"""The functions, and the log group of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.names import FUNCTIONS, WOKEN
+from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK
 from infra.aws.roles import Roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
@@ -17,7 +17,7 @@ RUNTIME = "python3.13"
 
 @dataclass(frozen=True)
 class Size:
-    """A function gets processor in proportion to its memory."""
+    """The time and memory of a function, which gets processor in proportion to its memory."""
 
     seconds_max: int
     memory_mb: int
@@ -36,25 +36,30 @@ SIZES = {
 
 
 def make_functions(
-    scope: Scope, roles: Roles, environment: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+    scope: Scope,
+    roles: Roles,
+    environment: Mapping[str, Any],
+    extra: Mapping[str, Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    """Every function by its name, with the `environment` of all and what is its `own`."""
+    """Make every function; returns them by name. `environment` is that of all, `extra` of single
+    ones.
+    """
     archive = pulumi.FileArchive(scope.settings.archive)
     archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
     return {
-        name: _function(
+        name: _make_function(
             scope,
             name,
             roles,
             archives.get(name, archive),
-            {**environment, **own.get(name, {})},
+            {**environment, **extra.get(name, {})},
         )
         for name in FUNCTIONS
     }
 
 
 def make_permission(scope: Scope, name: str, function: Any, service: str, source: Any) -> Any:
-    """Lets the `source` at `service` call the function."""
+    """Let the `source` at `service` call the function."""
     return aws.lambda_.Permission(
         name,
         function=function.name,
@@ -65,15 +70,15 @@ def make_permission(scope: Scope, name: str, function: Any, service: str, source
     )
 
 
-def _at_once(settings: Settings, name: str) -> int | None:
-    """How many of a function may run; -1 or None: as many as are called."""
+def _concurrency(settings: Settings, name: str) -> int | None:
+    """Return how many of a function may run at once; -1 or None: as many as are called."""
     if name == "tick":
         return settings.tick_concurrency
     # Two collectors, or two suggesters, would do the same work.
-    return min(1, settings.tick_concurrency) if name in WOKEN else None
+    return min(1, settings.tick_concurrency) if name in INVOKED_BY_TICK else None
 
 
-def _function(
+def _make_function(
     scope: Scope, name: str, roles: Roles, archive: pulumi.Archive, environment: Mapping[str, Any]
 ) -> Any:
     names, settings, size = scope.names, scope.settings, SIZES[name]
@@ -92,11 +97,11 @@ def _function(
         role=roles.functions[name].arn,
         runtime=RUNTIME,
         architectures=[settings.architecture],
-        handler=f"lambdas.{name}.handler",
+        handler=f"lambdas.aws.{name}.handler",
         code=archive,
         timeout=size.seconds_max,
         memory_size=size.memory_mb,
-        reserved_concurrent_executions=_at_once(settings, name),
+        reserved_concurrent_executions=_concurrency(settings, name),
         environment={"variables": {**environment, "POWERTOOLS_SERVICE_NAME": name}},
         tracing_config={"mode": "Active" if settings.tracing else "PassThrough"},
         tags=scope.tags(),

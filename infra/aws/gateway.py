@@ -8,7 +8,7 @@ import pulumi_aws as aws
 from infra.aws.functions import make_permission
 from infra.aws.scope import Scope
 
-# The path has no query: what signs a request is in it, as its token is in a header.
+# The path is logged without its query, which may hold a signature, and without headers and tokens.
 LOGGED = {
     "time": "$context.requestTime",
     "request": "$context.requestId",
@@ -23,7 +23,7 @@ LOGGED = {
 
 
 def make_api(scope: Scope) -> Any:
-    """The API, whose address is known before there is a function behind it."""
+    """Make the API, whose address is known before there is a function behind it."""
     return aws.apigatewayv2.Api(
         "api",
         name=scope.names.cluster,
@@ -33,8 +33,8 @@ def make_api(scope: Scope) -> Any:
     )
 
 
-def serve(scope: Scope, api: Any, function: Any) -> None:
-    """Puts the function behind the API."""
+def route_requests(scope: Scope, api: Any, function: Any) -> None:
+    """Route all requests of the API to the function."""
     integration = aws.apigatewayv2.Integration(
         "api",
         api_id=api.id,
@@ -52,10 +52,10 @@ def serve(scope: Scope, api: Any, function: Any) -> None:
     )
     source = api.execution_arn.apply(lambda arn: f"{arn}/*/$default")
     make_permission(scope, "api", function, "apigateway.amazonaws.com", source)
-    _stage(scope, api, route)
+    _make_stage(scope, api, route)
 
 
-def _stage(scope: Scope, api: Any, route: Any) -> None:
+def _make_stage(scope: Scope, api: Any, route: Any) -> None:
     group = aws.cloudwatch.LogGroup(
         "access",
         # Groups of this prefix share one permission, whose length is limited.

@@ -1,17 +1,17 @@
-"""What the parts of a team's stack are called: all of it begins with the cluster's name, so that
-two teams share nothing, also where names are an account's or the world's.
+"""The names of a team's stack: all begin with the cluster's name, so that two teams share nothing,
+also where names are an account's or the world's.
 """
 
 from dataclasses import dataclass
 
 FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
-# Those that the tick wakes when there is something for them to do.
-WOKEN = ("checkpoint_gc", "suggest")
+# Functions that the tick invokes when there is something for them to do.
+INVOKED_BY_TICK = ("checkpoint_gc", "suggest")
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names and ARNs of a team. They are known before there is anything that has them."""
+    """Names and ARNs of a team, which are known before there is anything that has them."""
 
     team: str
     account: str
@@ -33,11 +33,11 @@ class Names:
         return f"{self.cluster}-checkpoints-{self.account}"
 
     def part(self, name: str) -> str:
-        """A function, a role, a queue: whatever has one of its kind."""
+        """Return the name of a part: a function, a role, a queue."""
         return f"{self.cluster}-{name.replace('_', '-')}"
 
     def log_group(self, function: str) -> str:
-        """Where Lambda writes what the function prints."""
+        """Return the log group of a function."""
         return f"/aws/lambda/{self.part(function)}"
 
     @property
@@ -62,7 +62,7 @@ class Names:
         return f"arn:aws:iam::{self.account}:role/{self.part(name)}"
 
     def ec2_arn(self, resource: str) -> str:
-        """`resource` like `subnet/subnet-1`."""
+        """Return the ARN of a `resource` like `subnet/subnet-1`."""
         return self._regional("ec2", resource)
 
     def _regional(self, service: str, resource: str) -> str:
@@ -70,5 +70,5 @@ class Names:
 
 
 def bucket_arn(bucket: str) -> str:
-    """Of a bucket, or of objects in it: `bucket/prefix*`."""
+    """Return the ARN of a bucket, or of objects in it: `bucket/prefix*`."""
     return f"arn:aws:s3:::{bucket}"

@@ -1,5 +1,5 @@
-"""Where instances are: public subnets, so that there is no gateway to pay for while nothing runs,
-and nobody from outside can open a connection.
+"""The network of instances: public subnets, so that there is no gateway to pay for while nothing
+runs, and a security group that lets nobody from outside open a connection.
 """
 
 import ipaddress
@@ -16,22 +16,24 @@ ANYWHERE = "0.0.0.0/0"
 
 
 def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
-    """DETCLOUD_NETWORK: where the functions put instances, and which profile they get."""
-    given = scope.settings.network
-    if given is not None:
-        subnets: dict[str, Any] = dict(given.subnets)
-        group: Any = given.security_group
+    """Make the network, and return DETCLOUD_NETWORK: the subnets, the security group and the
+    profile of instances.
+    """
+    network = scope.settings.network
+    if network is not None:
+        subnets: dict[str, Any] = dict(network.subnets)
+        group: Any = network.security_group
     else:
-        subnets, group = _own(scope)
-    described = {
+        subnets, group = _make_vpc(scope)
+    description = {
         "subnets": subnets,
         "security_group": group,
         "instance_profile": instance_profile.arn,
     }
-    return pulumi.Output.json_dumps(described)
+    return pulumi.Output.json_dumps(description)
 
 
-def _own(scope: Scope) -> tuple[dict[str, Any], Any]:
+def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     vpc = aws.ec2.Vpc(
         "network",
         cidr_block=str(CIDR),
@@ -40,7 +42,7 @@ def _own(scope: Scope) -> tuple[dict[str, Any], Any]:
         tags=scope.tags("network"),
         opts=scope.options(),
     )
-    routes = _routes(scope, vpc)
+    routes = _make_routes(scope, vpc)
     subnets = {}
     for zone, block in zip(
         scope.settings.zones, CIDR.subnets(new_prefix=SUBNET_BITS), strict=False
@@ -58,10 +60,10 @@ def _own(scope: Scope) -> tuple[dict[str, Any], Any]:
             zone, subnet_id=subnet.id, route_table_id=routes.id, opts=scope.options()
         )
         subnets[zone] = subnet.id
-    return subnets, _security_group(scope, vpc).id
+    return subnets, _make_security_group(scope, vpc).id
 
 
-def _routes(scope: Scope, vpc: Any) -> Any:
+def _make_routes(scope: Scope, vpc: Any) -> Any:
     gateway = aws.ec2.InternetGateway(
         "gateway", vpc_id=vpc.id, tags=scope.tags("gateway"), opts=scope.options()
     )
@@ -75,7 +77,7 @@ def _routes(scope: Scope, vpc: Any) -> Any:
         gateway_id=gateway.id,
         opts=scope.options(),
     )
-    # Checkpoints take this way, which is free.
+    # Checkpoints go through this endpoint, which is free.
     aws.ec2.VpcEndpoint(
         "s3",
         vpc_id=vpc.id,
@@ -88,7 +90,7 @@ def _routes(scope: Scope, vpc: Any) -> Any:
     return routes
 
 
-def _security_group(scope: Scope, vpc: Any) -> Any:
+def _make_security_group(scope: Scope, vpc: Any) -> Any:
     group = aws.ec2.SecurityGroup(
         "instances",
         name=scope.names.part("instances"),

@@ -1,4 +1,4 @@
-"""Who may do what, as policy documents: plain data from plain names.
+"""Permissions as policy documents: plain data from plain names.
 
 Whatever launches is bound to the cluster's tag: a function can neither make an instance without it
 nor touch one of another cluster.
@@ -7,7 +7,7 @@ nor touch one of another cluster.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.aws.names import WOKEN, Names, bucket_arn
+from infra.aws.names import INVOKED_BY_TICK, Names, bucket_arn
 from infra.aws.settings import Network
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -18,25 +18,29 @@ Condition = Mapping[str, Mapping[str, object]]
 VERSION = "2012-10-17"
 STORAGE_SECONDS_MAX = 3600
 
-_ROWS_READ = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
-# What a transaction may do is what its operations may do.
-_ROWS_WRITTEN = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem")
+_READ_ROWS = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+# A transaction needs the permissions of its operations.
+_WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem")
 
 
-def trusted_by_service(service: str) -> Document:
-    """Who may have a role: the service, for what it runs."""
+def service_trust(service: str) -> Document:
+    """Return the trust of a role that a service may assume, for what it runs."""
     return _document(_statement("Trust", ["sts:AssumeRole"], Principal={"Service": service}))
 
 
 def storage_trust(names: Names) -> Document:
-    """Who may have the role of trials' storage: the API, which narrows it for each trial."""
+    """Return the trust of the role of trials' storage: the API's, which narrows it for each
+    trial.
+    """
     return _document(
         _statement("Trust", ["sts:AssumeRole"], Principal={"AWS": names.role_arn("api")})
     )
 
 
 def api(names: Names) -> Document:
-    """Rows, model code and logs, what checkpoints are there, and storage for trials."""
+    """Return the API's permissions: rows, model code and logs, reading checkpoints, and storage for
+    trials.
+    """
     return _document(
         *_rows(names),
         *_objects(
@@ -48,23 +52,25 @@ def api(names: Names) -> Document:
 
 
 def advance(names: Names) -> Document:
-    """Rows, and the stream behind which it is."""
+    """Return the permissions of `advance`: rows and the stream."""
     return _document(*_rows(names), *_stream(names))
 
 
 def tick(names: Names, network: Network | None) -> Document:
-    """Rows, the stream, instances of this cluster, and whom it wakes."""
+    """Return the tick's permissions: rows, the stream, instances of this cluster, and the functions
+    that it invokes.
+    """
     return _document(
         *_rows(names),
         *_stream(names),
         *_objects("Objects", names.objects, "s3:GetObject", below="config/"),
-        _statement("Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, WOKEN)]),
+        _statement("Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, INVOKED_BY_TICK)]),
         *_instances(names, network),
     )
 
 
 def spot_notice(names: Names) -> Document:
-    """The notices it writes, and the books of instances, by their fleets."""
+    """Return the permissions of `spot_notice`: to write notices, and read the rows of instances."""
     table = [names.table_arn]
     return _document(
         _statement(
@@ -84,7 +90,7 @@ def spot_notice(names: Names) -> Document:
 
 
 def checkpoint_gc(names: Names) -> Document:
-    """Rows, and the end of what is stored."""
+    """Return the permissions of `checkpoint_gc`: rows, and deleting what is stored."""
     return _document(
         *_rows(names),
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),
@@ -100,12 +106,14 @@ def checkpoint_gc(names: Names) -> Document:
 
 
 def suggest(names: Names) -> Document:
-    """Rows: those of searches, and of whom an answer concerns."""
+    """Return the permissions of `suggest`: rows."""
     return _document(*_rows(names))
 
 
 def storage(names: Names) -> Document:
-    """The most that a trial may be given: to read and write checkpoints, never to delete them."""
+    """Return all that a trial may be allowed: to read and write checkpoints, never to delete
+    them.
+    """
     return _document(
         *_objects(
             "Checkpoints",
@@ -118,16 +126,16 @@ def storage(names: Names) -> Document:
 
 
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
-    """What each function needs to be heard."""
+    """Return what a function needs to write logs and traces."""
     group = names.log_group_arn(function)
-    said = _statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
+    log = _statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
     # Neither action is about a resource.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
-    return [said, *([_statement("Trace", actions, ["*"])] if is_traced else [])]
+    return [log, *([_statement("Trace", actions, ["*"])] if is_traced else [])]
 
 
 def tls_only(bucket: str) -> Document:
-    """Nobody speaks to the bucket where others can listen."""
+    """Return a policy that denies requests to the bucket without TLS."""
     arns = [bucket_arn(bucket), bucket_arn(f"{bucket}/*")]
     unsafe = {"Bool": {"aws:SecureTransport": "false"}}
     return _document(
@@ -136,7 +144,7 @@ def tls_only(bucket: str) -> Document:
 
 
 def alarms(names: Names) -> Document:
-    """Who may tell the alarms' topic: this account's alarms and budgets."""
+    """Return the policy of the alarms' topic: this account's alarms and budgets may publish."""
     services = {"Service": ["budgets.amazonaws.com", "cloudwatch.amazonaws.com"]}
     own = {"StringEquals": {"aws:SourceAccount": names.account}}
     return _document(
@@ -144,9 +152,9 @@ def alarms(names: Names) -> Document:
     )
 
 
-def with_statements(document: Document, more: Sequence[Statement]) -> Document:
-    """The document with more that is allowed."""
-    return {**document, "Statement": [*document["Statement"], *more]}
+def add_statements(document: Document, statements: Sequence[Statement]) -> Document:
+    """Return the document with more statements."""
+    return {**document, "Statement": [*document["Statement"], *statements]}
 
 
 def _document(*statements: Statement) -> Document:
@@ -171,7 +179,7 @@ def _statement(
 
 
 def _rows(names: Names) -> list[Statement]:
-    rows = _statement("Rows", [*_ROWS_READ, *_ROWS_WRITTEN], [names.table_arn])
+    rows = _statement("Rows", [*_READ_ROWS, *_WRITE_ROWS], [names.table_arn])
     due = _statement("Due", ["dynamodb:Query"], [f"{names.table_arn}/index/due"])
     return [rows, due]
 
@@ -189,7 +197,9 @@ def _dead_letters(names: Names) -> list[Statement]:
 
 
 def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Statement]:
-    """Objects of a bucket. Who may not list it hears `forbidden` of whatever is missing."""
+    """Return statements on objects of a bucket, and on listing it: without that S3 answers
+    `forbidden` for an object that is missing.
+    """
     return [
         _statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),
         _statement(f"{sid}List", ["s3:ListBucket"], [bucket_arn(bucket)]),
@@ -197,24 +207,24 @@ def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Stat
 
 
 def _instances(names: Names, network: Network | None) -> list[Statement]:
-    asked = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
+    requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.cluster}}
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
-    made = _arns(names, "fleet/*", "instance/*", "volume/*")
+    created = _arns(names, "fleet/*", "instance/*", "volume/*")
     templates = _arns(names, "launch-template/*")
     creators = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
     return [
-        _statement("Look", _LOOKS, ["*"]),
-        _statement("LaunchTagged", launch, made, asked),
+        _statement("Look", _DESCRIBE, ["*"]),
+        _statement("LaunchTagged", launch, created, requested),
         _statement("LaunchFromOwnTemplates", launch, templates, owned),
-        _statement("LaunchWith", launch, _used(names)),
-        _place(names, network, launch, owned),
-        _statement("MakeTemplates", ["ec2:CreateLaunchTemplate"], templates, asked),
+        _statement("LaunchWith", launch, _launch_resources(names)),
+        _network_statement(names, network, launch, owned),
+        _statement("MakeTemplates", ["ec2:CreateLaunchTemplate"], templates, requested),
         _statement(
             "TagWhatIsMade",
             ["ec2:CreateTags"],
-            [*made, *templates],
-            {"StringEquals": {**asked["StringEquals"], **creators}},
+            [*created, *templates],
+            {"StringEquals": {**requested["StringEquals"], **creators}},
         ),
         _statement(
             "End",
@@ -237,8 +247,8 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
     ]
 
 
-# None of them is about a resource.
-_LOOKS = (
+# Actions that no resource can be named for.
+_DESCRIBE = (
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeLaunchTemplates",
@@ -248,17 +258,19 @@ _LOOKS = (
 )
 
 
-def _used(names: Names) -> list[str]:
-    """What an instance is made with, which costs and changes nothing by itself."""
+def _launch_resources(names: Names) -> list[str]:
+    """Return the resources that an instance is launched with, which cost and change nothing."""
     public = [f"arn:aws:ec2:{names.region}::{kind}/*" for kind in ("image", "snapshot")]
     own = ("key-pair/*", "network-interface/*", "spot-instances-request/*")
     return [*public, *_arns(names, *own)]
 
 
-def _place(
+def _network_statement(
     names: Names, network: Network | None, launch: Sequence[str], owned: Condition
 ) -> Statement:
-    """The subnets and the security group that instances may be in: the stack's, by their tag."""
+    """Return the statement on the subnets and security group that instances may be in: the stack's
+    own, by their tag, or those of `network`.
+    """
     if network is None:
         return _statement(
             "LaunchInOwnNetwork", launch, _arns(names, "security-group/*", "subnet/*"), owned
@@ -269,7 +281,9 @@ def _place(
 
 
 def _spot_roles(names: Names) -> list[Statement]:
-    """The account's first spot instance, or fleet, makes the role of its service."""
+    """Return the statement on the roles that the account's first spot instance, or fleet,
+    creates.
+    """
     roles = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleForEC2Fleet"}
     arns = [
         f"arn:aws:iam::{names.account}:role/aws-service-role/{service}.amazonaws.com/{role}"

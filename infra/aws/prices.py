@@ -1,7 +1,7 @@
-"""What AWS asks for, in dollars: its list prices in us-east-1, on demand and without a free tier.
+"""AWS's list prices in us-east-1, in dollars, on demand and without a free tier.
 
-From its pages of prices for DynamoDB, Lambda (arm64), API Gateway (HTTP APIs), CloudWatch, KMS and
-S3, as of 2025-06. docs/aws.md and the bench of the deployed form calculate with them.
+Source: its pages of prices for DynamoDB, Lambda (arm64), API Gateway (HTTP APIs), CloudWatch, KMS
+and S3, as of 2025-06. docs/aws.md and the bench of the deployed form calculate with them.
 """
 
 WRITE_UNIT = 0.625e-6
@@ -11,12 +11,12 @@ INVOCATION = 0.20e-6
 GB_SECOND = 0.0000133334
 LOG_GB = 0.50
 OBJECT_PUT = 0.005e-3
-# A use of a key, be it AWS's own.
+# One use of a key, also of AWS's own.
 KEY_USE = 0.03e-4
-# By the month, which has 730 hours.
+# Prices by the month, which has 730 hours.
 ALARM_METRIC = 0.10
 CUSTOM_METRIC = 0.30
 KEY = 1.00
-# Of the table: kept, and kept so that it can be recovered.
+# Of the table: storage, and storage for recovery.
 STORED_GB = 0.25 + 0.20
 HOURS_PER_MONTH = 730

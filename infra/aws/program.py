@@ -1,4 +1,4 @@
-"""The program of a stack: its settings and its cluster configuration in, the stack out."""
+"""The program of a team's stack: its settings and its cluster configuration in, the stack out."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,25 +8,28 @@ import pulumi
 import pulumi_aws as aws
 from pulumi.runtime import config
 
+from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config import ConfigInvalid
-from control_plane.config.pools import check_cluster
-from infra.aws.settings import Settings, SettingsInvalid, read
+from control_plane.config.images import DEFAULT_IMAGES
+from control_plane.config.pool_settings import task_defaults
+from control_plane.config.pools import ClusterConfig, check_cluster
+from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
+from infra.aws.terraform import PROVIDER
 from infra.bundle import REPOSITORY, archive_name
-
-PROJECT = "detcloud"
+from infra.stack_program import PROJECT, ConfigReport, SettingsInvalid, StackProgram
 
 
 def run() -> None:
-    """Makes the stack that Pulumi's present one is named after.
+    """Make the stack that Pulumi's present one is named after.
 
     Raises:
-        RunError: something that was given is wrong, which Pulumi tells without a traceback.
+        RunError: the configuration is wrong, which Pulumi tells without a traceback.
     """
     # pulumi.Config does not tell which names there are: a misspelt one would be no mistake.
-    given = {**config.get_config_env(), **config.CONFIG.get()}
+    stack_config = {**config.get_config_env(), **config.CONFIG.get()}
     try:
-        settings, text = checked(pulumi.get_stack(), given)
+        settings, text = read_stack_config(pulumi.get_stack(), stack_config)
     except SettingsInvalid as error:
         raise pulumi.RunError(str(error)) from None
     # Another account's credentials would make a second cluster of the same name there.
@@ -36,32 +39,59 @@ def run() -> None:
         pulumi.export(name, value)
 
 
-def checked(team: str, given: Mapping[str, object]) -> tuple[Settings, str]:
-    """The team's settings of a stack's configuration, and the cluster configuration they name.
+def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Settings, str]:
+    """Return the team's settings of a stack's configuration, and the cluster configuration that
+    they name.
 
     Raises:
         SettingsInvalid: they are wrong, or what they name is not there or wrong.
     """
     prefix = f"{PROJECT}:"
-    own = {name.removeprefix(prefix): str(it) for name, it in given.items() if prefix in name}
-    settings = read(team, own)
-    text = _configuration(Path(settings.cluster_config))
-    functions = _archive(settings, "functions", "archive", settings.archive)
-    suggest = _archive(settings, "suggest", "suggestArchive", settings.suggest_archive)
+    texts = {
+        name.removeprefix(prefix): str(it) for name, it in stack_config.items() if prefix in name
+    }
+    settings = parse_settings(team, texts)
+    text = _read_cluster_config(Path(settings.cluster_config))
+    functions = _archive_path(settings, "functions", "archive", settings.archive)
+    suggest = _archive_path(settings, "suggest", "suggestArchive", settings.suggest_archive)
     return replace(settings, archive=functions, suggest_archive=suggest), text
 
 
-def _archive(settings: Settings, kind: str, setting: str, named: str) -> str:
-    """The archive that is `named`, or that of the kind which was built here."""
+def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
+    """Check the configuration of a team's stack. Raises SettingsInvalid."""
+    settings, text = read_stack_config(team, stack_config)
+    pools = _pools_without_image(check_cluster(text))
+    warning = (
+        f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
+        "provider.image_id nor task_container_defaults.image is said, so trials run in "
+        f"{DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which no registry has; docs/aws.md says "
+        "how to make one, under The image of trials"
+    )
+    return ConfigReport(settings.architecture, (warning,) if pools else ())
+
+
+def _pools_without_image(cluster: ClusterConfig) -> list[str]:
+    """Return the pools whose instances would look for images that are built where they are used."""
+    return [
+        pool.pool_name
+        for pool in cluster.resource_pools
+        if isinstance(pool.provider, AwsProvider)
+        and not pool.provider.image_id
+        and "image" not in task_defaults(pool, cluster).get("environment", {})
+    ]
+
+
+def _archive_path(settings: Settings, kind: str, setting: str, path: str) -> str:
+    """Return the archive at `path`; where that is "", the one of the kind that was built here."""
     architecture = settings.architecture
-    archive = Path(named or REPOSITORY / "dist" / archive_name(kind, architecture))
+    archive = Path(path or REPOSITORY / "dist" / archive_name(kind, architecture))
     if not archive.is_file():
-        made = f"`python -m infra.bundle {architecture}` makes one"
-        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {made}"])
+        remedy = f"`python -m infra.bundle {architecture}` makes one"
+        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
     return str(archive)
 
 
-def _configuration(path: Path) -> str:
+def _read_cluster_config(path: Path) -> str:
     place = f"detcloud:clusterConfig: {path}"
     try:
         text = path.read_text(encoding="utf-8")
@@ -74,3 +104,6 @@ def _configuration(path: Path) -> str:
         lines = [problem.text(str(path)) for problem in error.problems]
         raise SettingsInvalid(lines) from None
     return text
+
+
+PROGRAM = StackProgram(run, check_stack_config, PROVIDER)

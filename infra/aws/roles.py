@@ -15,7 +15,9 @@ from infra.aws.scope import Scope
 
 @dataclass(frozen=True)
 class Roles:
-    """`granted`: what each function's role may do, which must be before it does it."""
+    """All roles. `granted`: the policy of each function's role, which must exist before the
+    function runs.
+    """
 
     functions: Mapping[str, Any]
     granted: Mapping[str, Any]
@@ -25,7 +27,7 @@ class Roles:
 
 
 def make_roles(scope: Scope) -> Roles:
-    """All roles of a stack. That of instances may do nothing: it only says who they are."""
+    """Make all roles of a stack. The instances' role may do nothing: it only says who they are."""
     names, settings = scope.names, scope.settings
     documents = {
         "api": policies.api(names),
@@ -35,16 +37,18 @@ def make_roles(scope: Scope) -> Roles:
         "checkpoint_gc": policies.checkpoint_gc(names),
         "suggest": policies.suggest(names),
     }
-    trust = policies.trusted_by_service("lambda.amazonaws.com")
-    functions = {name: _role(scope, name, trust) for name in FUNCTIONS}
+    trust = policies.service_trust("lambda.amazonaws.com")
+    functions = {name: _make_role(scope, name, trust) for name in FUNCTIONS}
     granted = {}
     for name, role in functions.items():
-        said = policies.logs(names, name, is_traced=settings.tracing)
-        granted[name] = _grant(scope, name, role, policies.with_statements(documents[name], said))
-    trusted = policies.storage_trust(names)
-    storage = _role(scope, "storage", trusted, after=functions["api"])
-    _grant(scope, "storage", storage, policies.storage(names))
-    instance = _role(scope, "instance", policies.trusted_by_service("ec2.amazonaws.com"))
+        log_statements = policies.logs(names, name, is_traced=settings.tracing)
+        granted[name] = _make_policy(
+            scope, name, role, policies.add_statements(documents[name], log_statements)
+        )
+    api_trust = policies.storage_trust(names)
+    storage = _make_role(scope, "storage", api_trust, after=functions["api"])
+    _make_policy(scope, "storage", storage, policies.storage(names))
+    instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
     profile = aws.iam.InstanceProfile(
         "instance",
         name=names.part("instance"),
@@ -55,7 +59,7 @@ def make_roles(scope: Scope) -> Roles:
     return Roles(functions, granted, storage, instance, profile)
 
 
-def _role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
+def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
     return aws.iam.Role(
         name,
         name=scope.names.part(name),
@@ -66,7 +70,7 @@ def _role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
     )
 
 
-def _grant(scope: Scope, name: str, role: Any, document: Document) -> Any:
+def _make_policy(scope: Scope, name: str, role: Any, document: Document) -> Any:
     return aws.iam.RolePolicy(
         name,
         name=scope.names.part(name),

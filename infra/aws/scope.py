@@ -1,4 +1,4 @@
-"""What every part of a stack is made with: whose it is, what it is called, and its tags."""
+"""The scope of a stack, which every part is made in: the parent, names and tags."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 @dataclass(frozen=True)
 class Scope:
-    """The parts belong to the component `parent`."""
+    """The settings of a stack, and the component `parent` that its parts belong to."""
 
     settings: Settings
     parent: pulumi.Resource
@@ -22,10 +22,10 @@ class Scope:
         return self.settings.names
 
     def tags(self, name: str = "") -> dict[str, str]:
-        """The cluster's tag, and what the part is called where it has no other name."""
-        named = {"Name": self.names.part(name)} if name else {}
-        return {CLUSTER_TAG: self.names.cluster, **named}
+        """Return the cluster's tag, and a part's name where it has no other."""
+        name_tag = {"Name": self.names.part(name)} if name else {}
+        return {CLUSTER_TAG: self.names.cluster, **name_tag}
 
     def options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Made after those, although nothing of them is named."""
+        """Return options of a part that is made after others, although it uses nothing of them."""
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after))

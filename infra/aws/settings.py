@@ -1,6 +1,6 @@
 """The settings of a team's stack, each of them checked before anything is asked of AWS.
 
-They come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
+Settings come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
 """
 
 import json
@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
 from infra.aws.names import Names
+from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
 # What CloudWatch takes as days.
@@ -17,21 +18,13 @@ LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731
 ZONES_MAX: Final = 6
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
 # Regions of other partitions than `aws`.
-_ELSEWHERE: Final = re.compile(r"cn-|us-gov-|[a-z]{2}-iso[a-z]*-|eusc-")
+_OTHER_PARTITION: Final = re.compile(r"cn-|us-gov-|[a-z]{2}-iso[a-z]*-|eusc-")
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-
-
-class SettingsInvalid(Exception):
-    """Settings have problems: each is a line with the place, the value and what was expected."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True)
 class Network:
-    """Where instances are put: `subnets` by their zones."""
+    """A network for instances: `subnets` by their zones."""
 
     subnets: Mapping[str, str]
     security_group: str
@@ -39,7 +32,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a team's stack is made by."""
+    """The settings of a team's stack."""
 
     team: str
     account: str
@@ -77,15 +70,15 @@ class Settings:
         return Names(self.team, self.account, self.region)
 
 
-def read(team: str, given: Mapping[str, str]) -> Settings:
-    """The settings of `team`, from what Pulumi keeps by their names in camel case.
+def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
+    """Parse the settings of `team`, as Pulumi keeps them by their names in camel case.
 
     Raises:
         SettingsInvalid: with all that is wrong.
     """
-    problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_WANTED)]
+    problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     values: dict[str, Any] = {"team": team}
-    for name, text in given.items():
+    for name, text in texts.items():
         field = _FIELDS.get(name)
         if field is None:
             problems.append(f"detcloud:{name}: there is no such setting; there are {_KNOWN}")
@@ -94,18 +87,18 @@ def read(team: str, given: Mapping[str, str]) -> Settings:
             values[_snake(name)] = field(text)
         except ValueError as error:
             problems.append(_problem(f"detcloud:{name}", text, str(error)))
-    missing = [name for name in _REQUIRED if name not in given]
+    missing = [name for name in _REQUIRED if name not in texts]
     problems += [f"detcloud:{name} is missing: `pulumi config set` sets it" for name in missing]
     if not problems:
-        problems += _disagreements(values)
+        problems += _inconsistencies(values)
     if problems:
         raise SettingsInvalid(problems)
     region = values["region"]
     return Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
 
 
-def _disagreements(values: Mapping[str, Any]) -> list[str]:
-    """Settings that are right by themselves and wrong beside the others."""
+def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
+    """Return the problems of settings that are right by themselves and wrong together."""
     region, network = values["region"], values.get("network")
     found = []
     if network is not None and "zones" in values:
@@ -124,61 +117,61 @@ def _problem(place: str, value: object, expected: str) -> str:
     return f"{place} is {shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}"
 
 
-def _text(pattern: str, expected: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
+def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(expected)
         return text
 
-    return check
+    return parse
 
 
-def _region(text: str) -> str:
+def _parse_region(text: str) -> str:
     # Every ARN begins with `arn:aws:`, and whoever proves an identity asks at amazonaws.com.
-    if _ELSEWHERE.match(text):
+    if _OTHER_PARTITION.match(text):
         raise ValueError(
             "a region of the partition aws, such as us-east-1: China, GovCloud, isolated and "
             "sovereign regions are of others"
         )
-    return _text(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1")(text)
+    return _text_parser(r"[a-z]{2}-[a-z]+-[0-9]", "a region such as us-east-1")(text)
 
 
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def check(text: str) -> int:
+def _number_parser(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 
-    return check
+    return parse
 
 
-def _concurrency(text: str) -> int:
-    return -1 if text == "-1" else _number(1, 100)(text)
+def _parse_concurrency(text: str) -> int:
+    return -1 if text == "-1" else _number_parser(1, 100)(text)
 
 
-def _yes(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("true or false")
     return text == "true"
 
 
-def _log_days(text: str) -> int:
+def _parse_log_days(text: str) -> int:
     if text not in map(str, LOG_DAYS):
         raise ValueError(f"one of {', '.join(map(str, LOG_DAYS))}")
     return int(text)
 
 
-def _zones(text: str) -> tuple[str, ...]:
-    zones = _json(text)
+def _parse_zones(text: str) -> tuple[str, ...]:
+    zones = _decode_json(text)
     is_list = isinstance(zones, list) and all(isinstance(zone, str) for zone in zones)
     if not is_list or not 0 < len(set(zones)) == len(zones) <= ZONES_MAX:
         raise ValueError(f"a list of 1 to {ZONES_MAX} different zones")
     return tuple(zones)
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> Network:
     expected = '{"subnets": {ZONE: "subnet-..."}, "securityGroup": "sg-..."}'
-    found = _json(text)
+    found = _decode_json(text)
     if not isinstance(found, dict) or set(found) != {"subnets", "securityGroup"}:
         raise ValueError(expected)
     subnets, group = found["subnets"], found["securityGroup"]
@@ -190,14 +183,14 @@ def _network(text: str) -> Network:
     return Network(subnets, group)
 
 
-def _json(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return None
 
 
-def _email(text: str) -> str:
+def _parse_email(text: str) -> str:
     if not _EMAIL.fullmatch(text):
         raise ValueError("an e-mail address")
     return text
@@ -212,28 +205,28 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-_TEAM_WANTED: Final = (
+_TEAM_EXPECTED: Final = (
     "1 to 20 small letters, digits and single hyphens, a letter first and no hyphen last"
 )
-_PATH: Final = _text(r"[^\x00-\x1f]+", "the path of a file")
+_parse_path: Final = _text_parser(r"[^\x00-\x1f]+", "the path of a file")
 _FIELDS: Final[dict[str, Callable[[str], object]]] = {
-    "account": _text(r"[0-9]{12}", "the 12 digits of an AWS account, in quotes"),
-    "region": _region,
-    "clusterConfig": _PATH,
-    "adminSha256": _text("[0-9a-f]{64}", "64 hexadecimal digits, the SHA-256 of a token"),
-    "zones": _zones,
-    "network": _network,
-    "archive": _PATH,
-    "suggestArchive": _PATH,
-    "architecture": _text("|".join(ARCHITECTURES), " or ".join(ARCHITECTURES)),
-    "protect": _yes,
-    "logDays": _log_days,
-    "tracing": _yes,
-    "requestsPerSecond": _number(1, 10_000),
-    "requestsAtOnce": _number(1, 5_000),
-    "tickConcurrency": _concurrency,
-    "alarmEmail": _email,
-    "monthlyBudget": _number(1, 10_000_000),
+    "account": _text_parser(r"[0-9]{12}", "the 12 digits of an AWS account, in quotes"),
+    "region": _parse_region,
+    "clusterConfig": _parse_path,
+    "adminSha256": _text_parser("[0-9a-f]{64}", "64 hexadecimal digits, the SHA-256 of a token"),
+    "zones": _parse_zones,
+    "network": _parse_network,
+    "archive": _parse_path,
+    "suggestArchive": _parse_path,
+    "architecture": _text_parser("|".join(ARCHITECTURES), " or ".join(ARCHITECTURES)),
+    "protect": _parse_bool,
+    "logDays": _parse_log_days,
+    "tracing": _parse_bool,
+    "requestsPerSecond": _number_parser(1, 10_000),
+    "requestsAtOnce": _number_parser(1, 5_000),
+    "tickConcurrency": _parse_concurrency,
+    "alarmEmail": _parse_email,
+    "monthlyBudget": _number_parser(1, 10_000_000),
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(

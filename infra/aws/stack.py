@@ -5,10 +5,10 @@ from typing import Any
 
 import pulumi
 
-from infra.aws.alarms import make_dead_letters, watch
-from infra.aws.events import wake
+from infra.aws.alarms import make_alarms, make_dead_letters
+from infra.aws.events import connect_events
 from infra.aws.functions import make_functions
-from infra.aws.gateway import make_api, serve
+from infra.aws.gateway import make_api, route_requests
 from infra.aws.network import make_network
 from infra.aws.roles import Roles, make_roles
 from infra.aws.scope import Scope
@@ -19,7 +19,7 @@ from infra.aws.storage import make_buckets, make_table, put_configuration
 class TeamStack(pulumi.ComponentResource):
     """The cluster that `settings` describe, with the pools of the text `cluster_config`.
 
-    `outputs` are what people need to know of it.
+    `outputs` are the values that people need to know.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class TeamStack(pulumi.ComponentResource):
             "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
             "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
         }
-        functions = make_functions(scope, roles, common, _own(scope, roles))
-        serve(scope, api, functions["api"])
+        functions = make_functions(scope, roles, common, _function_settings(scope, roles))
+        route_requests(scope, api, functions["api"])
         dead_letters = make_dead_letters(scope)
-        wake(scope, functions, roles, table, dead_letters)
-        topic = watch(scope, dead_letters, functions, table)
+        connect_events(scope, functions, roles, table, dead_letters)
+        topic = make_alarms(scope, dead_letters, functions, table)
         self.outputs = {
             "url": api.api_endpoint,
             "cluster": scope.names.cluster,
@@ -58,8 +58,8 @@ class TeamStack(pulumi.ComponentResource):
         self.register_outputs(self.outputs)
 
 
-def _own(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
-    """What single functions have beside the environment of all."""
+def _function_settings(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
+    """Return the environment variables of single functions, besides those of all."""
     return {
         "api": {
             "DETCLOUD_STORAGE_ROLE": roles.storage.arn,

@@ -1,4 +1,4 @@
-"""What remembers: the state table and the buckets."""
+"""The stores: the state table and the buckets."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ INDEX = "due"
 
 
 def make_table(scope: Scope) -> Any:
-    """The state table, as `control_plane.state.dynamodb.definition` has it."""
+    """Make the state table, as `control_plane.aws.state_table.definition` has it."""
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return aws.dynamodb.Table(
         "table",
@@ -37,16 +37,16 @@ def make_table(scope: Scope) -> Any:
 
 
 def make_buckets(scope: Scope) -> Mapping[str, Any]:
-    """The buckets of objects and of checkpoints, which only the cluster's roles can open."""
+    """Make the buckets of objects and of checkpoints, which only the cluster's roles can open."""
     names = scope.names
     return {
-        "objects": _bucket(scope, "objects", names.objects),
-        "checkpoints": _bucket(scope, "checkpoints", names.checkpoints),
+        "objects": _make_bucket(scope, "objects", names.objects),
+        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints),
     }
 
 
 def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
-    """The cluster configuration, where the functions find it."""
+    """Put the cluster configuration where the functions find it."""
     aws.s3.BucketObjectv2(
         "cluster-configuration",
         bucket=bucket.id,
@@ -57,15 +57,15 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
     )
 
 
-def _bucket(scope: Scope, name: str, called: str) -> Any:
+def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
     bucket = aws.s3.BucketV2(
         name,
-        bucket=called,
+        bucket=bucket_name,
         force_destroy=not scope.settings.protect,
         tags=scope.tags(),
         opts=scope.options(),
     )
-    closed = aws.s3.BucketPublicAccessBlock(
+    access_block = aws.s3.BucketPublicAccessBlock(
         name,
         bucket=bucket.id,
         block_public_acls=True,
@@ -103,8 +103,8 @@ def _bucket(scope: Scope, name: str, called: str) -> Any:
     aws.s3.BucketPolicy(
         name,
         bucket=bucket.id,
-        policy=json.dumps(policies.tls_only(called)),
+        policy=json.dumps(policies.tls_only(bucket_name)),
         # S3 refuses two changes of who may do what at once.
-        opts=scope.options([closed]),
+        opts=scope.options([access_block]),
     )
     return bucket

@@ -1,5 +1,5 @@
-"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints what
-became of it as JSON. 0: everything held; 1: something did not; 2: the words mean nothing.
+"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints the
+outcome as JSON. 0: all invariants held; 1: one was broken; 2: the command line is wrong.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lambdas.simulation.chances import NAMES, UnknownFault, checked
-from lambdas.simulation.runs import Outcome, Plan, keep, kept, run_seeds, summed
-from lambdas.simulation.world import Size
+from lambdas.simulation.fault_rates import FAULT_NAMES, UnknownFault, parse_fault_names
+from lambdas.simulation.runs import (
+    Outcome,
+    Plan,
+    outcome_writer,
+    read_outcomes,
+    run_seeds,
+    sum_outcomes,
+)
+from lambdas.simulation.world import WorldSize
 
-PROBLEM, USAGE = 1, 2
+VIOLATION, USAGE = 1, 2
 SHOWN_MAX = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
+    """Run the simulations that the command line names, and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         plan = _plan(options)
@@ -31,17 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = options.seed if options.seed is not None else options.first
     count = 1 if options.seed is not None else options.seeds
     seeds = range(first, first + count)
-    known = kept(options.output)
-    found = [known[seed] for seed in seeds if seed in known]
-    write, missing = keep(options.output), [seed for seed in seeds if seed not in known]
+    known = read_outcomes(options.output)
+    outcomes = [known[seed] for seed in seeds if seed in known]
+    write, missing = outcome_writer(options.output), [seed for seed in seeds if seed not in known]
     processes = min(options.processes, max(1, len(missing)))
     for outcome in run_seeds(missing, plan, processes):
-        found.append(outcome)
+        outcomes.append(outcome)
         write(outcome)
-        _tell(outcome, plan, len(found), count)
-    report = _report(found, plan)
+        _write_progress(outcome, plan, len(outcomes), count)
+    report = _report(outcomes, plan)
     print(json.dumps(report))
-    return 0 if report["ok"] else PROBLEM
+    return 0 if report["ok"] else VIOLATION
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,11 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--faults", default="all", help="none, all, or names with commas between")
     parser.add_argument(
-        "--agents", type=int, default=Size().machines_max, help="in a pool, at most"
+        "--agents", type=int, default=WorldSize().machines_max, help="in a pool, at most"
     )
-    parser.add_argument("--experiments", type=int, default=Size().experiments)
-    parser.add_argument("--pools", type=int, default=Size().pools)
-    parser.add_argument("--hours", type=float, default=Size().hours, help="of faults, at most")
+    parser.add_argument("--experiments", type=int, default=WorldSize().experiments)
+    parser.add_argument("--pools", type=int, default=WorldSize().pools)
+    parser.add_argument("--hours", type=float, default=WorldSize().hours, help="of faults, at most")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, help="keep outcomes here, and go on from them")
     parser.add_argument("--json", action="store_true", help="as it is printed anyway")
@@ -66,33 +73,33 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    names = {"all": NAMES, "none": ()}.get(options.faults)
+    names = {"all": FAULT_NAMES, "none": ()}.get(options.faults)
     if names is None:
-        names = checked(options.faults.split(","))
-    size = Size(options.experiments, options.pools, options.agents, options.hours)
+        names = parse_fault_names(options.faults.split(","))
+    size = WorldSize(options.experiments, options.pools, options.agents, options.hours)
     return Plan(names, size)
 
 
-def _tell(outcome: Outcome, plan: Plan, done: int, count: int) -> None:
-    """A line for whoever shows progress, and one for each seed that failed."""
+def _write_progress(outcome: Outcome, plan: Plan, done: int, count: int) -> None:
+    """Write a line of progress, and one for a seed that failed."""
     if outcome.violation:
         why = outcome.violation.splitlines()[0][:200]
         sys.stderr.write(f"violation: {why}; again: {plan.command(outcome.seed)}\n")
     sys.stderr.write(f"simulated {done} of {count}\n")
 
 
-def _report(found: list[Outcome], plan: Plan) -> dict[str, object]:
-    failed = sorted((it for it in found if it.violation), key=lambda it: it.seed)
+def _report(outcomes: list[Outcome], plan: Plan) -> dict[str, object]:
+    failed = sorted((it for it in outcomes if it.violation), key=lambda it: it.seed)
     report = {
         "ok": not failed,
-        **summed(found),
+        **sum_outcomes(outcomes),
         "failed": [
             {"seed": it.seed, "violation": it.violation, "again": plan.command(it.seed)}
             for it in failed[:SHOWN_MAX]
         ],
     }
-    if len(found) == 1:
-        report["seed"] = asdict(found[0])
+    if len(outcomes) == 1:
+        report["seed"] = asdict(outcomes[0])
     return report
 
 

@@ -1,7 +1,7 @@
-"""An agent without a machine of its own: it follows docs/agent-protocol.md as the real one does.
+"""A simulated agent, which follows docs/agent-protocol.md as the real one does.
 
-What its trials reported lies on the machine's disk; the agent keeps no numbers. It makes one call
-at a time, drops answers that come after it gave up, and kills everything when another session
+Reports of its trials lie on the machine's disk; the agent itself stores no offsets. It makes one
+call at a time, drops answers that come after it gave up, and kills everything when another session
 has replaced its own.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from control_plane.actors.step import Refused
+from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncAnswer, SyncRequest
-from control_plane.simulation.clock import Clock
-from lambdas.simulation.disturbed import Weather
+from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.simulation.virtual_clock import VirtualClock
+from lambdas.simulation.fault_state import FaultState
 from lambdas.simulation.hosts import Host
 from lambdas.simulation.network import Network
-from lambdas.simulation.process import AGENT, Desk, Line, Notice, Process
+from lambdas.simulation.process import AGENT, EndNotice, Line, ProcessEnvironment, TrialProcess
 from lambdas.simulation.training import Training
 
 GRACE_MS = 15_000
@@ -28,277 +28,293 @@ LINES_PER_CALL = 40
 START_MS = (1_000, 20_000)
 
 
-class Trainings(Protocol):
-    """What processes train, by their specifications."""
+class TrainingSource(Protocol):
+    """The trainings of processes, by their specifications."""
 
     def training(self, spec: Mapping[str, Any]) -> Training:
-        """The same for the same trial, wherever it runs."""
+        """Return a process's training, the same for the same trial wherever it runs."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What every agent lives in. `begins` hears of each process that one is told to run."""
-
-    clock: Clock
-    weather: Weather
-    network: Network
-    desk: Desk
-    trainings: Trainings
-    begins: Callable[["Agent", Mapping[str, Any]], None]
-
-
-class Agent:
-    """An agent's process and its trials'. While `cut_off` no call gets through, while `down`
-    nothing runs on the machine.
+class AgentEnvironment:
+    """The parts of the simulation that all agents share. `on_process_start` is called with each
+    process that an agent is told to run.
     """
 
-    def __init__(self, world: Surroundings, name: str, pool: str, slots: int) -> None:
+    clock: VirtualClock
+    faults: FaultState
+    network: Network
+    process_environment: ProcessEnvironment
+    training_source: TrainingSource
+    on_process_start: Callable[["SimulatedAgent", Mapping[str, Any]], None]
+
+
+class SimulatedAgent:
+    """An agent on its machine, with the processes of its trials. While `is_cut_off` no call gets
+    through, while `is_down` nothing runs on the machine; once `is_gone` nothing ever will.
+    """
+
+    def __init__(self, environment: AgentEnvironment, name: str, pool: str, slots: int) -> None:
         self.name = name
         self.pool = pool
         self.slots = slots
-        self.runs: dict[str, Process] = {}
-        self.cut_off = False
-        self.gone = False
-        self.down = False
-        self.synced_ms = world.clock.now_ms
-        self._world = world
+        self.processes: dict[str, TrialProcess] = {}
+        self.is_cut_off = False
+        self.is_gone = False
+        self.is_down = False
+        self.synced_ms = environment.clock.now_ms
+        self._environment = environment
         self._epoch: int | None = None
         self._acked: Mapping[str, Mapping[str, int]] | None = None
         self._calls = 0
-        self._life = 0
-        self._calling = False
-        self._fencing = False
+        self._run_generation = 0
+        self._is_calling = False
+        self._is_fencing = False
         self._failures = 0
         self._due_ms = 0
         self._wakes = 0
-        self._notice: Notice | None = None
+        self._notice: EndNotice | None = None
 
     def start(self) -> None:
-        """The agent's process begins, with whatever lies on the disk."""
-        if self.down:
+        """Start the agent's process, with whatever lies on the disk."""
+        if self.is_down:
             return
-        self._life += 1
+        self._run_generation += 1
         self._epoch, self._acked, self._calls = None, None, 0
-        self._calling, self._fencing, self._failures, self._wakes = False, False, 0, 0
+        self._is_calling, self._is_fencing, self._failures, self._wakes = False, False, 0, 0
         self._wake(0)
 
     def reboot(self, minutes: int) -> None:
-        """The machine starts again: processes are gone, and their agent says so afterwards."""
-        self._life += 1
+        """Reboot the machine: processes are gone, and their agent reports that afterwards."""
+        self._run_generation += 1
         self._wakes = 1
-        self.down = True
-        for run in list(self.runs.values()):
-            run.vanish()
+        self.is_down = True
+        for process in list(self.processes.values()):
+            process.vanish()
 
-        def up() -> None:
-            self.down = False
-            for run in self.runs.values():
-                if not run.has_exit:
-                    run.fail("lost", "the machine was started again")
+        def boot() -> None:
+            self.is_down = False
+            for process in self.processes.values():
+                if not process.has_exit:
+                    process.fail("lost", "the machine was started again")
             self.start()
 
-        self._later(minutes * 60_000, up)
+        self._call_later(minutes * 60_000, boot)
 
     def vanish(self) -> None:
-        """The machine is gone for good."""
-        self.gone = True
-        self._life += 1
-        for run in self.runs.values():
-            run.vanish()
+        """Take the machine away for good."""
+        self.is_gone = True
+        self._run_generation += 1
+        for process in self.processes.values():
+            process.vanish()
 
-    def notify(self, notice: Notice) -> None:
-        """The machine learns when it ends."""
+    def give_notice(self, notice: EndNotice) -> None:
+        """Give the machine and its processes notice of its end."""
         self._notice = notice
-        for run in list(self.runs.values()):
-            run.notify(notice)
+        for process in list(self.processes.values()):
+            process.give_notice(notice)
 
     @property
-    def noticed(self) -> bool:
+    def has_notice(self) -> bool:
         """Whether the machine's end has been announced."""
         return self._notice is not None
 
-    def stir(self) -> None:
-        """A call that is held somewhere is answered: something changed."""
-        self._wake(self._world.weather.random.randint(5, 50))
+    def answer_held_call(self) -> None:
+        """Answer the agent's call if it is held somewhere: something changed."""
+        self._wake(self._environment.faults.random.randint(5, 50))
 
-    def held_slots(self) -> int:
-        """Slots that a process uses, whatever the cluster knows of it."""
-        return sum(len(run.slots) for run in self.runs.values() if not run.ended)
+    def used_slots(self) -> int:
+        """Return how many slots processes use, whatever the cluster knows of it."""
+        return sum(
+            len(process.slots) for process in self.processes.values() if not process.has_ended
+        )
 
-    def _told(self, urgent: bool) -> None:
-        self._wake(0 if urgent else PATIENT_MS)
+    def _wake_for_report(self, is_urgent: bool) -> None:
+        self._wake(0 if is_urgent else PATIENT_MS)
 
     def _wake(self, delay_ms: int) -> None:
-        """Makes the next call no later than that."""
-        due_ms = self._world.clock.now_ms + delay_ms
-        if self.gone or (self._wakes and self._due_ms <= due_ms):
+        """Make the next call after `delay_ms` at the latest."""
+        due_ms = self._environment.clock.now_ms + delay_ms
+        if self.is_gone or (self._wakes and self._due_ms <= due_ms):
             return
         self._due_ms = due_ms
         self._wakes += 1
-        self._later(delay_ms, lambda: self._woken(due_ms))
+        self._call_later(delay_ms, lambda: self._wake_at(due_ms))
 
-    def _woken(self, due_ms: int) -> None:
+    def _wake_at(self, due_ms: int) -> None:
         if self._due_ms == due_ms and self._wakes:
             self._wakes = 0
-            self._turn()
+            self._make_call()
 
-    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Does something unless the process has ended by then."""
-        life = self._life
+    def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after a while, unless the agent's process has ended by then."""
+        generation = self._run_generation
 
-        def due() -> None:
-            if self._life == life and not self.gone:
+        def act() -> None:
+            if self._run_generation == generation and not self.is_gone:
                 action()
 
-        clock = self._world.clock
-        clock.at(clock.now_ms + delay_ms, due)
+        clock = self._environment.clock
+        clock.call_at(clock.now_ms + delay_ms, act)
 
-    def _turn(self) -> None:
-        if self._calling or self._fencing:
+    def _make_call(self) -> None:
+        if self._is_calling or self._is_fencing:
             return
-        self._calling = True
-        life = self._life
+        self._is_calling = True
+        generation = self._run_generation
         if self._epoch is None:
-            self._call(life, self._enrol, self._enrolled)
+            self._call(generation, self._enrol, self._handle_enrolment)
         else:
-            request = self._packed(self._epoch)
-            self._call(life, lambda host: host.agents.sync(self.name, request), self._answered)
+            request = self._sync_request(self._epoch)
+            self._call(
+                generation, lambda host: host.agents.sync(self.name, request), self._handle_answer
+            )
 
     def _call(
-        self, life: int, operation: Callable[[Host], Any], answered: Callable[[Any], None]
+        self, generation: int, operation: Callable[[Host], Any], on_answer: Callable[[Any], None]
     ) -> None:
-        def heard(answer: Any) -> None:
-            if life == self._life:
-                self._calling, self._failures = False, 0
-                self.synced_ms = self._world.clock.now_ms
-                answered(answer)
+        def handle_answer(answer: Any) -> None:
+            if generation == self._run_generation:
+                self._is_calling, self._failures = False, 0
+                self.synced_ms = self._environment.clock.now_ms
+                on_answer(answer)
 
-        def failed(refused: Refused | None) -> None:
-            if life == self._life:
-                self._calling = False
-                self._failed(refused)
+        def handle_failure(refused: CommandRefused | None) -> None:
+            if generation == self._run_generation:
+                self._is_calling = False
+                self._handle_failure(refused)
 
-        self._world.network.call(
-            operation, heard, failed, cut_off=lambda: self.cut_off or self.gone
+        self._environment.network.call(
+            operation,
+            handle_answer,
+            handle_failure,
+            is_cut_off=lambda: self.is_cut_off or self.is_gone,
         )
 
     def _enrol(self, host: Host) -> int:
         slots = tuple((n, "cpu", f"{self.name}-{n}", "cpu") for n in range(self.slots))
         return host.agents.enrol(self.name, self.pool, slots, "1")
 
-    def _enrolled(self, epoch: int) -> None:
+    def _handle_enrolment(self, epoch: int) -> None:
         self._epoch, self._acked = epoch, None
         self._wake(0)
 
-    def _failed(self, refused: Refused | None) -> None:
+    def _handle_failure(self, refused: CommandRefused | None) -> None:
         self._failures += 1
-        most = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, 10))
-        delay_ms = self._world.weather.random.randint(BACKOFF_MS_FIRST, most)
+        delay_ms_max = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, 10))
+        delay_ms = self._environment.faults.random.randint(BACKOFF_MS_FIRST, delay_ms_max)
         if refused is not None and refused.code == "conflict":
             self._epoch = None
-            self._stop_fenced(delay_ms)
+            self._kill_fenced_trials(delay_ms)
             return
         if refused is not None and refused.code == "not_found":
             self._epoch = None
         self._wake(delay_ms)
 
-    def _stop_fenced(self, delay_ms: int) -> None:
-        """Its trials may run elsewhere by now: they end before anything else."""
-        self._fencing = True
-        for run in list(self.runs.values()):
-            run.fence()
+    def _kill_fenced_trials(self, delay_ms: int) -> None:
+        """Kill the trials, which may run elsewhere by now, before anything else is done."""
+        self._is_fencing = True
+        for process in list(self.processes.values()):
+            process.fence()
 
-        def ended() -> None:
-            self._fencing = False
+        def go_on() -> None:
+            self._is_fencing = False
             self._wake(delay_ms)
 
-        self._later(1, ended)
+        self._call_later(1, go_on)
 
-    def _packed(self, epoch: int) -> SyncRequest:
+    def _sync_request(self, epoch: int) -> SyncRequest:
         self._calls += 1
         reports: list[Report] = []
         if self._acked is not None:
             acked = self._acked
-            runs = sorted(self.runs.values(), key=lambda run: not run.ended)
-            for run in runs:
-                reports += _unacknowledged(run, acked.get(run.allocation, {}))
-        known = tuple(self.runs)
+            ended_first = sorted(self.processes.values(), key=lambda process: not process.has_ended)
+            for process in ended_first:
+                reports += _unacknowledged_reports(process, acked.get(process.allocation, {}))
+        known = tuple(self.processes)
         return SyncRequest(epoch, known, tuple(reports[:LINES_PER_CALL]), call=self._calls)
 
-    def _answered(self, answer: SyncAnswer) -> None:
+    def _handle_answer(self, answer: SyncResponse) -> None:
         self._acked = answer.acked
         is_news = False
         for entry in answer.desired:
             is_news = is_news or "spec" in entry or entry["state"] != "run"
-            self._apply(entry)
-        pending = any(
-            _unacknowledged(run, self._acked.get(run.allocation, {})) for run in self.runs.values()
+            self._apply_entry(entry)
+        has_more = any(
+            _unacknowledged_reports(process, self._acked.get(process.allocation, {}))
+            for process in self.processes.values()
         )
-        random = self._world.weather.random
+        random = self._environment.faults.random
         steady_ms = random.randint(*STEADY_MS)
-        self._wake(0 if pending else BUSY_MS if is_news else steady_ms)
+        self._wake(0 if has_more else BUSY_MS if is_news else steady_ms)
 
-    def _apply(self, entry: Mapping[str, Any]) -> None:
+    def _apply_entry(self, entry: Mapping[str, Any]) -> None:
         name = entry["allocation"]
-        run = self.runs.get(name)
+        process = self.processes.get(name)
         match entry["state"]:
             case "wait":
                 return
-            case "run" if run is not None:
-                run.direct(entry["directives"])
+            case "run" if process is not None:
+                process.apply_directives(entry["directives"])
             case "run":
-                self._create(name, entry)
+                self._start_process(name, entry)
             case "kill":
-                if run is None:
-                    run = self._added(Process(name, self._world.desk, self._told))
-                    run.fail("killed", "killed before it was started here")
-                run.kill(min(GRACE_MS, entry["grace_ms"]))
-            case "forget" if run is not None and run.ended:
-                del self.runs[name]
-            case "forget" if run is not None:
-                run.kill(0)
+                if process is None:
+                    process = self._add_process(
+                        TrialProcess(
+                            name, self._environment.process_environment, self._wake_for_report
+                        )
+                    )
+                    process.fail("killed", "killed before it was started here")
+                process.kill(min(GRACE_MS, entry["grace_ms"]))
+            case "forget" if process is not None and process.has_ended:
+                del self.processes[name]
+            case "forget" if process is not None:
+                process.kill(0)
 
-    def _create(self, name: str, entry: Mapping[str, Any]) -> None:
-        world = self._world
+    def _start_process(self, name: str, entry: Mapping[str, Any]) -> None:
+        environment = self._environment
         if "spec" not in entry:
-            run = self._added(Process(name, world.desk, self._told))
-            run.fail("start_failed", "the cluster's assignment was refused: it has no spec")
+            process = self._add_process(
+                TrialProcess(name, environment.process_environment, self._wake_for_report)
+            )
+            process.fail("start_failed", "the cluster's assignment was refused: it has no spec")
             return
         spec = entry["spec"]
-        world.begins(self, spec)
-        run = Process(
+        environment.on_process_start(self, spec)
+        process = TrialProcess(
             name,
-            world.desk,
-            self._told,
+            environment.process_environment,
+            self._wake_for_report,
             slots=tuple(spec["slots"]),
             rank=spec["node_rank"],
-            training=world.trainings.training(spec),
+            training=environment.training_source.training(spec),
             spec=spec,
         )
-        self._added(run)
-        if world.weather.strikes("failed_starts", world.weather.chances.failed_starts):
-            run.fail("start_failed", "the disk is full")
+        self._add_process(process)
+        if environment.faults.draw_fault("failed_starts", environment.faults.rates.failed_starts):
+            process.fail("start_failed", "the disk is full")
             return
-        run.direct(entry["directives"])
+        process.apply_directives(entry["directives"])
         for state in ("PULLING", "STARTING", "RUNNING"):
-            run.report(_container(state))
-        run.start(world.weather.random.randint(*START_MS))
+            process.report(_container_line(state))
+        process.start(environment.faults.random.randint(*START_MS))
         if self._notice is not None:
-            run.notify(self._notice)
+            process.give_notice(self._notice)
 
-    def _added(self, run: Process) -> Process:
-        self.runs[run.allocation] = run
-        return run
+    def _add_process(self, process: TrialProcess) -> TrialProcess:
+        self.processes[process.allocation] = process
+        return process
 
 
-def _container(state: str) -> Line:
+def _container_line(state: str) -> Line:
     return {"kind": "container", "state": state}
 
 
-def _unacknowledged(run: Process, acked: Mapping[str, int]) -> list[Report]:
-    trial_id, epoch = map(int, run.allocation.split("."))
+def _unacknowledged_reports(process: TrialProcess, acked: Mapping[str, int]) -> list[Report]:
+    trial_id, epoch = map(int, process.allocation.split("."))
     # The exit comes after everything that the trial said.
-    lines = sorted(run.lines, key=lambda line: line[0] == AGENT and line[2]["kind"] == "exited")
+    lines = sorted(process.lines, key=lambda line: line[0] == AGENT and line[2]["kind"] == "exited")
     return [
         Report(trial_id, epoch, writer, offset, line)
         for writer, offset, line in lines

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A complete checkpoint. `batches` are in its weights, those of the trials that it was copied
-    from among them.
+class StoredCheckpoint:
+    """A complete checkpoint. `batches` are in its weights, among them those of the trials that it
+    was copied from.
     """
 
     uuid: str
@@ -19,27 +19,27 @@ class Stored:
     size_bytes: int
 
 
-class Checkpoints:
-    """What was ever completed, and whether it is still there."""
+class CheckpointStore:
+    """The checkpoints that were ever complete, and the files of those that are still there."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._stored: dict[str, Stored] = {}
+        self._checkpoints: dict[str, StoredCheckpoint] = {}
 
-    def complete(self, stored: Stored) -> None:
-        """It is there, as a whole."""
-        folder = self.root / stored.path
+    def add_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        """Write a checkpoint, which is complete from now on."""
+        folder = self.root / checkpoint.path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "manifest.json").write_bytes(b"{}")
-        self._stored[stored.uuid] = stored
+        self._checkpoints[checkpoint.uuid] = checkpoint
 
     def batches_in(self, uuid: str) -> int:
-        """Batches in the weights of a checkpoint that was complete once."""
-        return self._stored[uuid].batches
+        """Return how many batches are in the weights of a checkpoint that was complete once."""
+        return self._checkpoints[uuid].batches
 
-    def find(self, uuid: str) -> Stored | None:
-        """The checkpoint, None if it never was or is not any more."""
-        stored = self._stored.get(uuid)
-        if stored is None or not (self.root / stored.path / "manifest.json").exists():
+    def find_checkpoint(self, uuid: str) -> StoredCheckpoint | None:
+        """Return a checkpoint, None if it never was complete or is gone."""
+        checkpoint = self._checkpoints.get(uuid)
+        if checkpoint is None or not (self.root / checkpoint.path / "manifest.json").exists():
             return None
-        return stored
+        return checkpoint

@@ -1,5 +1,5 @@
-"""The nodes of one allocation as they find each other: they train together, stop together when one
-of them is told to, and fail when one of them is gone.
+"""The gang of an allocation's nodes: they train together, stop together when one of them is asked
+to, and fail when one of them is gone.
 """
 
 from collections.abc import Callable
@@ -8,66 +8,70 @@ from typing import Protocol
 PEER_GONE_MS = 8_000
 
 
-class Node(Protocol):
-    """What a gang sees of its nodes."""
+class GangNode(Protocol):
+    """A node as its gang sees it."""
 
     rank: int
 
     @property
-    def ended(self) -> bool: ...
+    def has_ended(self) -> bool: ...
 
     @property
     def must_stop(self) -> bool: ...
 
-    def heed(self) -> None: ...
+    def react(self) -> None: ...
 
-    def begin(self) -> None: ...
+    def begin_training(self) -> None: ...
 
-    def finish(self, reason: str, delay_ms: int) -> None: ...
+    def end_with_gang(self, reason: str, delay_ms: int) -> None: ...
 
 
 class Gang:
-    """All nodes of an allocation that have come so far."""
+    """The nodes of an allocation that have started so far."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
-        self._present: dict[int, Node] = {}
+        self._present: dict[int, GangNode] = {}
 
     @property
-    def complete(self) -> bool:
-        """Whether all are there."""
-        return len(self._present) == self._nodes and not any(n.ended for n in self._all)
+    def is_complete(self) -> bool:
+        """Whether all nodes are there and run."""
+        return len(self._present) == self._nodes and not any(
+            n.has_ended for n in self._present_nodes
+        )
 
     @property
     def must_stop(self) -> bool:
-        """Whether any of them is to stop."""
-        return any(node.must_stop for node in self._all)
+        """Whether any node is to stop."""
+        return any(node.must_stop for node in self._present_nodes)
 
     @property
-    def _all(self) -> list[Node]:
+    def _present_nodes(self) -> list[GangNode]:
         return list(self._present.values())
 
-    def join(self, node: Node) -> None:
-        """A node is there; the last one lets all begin."""
+    def add_node(self, node: GangNode) -> None:
+        """Add a node; with the last one all begin to train."""
         self._present[node.rank] = node
-        if self.complete:
-            self._present[0].begin()
+        if self.is_complete:
+            self._present[0].begin_training()
 
-    def heed(self) -> None:
-        """One of them was told something, which the chief reacts to."""
-        if self.complete:
-            self._present[0].heed()
+    def react(self) -> None:
+        """Let the chief react to what one of the nodes has got."""
+        if self.is_complete:
+            self._present[0].react()
 
-    def left(self, node: Node, reason: str, *, well: bool) -> None:
-        """A node has ended. All end like the chief; without a node the others fail in the end."""
+    def handle_node_end(self, node: GangNode, reason: str, *, well: bool) -> None:
+        """End the other nodes with one that has ended: all end like the chief, and when another
+        node is gone they fail after a while. `well`: it ended as it should.
+        """
         if well and node.rank:
             return
-        for other in self._all:
-            if other is not node and not other.ended:
-                other.finish(reason if well else "errored", 0 if well else PEER_GONE_MS)
+        for other in self._present_nodes:
+            if other is not node and not other.has_ended:
+                other.end_with_gang(reason if well else "errored", 0 if well else PEER_GONE_MS)
 
 
-def gangs() -> Callable[[str, int], Gang]:
-    """The gang of each allocation, by name and size."""
+def gang_registry() -> Callable[[str, int], Gang]:
+    """Return a function that gives the gang of an allocation, by name and number of nodes."""
     known: dict[str, Gang] = {}
     return lambda allocation, nodes: known.setdefault(allocation, Gang(nodes))

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from control_plane.actors.step import Refused
-from control_plane.simulation.clock import Clock
-from lambdas.simulation.disturbed import Weather
-from lambdas.simulation.hosts import Host, Hosts, NoAnswer
+from control_plane.actors.step import CommandRefused
+from control_plane.simulation.virtual_clock import VirtualClock
+from lambdas.simulation.fault_state import FaultState
+from lambdas.simulation.hosts import Host, HostPool, NoResponse
 
 T = TypeVar("T")
 
@@ -16,90 +16,91 @@ TIMEOUT_MS = 15_000
 
 
 class Network:
-    """Between everybody and the API. While `out` nobody reaches it."""
+    """The network between everybody and the API. While `is_down` nobody reaches the API."""
 
-    def __init__(self, clock: Clock, weather: Weather, hosts: Hosts) -> None:
-        self.out = False
+    def __init__(self, clock: VirtualClock, faults: FaultState, hosts: HostPool) -> None:
+        self.is_down = False
         self._clock = clock
-        self._weather = weather
+        self._faults = faults
         self._hosts = hosts
 
     def call(
         self,
         operation: Callable[[Host], T],
-        answered: Callable[[T], None],
-        failed: Callable[[Refused | None], None],
+        on_answer: Callable[[T], None],
+        on_failure: Callable[[CommandRefused | None], None],
         *,
-        cut_off: Callable[[], bool] = lambda: False,
+        is_cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Makes a call, of which either `answered` or `failed` hears, once; it may have been
-        served more often than that. `failed` is given a refusal, or None where there is no answer.
+        """Make a call, after which either `on_answer` or `on_failure` is called, once; the call may
+        have been served more often. `on_failure` is given a refusal, or None where there is no
+        answer.
         """
-        call = _Call(self, operation, answered, failed, cut_off)
-        self._clock.at(self._clock.now_ms + TIMEOUT_MS, call.give_up)
-        self._send(call, self._delay_ms())
-        if self._weather.strikes("duplicates", self._weather.chances.duplicates):
-            self._send(call, self._delay_ms() + self._between(LATE_MS))
+        call = _Call(self, operation, on_answer, on_failure, is_cut_off)
+        self._clock.call_at(self._clock.now_ms + TIMEOUT_MS, call.give_up)
+        self._send_call(call, self._delay_ms())
+        if self._faults.draw_fault("duplicates", self._faults.rates.duplicates):
+            self._send_call(call, self._delay_ms() + self._random_ms(LATE_MS))
 
-    def _send(self, call: "_Call", delay_ms: int) -> None:
-        if not self._weather.strikes("lost_calls", self._weather.chances.lost_calls / 2):
-            self._clock.at(self._clock.now_ms + delay_ms, lambda: self._arrive(call))
+    def _send_call(self, call: "_Call", delay_ms: int) -> None:
+        if not self._faults.draw_fault("lost_calls", self._faults.rates.lost_calls / 2):
+            self._clock.call_at(self._clock.now_ms + delay_ms, lambda: self._serve_call(call))
 
-    def _arrive(self, call: "_Call") -> None:
-        if self.out or call.cut_off():
+    def _serve_call(self, call: "_Call") -> None:
+        if self.is_down or call.is_cut_off():
             return
         try:
             answer = self._hosts.serve(call.operation)
-        except NoAnswer:
-            self._later(lambda: call.fail(None))
+        except NoResponse:
+            self._call_later(lambda: call.fail(None))
             return
-        except Refused as refused:
-            found = refused
-            self._later(lambda: call.fail(found))
+        except CommandRefused as refused:
+            refusal = refused
+            self._call_later(lambda: call.fail(refusal))
             return
-        if not self._weather.strikes("lost_calls", self._weather.chances.lost_calls / 2):
-            self._later(lambda: call.answer(answer))
+        if not self._faults.draw_fault("lost_calls", self._faults.rates.lost_calls / 2):
+            self._call_later(lambda: call.answer(answer))
 
-    def _later(self, action: Callable[[], None]) -> None:
-        self._clock.at(self._clock.now_ms + self._delay_ms(), action)
+    def _call_later(self, action: Callable[[], None]) -> None:
+        self._clock.call_at(self._clock.now_ms + self._delay_ms(), action)
 
     def _delay_ms(self) -> int:
-        late = self._weather.strikes("reordering", self._weather.chances.reordering)
-        return self._between(LATE_MS if late else CALL_MS)
+        is_late = self._faults.draw_fault("reordering", self._faults.rates.reordering)
+        return self._random_ms(LATE_MS if is_late else CALL_MS)
 
-    def _between(self, bounds_ms: tuple[int, int]) -> int:
-        return self._weather.random.randint(*bounds_ms)
+    def _random_ms(self, bounds_ms: tuple[int, int]) -> int:
+        return self._faults.random.randint(*bounds_ms)
 
 
 class _Call:
-    """One call, until its caller has heard of it or has given up."""
+    """One call, until its caller has an answer or has given up."""
 
     def __init__(
         self,
         network: Network,
         operation: Callable[[Host], Any],
-        answered: Callable[[Any], None],
-        failed: Callable[[Refused | None], None],
-        cut_off: Callable[[], bool],
+        on_answer: Callable[[Any], None],
+        on_failure: Callable[[CommandRefused | None], None],
+        is_cut_off: Callable[[], bool],
     ) -> None:
         self.operation = operation
-        self.cut_off = cut_off
+        self.is_cut_off = is_cut_off
         self._network = network
-        self._answered = answered
-        self._failed = failed
-        self._over = False
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self._is_done = False
 
     def answer(self, answer: Any) -> None:
-        if not self._over and not self.cut_off() and not self._network.out:
-            self._over = True
-            self._answered(answer)
+        if not self._is_done and not self.is_cut_off() and not self._network.is_down:
+            self._is_done = True
+            self._on_answer(answer)
 
-    def fail(self, refused: Refused | None) -> None:
-        if not self._over and not self.cut_off():
-            self._over = True
-            self._failed(refused)
+    def fail(self, refused: CommandRefused | None) -> None:
+        if not self._is_done and not self.is_cut_off():
+            self._is_done = True
+            self._on_failure(refused)
 
     def give_up(self) -> None:
-        if not self._over:
-            self._over = True
-            self._failed(None)
+        if not self._is_done:
+            self._is_done = True
+            self._on_failure(None)

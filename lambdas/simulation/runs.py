@@ -1,4 +1,4 @@
-"""Runs of worlds: one seed, or many on all cores, with what became of each."""
+"""Runs of worlds: one seed, or many on all cores, with the outcome of each."""
 
 import gc
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from lambdas.simulation.chances import NAMES, drawn
-from lambdas.simulation.watch import InvariantBroken
-from lambdas.simulation.world import Size, World
+from lambdas.simulation.fault_rates import FAULT_NAMES, sample_fault_rates
+from lambdas.simulation.state_checker import InvariantBroken
+from lambdas.simulation.world import World, WorldSize
 
 # Worlds write small files; where memory can hold them they cost next to nothing.
 FAST_FOLDER = Path("/dev/shm")
@@ -22,11 +22,11 @@ SHOWN_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a seed. `violation`: what did not hold, "" for nothing.
+    """The outcome of a seed. `violation`: the invariant that is broken, "" for none.
 
     `cost` in dollars; `utilisation`: the share of machines' slot-time in which a trial's process
-    had it; `notices`: those that left time for a checkpoint, of which `saved` came to one;
-    `digest`: of all commits, the same for the same seed.
+    had it; `notices`: how many left time for a checkpoint, of which `saved` ended in one;
+    `digest`: a checksum of all commits, the same for the same seed.
     """
 
     seed: int
@@ -53,17 +53,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: the faults that may strike, by name, and the size of the worlds."""
+    """The runs to do: the faults that are allowed, by name, and the size of the worlds."""
 
-    faults: tuple[str, ...] = NAMES
-    size: Size = field(default_factory=Size)
+    faults: tuple[str, ...] = FAULT_NAMES
+    size: WorldSize = field(default_factory=WorldSize)
 
     def command(self, seed: int) -> str:
-        """The words that run one seed again."""
+        """Return the command that runs one seed again."""
         words = [f"detcloud simulate cluster --seed {seed}"]
-        if self.faults != NAMES:
+        if self.faults != FAULT_NAMES:
             words.append(f"--faults {','.join(self.faults) or 'none'}")
-        plain = Size()
+        plain = WorldSize()
         for name in ("experiments", "pools", "hours"):
             if getattr(self.size, name) != getattr(plain, name):
                 words.append(f"--{name} {getattr(self.size, name)}")
@@ -73,11 +73,11 @@ class Plan:
 
 
 def run_seed(seed: int, plan: Plan) -> Outcome:
-    """Runs one world to its end, or to the first thing that does not hold."""
-    chances = drawn(Random(f"{seed}/chances"), plan.faults)
+    """Run one world to its end, or to the first broken invariant."""
+    rates = sample_fault_rates(Random(f"{seed}/chances"), plan.faults)
     folder = FAST_FOLDER if FAST_FOLDER.is_dir() else None
     with TemporaryDirectory(prefix="detcloud-world-", dir=folder) as path:
-        world = World(seed, chances, plan.size, Path(path))
+        world = World(seed, rates, plan.size, Path(path))
         started = time.perf_counter()
         violation = ""
         try:
@@ -88,7 +88,7 @@ def run_seed(seed: int, plan: Plan) -> Outcome:
 
 
 def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:
-    """Runs many, in the order in which they end."""
+    """Run many worlds; yields outcomes in the order in which they end."""
     if processes == 1:
         # The garbage of a world is a few cycles; to look for them takes a tenth of the time.
         gc.disable()
@@ -101,22 +101,26 @@ def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outc
         yield from pool.imap_unordered(_Runner(plan), seeds, chunksize=1)
 
 
-def kept(path: Path | None) -> dict[int, Outcome]:
-    """Outcomes that an earlier run has written, by seed; a line that was cut off is left out."""
-    found: dict[int, Outcome] = {}
+def read_outcomes(path: Path | None) -> dict[int, Outcome]:
+    """Read the outcomes that an earlier run has written, by seed; a line that was cut off is left
+    out.
+    """
+    outcomes: dict[int, Outcome] = {}
     if path is None or not path.exists():
-        return found
+        return outcomes
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             outcome = Outcome(**json.loads(line))
         except (TypeError, ValueError):
             continue
-        found[outcome.seed] = outcome
-    return found
+        outcomes[outcome.seed] = outcome
+    return outcomes
 
 
-def keep(path: Path | None) -> Callable[[Outcome], None]:
-    """Appends outcomes to a file, one a line, for a later run to go on from."""
+def outcome_writer(path: Path | None) -> Callable[[Outcome], None]:
+    """Return a function that appends an outcome to a file, as a line, for a later run to go on
+    from.
+    """
 
     def write(outcome: Outcome) -> None:
         if path is not None:
@@ -126,31 +130,33 @@ def keep(path: Path | None) -> Callable[[Outcome], None]:
     return write
 
 
-def summed(outcomes: Iterable[Outcome]) -> dict[str, object]:
-    """All of them together."""
-    listed = list(outcomes)
-    added = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")
+def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
+    """Return the sums of all outcomes."""
+    counted = list(outcomes)
+    names = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")
     sums: dict[str, object] = {
-        name: sum(getattr(it, name) for it in listed)
-        for name in (*added, "commits", "notices", "saved", "hosts_died")
+        name: sum(getattr(it, name) for it in counted)
+        for name in (*names, "commits", "notices", "saved", "hosts_died")
     }
-    virtual, wall = (sum(getattr(it, f"{x}_seconds") for it in listed) for x in ("virtual", "wall"))
+    virtual, wall = (
+        sum(getattr(it, f"{x}_seconds") for it in counted) for x in ("virtual", "wall")
+    )
     return {
-        "seeds": len(listed),
-        "violations": sum(bool(it.violation) for it in listed),
+        "seeds": len(counted),
+        "violations": sum(bool(it.violation) for it in counted),
         "virtual_seconds": virtual,
         "wall_seconds": wall,
         "virtual_over_real": virtual / wall if wall else 0.0,
-        "experiments": _added(it.experiments for it in listed),
+        "experiments": _sum_counts(it.experiments for it in counted),
         **sums,
-        "cost": sum(it.cost for it in listed),
-        "utilisation": sum(it.utilisation for it in listed) / len(listed) if listed else 0.0,
-        "faults": _added(it.faults for it in listed),
+        "cost": sum(it.cost for it in counted),
+        "utilisation": sum(it.utilisation for it in counted) / len(counted) if counted else 0.0,
+        "faults": _sum_counts(it.faults for it in counted),
     }
 
 
 class _Runner:
-    """A plan, as a function that other processes can be given."""
+    """A plan as a function, which can be sent to other processes."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -163,33 +169,35 @@ class _Runner:
 
 
 def _outcome(world: World, violation: str, wall_seconds: float) -> Outcome:
-    trials = world.shadow.states("trial")
-    ended = _added({state.status.value: 1} for state in world.shadow.states("experiment"))
+    trials = world.checker.actor_states("trial")
+    ended = _sum_counts(
+        {state.status.value: 1} for state in world.checker.actor_states("experiment")
+    )
     return Outcome(
         seed=world.seed,
         violation=violation,
         virtual_seconds=world.clock.now_ms / 1000,
         wall_seconds=wall_seconds,
-        commits=world.shadow.commits,
+        commits=world.checker.commits,
         experiments=ended,
         trials=len(trials),
-        preemptions=world.shadow.preemptions,
+        preemptions=world.checker.preemptions,
         losses=sum(trial.losses for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
         machines=len(world.cloud.machines),
         leaked=world.machines.leaked,
         orphans=world.machines.orphans,
-        cost=round(world.cloud.bill(), 4),
+        cost=round(world.cloud.total_cost(), 4),
         utilisation=round(world.machines.utilisation, 4),
-        notices=len(world.desk.promised),
-        saved=world.truths.kept(world.desk.promised),
-        hosts_died=world.hosts.died,
-        faults=dict(sorted(world.weather.struck.items())),
-        digest=world.shadow.digest,
+        notices=len(world.process_environment.due_checkpoints),
+        saved=world.invariants.count_known_checkpoints(world.process_environment.due_checkpoints),
+        hosts_died=world.hosts.crashes,
+        faults=dict(sorted(world.faults.counts.items())),
+        digest=world.checker.digest,
     )
 
 
-def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for count in counts:
         for name, number in count.items():

@@ -1,5 +1,5 @@
 """The experiments of a simulated cluster: one small configuration of every family of searches, and
-what its trials train.
+the trainings of its trials.
 """
 
 import json
@@ -9,15 +9,15 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from control_plane.actors.experiment_messages import ExperimentSubmitted
+from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import Retention
-from control_plane.config.check import check
+from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.searchers.random import RandomPlan
-from control_plane.simulation.submission import submission_of, time_lengths_of
-from control_plane.simulation.synthetic import SyntheticCourses
-from lambdas.simulation.checkpoints import Checkpoints
-from lambdas.simulation.training import BYTES_PER_SECOND, Training, share_of
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.simulation.submission import simulated_submission, time_lengths
+from control_plane.simulation.synthetic_curves import SyntheticCurves
+from lambdas.simulation.checkpoints import CheckpointStore
+from lambdas.simulation.training import BYTES_PER_SECOND, Training, hash_fraction
 
 METRIC = "loss"
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
@@ -60,46 +60,48 @@ SEARCHES: dict[str, dict[str, Any]] = {
         "max_concurrent_trials": 2,
     },
 }
-# Those whose outcome does not depend on which trial was faster.
-ORDERLY = frozenset({"single", "random", "grid"})
+# Families whose outcome does not depend on which trial was faster.
+DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
 
 
 @dataclass(frozen=True)
 class Search:
-    """A submission, the configuration it is of, and how often an hour's worth of trials fails."""
+    """A search as a user submits it. `failures_max`: how often the code of a trial fails at
+    most.
+    """
 
     family: str
     config: ExperimentConfig
     message: ExperimentSubmitted
-    courses: SyntheticCourses
+    learning_curves: SyntheticCurves
     failures_max: int
     batch_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What a pool has for a trial: machines of so many slots, `machines` of them that are alike."""
+class PoolCapacity:
+    """The largest machines of a pool: their slots, and how many of them there may be."""
 
     slots: int
     machines: int = 1
 
 
-def drawn_search(random: Random, seed: int, room: Room) -> Search:
-    """A search of any family. Its trials train for some minutes to an hour, on one machine or, if
-    the pool has several that are alike, on all slots of two.
+def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
+    """Sample a search of any family. Its trials train for some minutes to an hour, on one machine
+    or, if the pool has several that are alike, on all slots of two.
     """
     family = random.choice(sorted(SEARCHES))
     failures_max = random.choice((0, 0, 1, 2))
     periods = random.choice(((0, 0), (20, 0), (0, 15), (20, 10)))
-    spread = room.machines > 1 and random.random() < 0.25
-    slots = 2 * room.slots if spread else random.choice((1, 1, min(2, room.slots)))
-    config = _config(family, periods, slots, spread)
+    on_two_nodes = capacity.machines > 1 and random.random() < 0.25
+    slots = 2 * capacity.slots if on_two_nodes else random.choice((1, 1, min(2, capacity.slots)))
+    config = _config(family, periods, slots, on_two_nodes)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     return _search(family, config, seed, failures_max, batch_seconds)
 
 
-def crowd(trials: int, seed: int) -> Search:
-    """A random search of so many trials, all of them at once."""
+def parallel_random_search(trials: int, seed: int) -> Search:
+    """Return a random search of so many trials, all of them at once."""
     search = _search("random", _config("random", (0, 0), 1, False), seed, 0, 30.0)
     method = search.message.plan.method
     assert isinstance(method, RandomPlan)
@@ -112,7 +114,7 @@ def crowd(trials: int, seed: int) -> Search:
 def _search(
     family: str, config: ExperimentConfig, seed: int, failures_max: int, batch_seconds: float
 ) -> Search:
-    message = submission_of(config)
+    message = simulated_submission(config)
     plan = replace(message.plan, seed=seed)
     message = replace(
         message,
@@ -123,53 +125,57 @@ def _search(
         settings=replace(message.settings, max_restarts=failures_max),
         retention=Retention(1, 1, 1),
     )
-    courses = SyntheticCourses(
+    learning_curves = SyntheticCurves(
         space=plan.space,
-        lengths=time_lengths_of(config),
+        lengths=time_lengths(config),
         full_length=plan.method.max_length,
         smaller_is_better=True,
         seed=seed,
         unit_seconds=batch_seconds,
     )
-    return Search(family, config, message, courses, failures_max, batch_seconds)
+    return Search(family, config, message, learning_curves, failures_max, batch_seconds)
 
 
 class Searches:
-    """The searches by name, and what their trials train: see Trainings."""
+    """The searches by name: the source of their trials' trainings."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
+    def __init__(self, checkpoints: CheckpointStore) -> None:
         self.by_name: dict[str, Search] = {}
         self._checkpoints = checkpoints
 
     def training(self, spec: Mapping[str, Any]) -> Training:
-        """See Trainings."""
+        """Return a process's training, as TrainingSource has it."""
         search = self.by_name[spec["search"]]
         seed = spec["trial_seed"]
         return Training(
-            course=search.courses.drawn(spec["hparams"], seed),
+            learning_curve=search.learning_curves.sampled_curve(spec["hparams"], seed),
             metric=METRIC,
             validation_period=spec["min_validation_batches"],
             checkpoint_period=spec["min_checkpoint_batches"],
-            checkpoint_bytes=round(BYTES_PER_SECOND * 10 ** (2 * share_of(seed, "size") - 0.7)),
-            fails_at=failures(search, seed),
+            checkpoint_bytes=round(
+                BYTES_PER_SECOND * 10 ** (2 * hash_fraction(seed, "size") - 0.7)
+            ),
+            failing_batches=failing_batches(search, seed),
             time_metric=search.config.time_metric,
-            begun_with=self._begun_with(spec),
+            inherited_batches=self._inherited_batches(spec),
         )
 
-    def _begun_with(self, spec: Mapping[str, Any]) -> int:
+    def _inherited_batches(self, spec: Mapping[str, Any]) -> int:
         reference = spec["inherited"]
         return self._checkpoints.batches_in(reference) if reference else 0
 
 
-def failures(search: Search, trial_seed: int) -> tuple[int, ...]:
-    """The batches at which a trial's code fails, once each."""
-    count = int(share_of(trial_seed, "failures") * (search.failures_max + 1))
-    longest = 30
-    return tuple(int(share_of(trial_seed, "failure", n) * longest) for n in range(count))
+def failing_batches(search: Search, trial_seed: int) -> tuple[int, ...]:
+    """Return the batches at which a trial's code fails, once each."""
+    count = int(hash_fraction(trial_seed, "failures") * (search.failures_max + 1))
+    last_batch = 30
+    return tuple(int(hash_fraction(trial_seed, "failure", n) * last_batch) for n in range(count))
 
 
 @lru_cache(maxsize=256)
-def _config(family: str, periods: tuple[int, int], slots: int, spread: bool) -> ExperimentConfig:
+def _config(
+    family: str, periods: tuple[int, int], slots: int, on_two_nodes: bool
+) -> ExperimentConfig:
     validation, checkpoint = periods
     hparams: dict[str, Any] = {"global_batch_size": 64, "n": BATCHES}
     if family == "single":
@@ -177,7 +183,7 @@ def _config(family: str, periods: tuple[int, int], slots: int, spread: bool) -> 
     tree = {
         "name": family,
         # A trial's class runs on one machine, a command may run on several.
-        "entrypoint": "python train.py" if spread else "model_def:Trial",
+        "entrypoint": "python train.py" if on_two_nodes else "model_def:Trial",
         "hyperparameters": hparams,
         "searcher": {"name": family, "metric": METRIC, **SEARCHES[family]},
         "resources": {"slots_per_trial": slots},
@@ -185,4 +191,4 @@ def _config(family: str, periods: tuple[int, int], slots: int, spread: bool) -> 
         "min_checkpoint_period": {"batches": checkpoint},
         "reproducibility": {"experiment_seed": 1},
     }
-    return check(json.dumps(tree))
+    return check_config(json.dumps(tree))

@@ -1,7 +1,7 @@
-"""What a simulated trial's process trains: a learning curve, at its own speed, with checkpoints of
-its own size, and the failures that its code has in it.
+"""The training of a simulated trial's process: a learning curve, at its own speed, with checkpoints
+of its own size, and the failures of its code.
 
-All of it follows from the trial's specification, so that a run without faults of the cluster comes
+A training follows from the trial's specification, so that a run without faults of the cluster comes
 to the same results.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 BYTES_PER_SECOND = 100_000_000
 
 
-class Course(Protocol):
-    """See control_plane.simulation.courses."""
+class LearningCurve(Protocol):
+    """The learning curve of a trial, as in control_plane.simulation.learning_curves."""
 
     @property
     def batch_ms(self) -> float: ...
@@ -23,19 +23,20 @@ class Course(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """`fails_at`: the batches after which the code fails, once each, in the order of restarts.
-    `time_metric` is reported beside the metric where it is not "".
+    """The training of one process. `failing_batches`: the batches after which the code fails, once
+    each, in the order of restarts. `inherited_batches` were trained by other trials. `time_metric`
+    is reported besides the metric where it is not "".
     """
 
-    course: Course
+    learning_curve: LearningCurve
     metric: str
     validation_period: int
     checkpoint_period: int
     checkpoint_bytes: int
-    fails_at: tuple[int, ...] = ()
+    failing_batches: tuple[int, ...] = ()
     time_metric: str = ""
     time_per_batch: float = 1.0
-    begun_with: int = 0
+    inherited_batches: int = 0
 
     @property
     def upload_ms(self) -> int:
@@ -43,14 +44,16 @@ class Training:
         return 1 + self.checkpoint_bytes * 1000 // BYTES_PER_SECOND
 
     def metrics(self, steps: int) -> dict[str, float | None]:
-        """What a validation reports."""
-        found = {self.metric: self.course.metric(self.begun_with + steps)}
+        """Return the metrics that a validation reports."""
+        metrics = {self.metric: self.learning_curve.metric(self.inherited_batches + steps)}
         if self.time_metric:
-            found[self.time_metric] = steps * self.time_per_batch
-        return found
+            metrics[self.time_metric] = steps * self.time_per_batch
+        return metrics
 
     def next_stop(self, steps: int, length: int) -> int:
-        """Where it does something else than to train, at most `length`."""
+        """Return the batch at which the process does something else than to train, at most
+        `length`.
+        """
         stops = [length]
         for period in (self.validation_period, self.checkpoint_period):
             if period:
@@ -58,7 +61,7 @@ class Training:
         return min(stops)
 
 
-def share_of(*names: Any) -> float:
-    """A number from 0 up to 1 that these alone decide."""
+def hash_fraction(*names: Any) -> float:
+    """Return a number from 0 up to 1 that the names alone decide."""
     text = "/".join(map(str, names)).encode()
     return int.from_bytes(blake2b(text, digest_size=6).digest(), "little") / 2**48

@@ -1,5 +1,5 @@
-"""The world of one seed: hosts, machines, users and faults, from the first submission until all is
-over and nothing is left.
+"""The world of one seed: a simulated cluster with its users, machines and faults, from the first
+submission until all is over and nothing is left.
 """
 
 import json
@@ -12,30 +12,31 @@ from random import Random
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.pool_messages import PoolConfigured, PoolSettings
-from control_plane.agents.audit import audit
-from control_plane.agents.leases import mark_lost
-from control_plane.api.signing import Signer
-from control_plane.dispatch import due
+from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.agents.audit import audit_pool
+from control_plane.agents.leases import mark_lost_agents
+from control_plane.engine import due_rows
 from control_plane.fleet.budget import check_budgets
-from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
 from control_plane.scheduling.model import SchedulerRules
-from control_plane.simulation.clock import Clock
+from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
-from lambdas.simulation.agent import Agent, Surroundings
-from lambdas.simulation.calamities import Calamities
-from lambdas.simulation.chances import HOUR_MS, NONE, Chances
-from lambdas.simulation.checkpoints import Checkpoints
-from lambdas.simulation.cloud import SimulatedCloud, offerings, rules_of
-from lambdas.simulation.disturbed import Weather
-from lambdas.simulation.hosts import Host, Hosts, NoAnswer, Stage
-from lambdas.simulation.machines import Fixed, Machines
+from lambdas.simulation.adapters import HostEnvironment
+from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
+from lambdas.simulation.checkpoints import CheckpointStore
+from lambdas.simulation.cloud import SimulatedCloud, cloud_rules, offerings
+from lambdas.simulation.fault_injector import FaultInjector
+from lambdas.simulation.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
+from lambdas.simulation.fault_state import FaultState
+from lambdas.simulation.hosts import Host, HostPool, NoResponse
+from lambdas.simulation.invariants import Invariants
+from lambdas.simulation.machines import Machines, StaticMachines
 from lambdas.simulation.network import Network
-from lambdas.simulation.people import People
-from lambdas.simulation.process import Desk
-from lambdas.simulation.searches import Room, Searches
-from lambdas.simulation.truths import Truths
-from lambdas.simulation.watch import InvariantBroken, Shadow, WatchedTable
+from lambdas.simulation.process import ProcessEnvironment
+from lambdas.simulation.searches import PoolCapacity, Searches
+from lambdas.simulation.state_checker import CheckedTable, InvariantBroken, StateChecker
+from lambdas.simulation.users import Users
 
 START_MS = 1_700_000_000_000
 TICK_MS = 60_000
@@ -43,12 +44,12 @@ TICKS_PER_AUDIT = 2
 RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
 LATE_FACTOR = 20
-# A pool whose books have changed is looked at so soon by the provisioner.
-RECONCILED_MS = 6_000
-# Within which all must be over once the faults have stopped.
+# A pool that has changed is reconciled by the provisioner after so long.
+RECONCILE_MS = 6_000
+# All must be over so long after the faults have stopped.
 END_HOURS = 12
-# Of the largest machine that somebody sets up in a pool.
-FIXED_SLOTS = 4
+# Of the largest static machine in a pool.
+STATIC_SLOTS_MAX = 4
 RULES = (
     SchedulerRules("fair_share"),
     SchedulerRules("priority"),
@@ -58,8 +59,10 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """How much there is in a world, and for how many hours faults go on at most."""
+class WorldSize:
+    """The size of a world: how much there is in it, and for how many hours there are faults at
+    most.
+    """
 
     experiments: int = 3
     pools: int = 2
@@ -68,100 +71,113 @@ class Size:
 
 
 class World:
-    """Everything of one run. `folder` is an empty one for what lies on disks.
+    """All parts of one run. `folder` is an empty one for what lies on disks.
 
-    With `lenient` commits are not checked, which takes longer the larger the cluster is.
+    With `unchecked` commits are not checked: a check takes longer the larger the cluster is.
     """
 
     def __init__(
-        self, seed: int, chances: Chances, size: Size, folder: Path, *, lenient: bool = False
+        self,
+        seed: int,
+        rates: FaultRates,
+        size: WorldSize,
+        folder: Path,
+        *,
+        unchecked: bool = False,
     ) -> None:
         self.seed = seed
         self.size = size
-        self.clock = Clock()
+        self.clock = VirtualClock()
         self.random = Random(f"{seed}/world")
-        self.shadow = Shadow(lenient=lenient)
-        self.shadow.on_mail = self._mailed
+        self.checker = StateChecker(unchecked=unchecked)
+        self.checker.on_mail = self._handle_mail
         self.rows = MemoryTable()
-        self.weather = Weather(Random(f"{seed}/weather"), chances, self._others_act)
-        checkpoints = Checkpoints(folder / "checkpoints")
+        self.faults = FaultState(Random(f"{seed}/weather"), rates, self._run_due_events)
+        checkpoints = CheckpointStore(folder / "checkpoints")
         self.cloud = SimulatedCloud(
-            self.now_ms, Random(f"{seed}/cloud"), (), rules=rules_of(self.weather)
+            self.now_ms, Random(f"{seed}/cloud"), (), rules=cloud_rules(self.faults)
         )
-        self.cloud.weather = self.weather
-        self.hosts = Hosts(self._stage(folder), self._told)
-        self.network = Network(self.clock, self.weather, self.hosts)
+        self.cloud.faults = self.faults
+        self.hosts = HostPool(self._host_environment(folder), self._handle_commit)
+        self.network = Network(self.clock, self.faults, self.hosts)
         self.searches = Searches(checkpoints)
-        self.desk = Desk(self.clock, checkpoints)
-        surroundings = Surroundings(
-            self.clock, self.weather, self.network, self.desk, self.searches, self._begins
+        self.process_environment = ProcessEnvironment(self.clock, checkpoints)
+        environment = AgentEnvironment(
+            self.clock,
+            self.faults,
+            self.network,
+            self.process_environment,
+            self.searches,
+            self._check_process_start,
         )
-        self.machines = Machines(surroundings, self.cloud, self.rows, START_MS)
-        self.pools = {f"pool-{n}": self._drawn_pool(n) for n in range(size.pools)}
-        self._rooms = {name: _room(settings) for name, settings in self.pools.items()}
-        self.truths = Truths(self.shadow, checkpoints)
-        self.people = People(
+        self.machines = Machines(environment, self.cloud, self.rows, START_MS)
+        self.pools = {f"pool-{n}": self._sample_pool(n) for n in range(size.pools)}
+        self._capacities = {name: _pool_capacity(settings) for name, settings in self.pools.items()}
+        self.invariants = Invariants(self.checker, checkpoints)
+        self.users = Users(
             self.clock,
             self.network,
             self.searches,
-            self.shadow,
+            self.checker,
             Random(f"{seed}/people"),
-            self._rooms,
+            self._capacities,
             self.now_ms,
         )
-        self.calm = False
-        self.over = False
+        self.faults_stopped = False
+        self.has_ended = False
         self.steps = 0
-        self._triggered: set[str] = set()
+        self._pending_triggers: set[str] = set()
         self._ticks = 0
 
     def now_ms(self) -> int:
-        """Epoch ms, of a clock that is right."""
+        """Return the virtual time as epoch ms."""
         return START_MS + self.clock.now_ms
 
     def run(self) -> None:
-        """Everything.
+        """Run the world to its end.
 
         Raises:
             InvariantBroken: something did not hold.
         """
-        watched = [logging.getLogger(name) for name in ("control_plane", "provisioner")]
-        for logger in watched:
-            logger.addHandler(self.truths.errors)
+        loggers = [logging.getLogger(name) for name in ("control_plane", "provisioner")]
+        for logger in loggers:
+            logger.addHandler(self.invariants.errors)
         try:
             self._run()
         finally:
-            for logger in watched:
-                logger.removeHandler(self.truths.errors)
+            for logger in loggers:
+                logger.removeHandler(self.invariants.errors)
 
     def _run(self) -> None:
-        self._begin()
+        self._start()
         until_ms = round((self.size.hours + END_HOURS) * HOUR_MS)
-        while not self.over:
-            if not self.clock.advance(until_ms):
+        while not self.has_ended:
+            if not self.clock.run_next(until_ms):
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
-        self.truths.at_the_end(self.people.accepted.values())
+        self.invariants.check_end(self.users.experiments.values())
 
-    def _stage(self, folder: Path) -> Stage:
+    def _host_environment(self, folder: Path) -> HostEnvironment:
         for name in ("checkpoints", "objects"):
             (folder / name).mkdir()
-        return Stage(
-            table=WatchedTable(self.rows, self.shadow),
-            weather=self.weather,
+        return HostEnvironment(
+            table=CheckedTable(self.rows, self.checker),
+            faults=self.faults,
             now_ms=self.now_ms,
-            objects=DirectoryStore(folder / "objects", Signer(bytes(32))),
+            objects=DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32))),
             checkpoints=folder / "checkpoints",
             cloud=self.cloud,
         )
 
-    def _drawn_pool(self, number: int) -> PoolSettings:
-        """Its scheduler, and where its machines come from: the first pool has a cloud."""
+    def _sample_pool(self, number: int) -> PoolSettings:
+        """Sample the settings of a pool: its scheduler, and where its machines come from. The first
+        pool has a cloud.
+        """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
             return PoolSettings(rules)
-        sold = offerings(self.random.choice((1, 2, 4)))
-        self.cloud.sold = tuple(dict.fromkeys((*self.cloud.sold, *sold)))
+        catalog = offerings(self.random.choice((1, 2, 4)))
+        self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
         fields = {
             "type": "fake",
             "min_instances": self.random.choice((0, 0, 1)),
@@ -169,185 +185,202 @@ class World:
             "max_idle_agent_period": "5m",
             "max_agent_starting_period": "5m",
             "launch_error_limit": 0,
-            "offerings": [asdict(offering) for offering in sold],
+            "offerings": [asdict(offering) for offering in catalog],
         }
         return PoolSettings(rules, provider=json.dumps(fields))
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         for name, settings in self.pools.items():
-            self._configure(name, settings)
+            self._configure_pool(name, settings)
             if not settings.provider:
                 count = self.random.randint(1, self.size.machines_max)
-                slots = (FIXED_SLOTS, *(self.random.randint(1, 4) for _ in range(count - 1)))
-                self.machines.set_up(Fixed(name, slots))
-        self.people.plan(self.size.experiments, self.size.hours)
-        self.clock.at(TICK_MS, self._tick)
-        calamities = Calamities(self.clock, self.weather, self.machines, self.network, self.random)
-        calamities.begin(max(1, self.size.pools * self.size.machines_max // 2))
+                slots = (STATIC_SLOTS_MAX, *(self.random.randint(1, 4) for _ in range(count - 1)))
+                self.machines.add_static_machines(StaticMachines(name, slots))
+        self.users.schedule_submissions(self.size.experiments, self.size.hours)
+        self.clock.call_at(TICK_MS, self._tick)
+        injector = FaultInjector(self.clock, self.faults, self.machines, self.network, self.random)
+        injector.start(max(1, self.size.pools * self.size.machines_max // 2))
 
-    def _configure(self, name: str, settings: PoolSettings) -> None:
-        """What an operator repeats until it is done."""
+    def _configure_pool(self, name: str, settings: PoolSettings) -> None:
+        """Configure a pool, again and again until it is done."""
         message = PoolConfigured(name, settings)
         while True:
             try:
-                self.hosts.serve(lambda host: host.engine.command(addresses.pool(name), message))
-            except NoAnswer:
+                self.hosts.serve(
+                    lambda host: host.engine.execute_command(addresses.pool(name), message)
+                )
+            except NoResponse:
                 continue
             return
 
     def _tick(self) -> None:
-        self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
-        self.machines.look(self.pools)
-        self.truths.hold(self.people.accepted.values())
-        if not self.calm and self._may_calm():
-            self._calm_down()
-        self.over = self._is_over()
+        self.clock.call_at(self.clock.now_ms + TICK_MS, self._tick)
+        self.machines.check_machines(self.pools)
+        self.invariants.check(self.users.experiments.values())
+        if not self.faults_stopped and self._may_stop_faults():
+            self._stop_faults()
+        self.has_ended = self._is_over()
         self._ticks += 1
-        weather = self.weather
-        for _ in range(1 + weather.strikes("duplicates", weather.chances.duplicates)):
-            for task in self._tasks(self._ticks):
-                self._trigger(task)
-        stale = weather.strikes("stale_index", weather.chances.stale_index)
-        weather.stale = self.rows.snapshot() if stale else None
+        faults = self.faults
+        for _ in range(1 + faults.draw_fault("duplicates", faults.rates.duplicates)):
+            for task in self._tick_tasks(self._ticks):
+                self._run_on_host(task)
+        is_stale = faults.draw_fault("stale_index", faults.rates.stale_index)
+        faults.stale_rows = self.rows.snapshot() if is_stale else None
 
-    def _tasks(self, number: int) -> list[Callable[[Host], object]]:
-        """What a tick does, each on its own so that one that fails holds up no other."""
-        tasks: list[Callable[[Host], object]] = [lambda host: due.drive(host.engine)]
+    def _tick_tasks(self, number: int) -> list[Callable[[Host], object]]:
+        """Return what a tick does, each by itself so that one that fails holds up no other."""
+        tasks: list[Callable[[Host], object]] = [
+            lambda host: due_rows.process_due_rows(host.engine)
+        ]
         for pool in self.pools:
-            tasks.append(partial(_marked, pool=pool))
+            tasks.append(partial(_mark_lost_agents, pool=pool))
             if number % TICKS_PER_AUDIT == 0:
-                tasks.append(partial(_audited, pool=pool))
-            tasks.append(partial(self._reconcile, pool=pool))
+                tasks.append(partial(_audit_pool, pool=pool))
+            tasks.append(partial(self._reconcile_pool, pool=pool))
         if number % TICKS_PER_AUDIT == 0:
             tasks.append(lambda host: check_budgets(host.engine, list(self.pools)))
-        tasks.append(self._swept)
+        tasks.append(self._sweep_orphans)
         tasks.append(lambda host: host.collector.collect())
-        tasks.append(lambda host: host.suggester.suggest())
+        tasks.append(lambda host: host.suggester.suggest_all())
         return tasks
 
-    def _reconcile(self, host: Host, pool: str) -> None:
+    def _reconcile_pool(self, host: Host, pool: str) -> None:
         if self.pools[pool].provider:
-            host.reconciler.reconcile(pool)
-            self.machines.check_maximum(pool, self._rooms[pool].machines)
+            host.provisioner.reconciler.reconcile(pool)
+            self.machines.check_maximum(pool, self._capacities[pool].machines)
 
-    def _swept(self, host: Host) -> None:
-        host.sweep.sweep()
+    def _sweep_orphans(self, host: Host) -> None:
+        host.provisioner.sweeper.terminate_orphans()
 
-    def _trigger(self, operation: Callable[[Host], object]) -> None:
-        """Has a host do something, unless it fails: then somebody else will."""
+    def _run_on_host(self, operation: Callable[[Host], object]) -> None:
+        """Let a host do an operation, which may fail: then a later tick does it."""
         try:
             self.hosts.serve(operation)
-        except NoAnswer:
+        except NoResponse:
             return
 
-    def _others_act(self) -> None:
-        """Lets what is due soon happen now, while somebody is in the middle of something."""
-        self.clock.advance(self.clock.now_ms + RACE_MS)
+    def _run_due_events(self) -> None:
+        """Run the next event that is due soon, in the middle of an operation."""
+        self.clock.run_next(self.clock.now_ms + RACE_MS)
 
-    def _mailed(self, address: str) -> None:
-        """The table's stream: whoever has mail is advanced by somebody, sooner or later."""
-        weather = self.weather
-        if address in self._triggered:
+    def _handle_mail(self, address: str) -> None:
+        """Schedule that an actor with mail is advanced, as the table's stream does."""
+        faults = self.faults
+        if address in self._pending_triggers:
             return
-        if weather.strikes("lost_triggers", weather.chances.lost_triggers):
+        if faults.draw_fault("lost_triggers", faults.rates.lost_triggers):
             return
         low, high = TRIGGER_MS
-        late = weather.strikes("reordering", weather.chances.reordering)
-        delay_ms = weather.random.randint(low, high * (LATE_FACTOR if late else 1))
-        self._once(address, delay_ms, lambda host: host.engine.follow((address,)))
+        is_late = faults.draw_fault("reordering", faults.rates.reordering)
+        delay_ms = faults.random.randint(low, high * (LATE_FACTOR if is_late else 1))
+        self._run_later_once(
+            address, delay_ms, lambda host: host.engine.advance_until_idle((address,))
+        )
 
-    def _once(self, name: str, delay_ms: int, operation: Callable[[Host], object]) -> None:
-        """Has something triggered, unless it is about to be anyway."""
-        if name in self._triggered:
+    def _run_later_once(
+        self, name: str, delay_ms: int, operation: Callable[[Host], object]
+    ) -> None:
+        """Schedule an operation, unless one of that name is scheduled already."""
+        if name in self._pending_triggers:
             return
-        self._triggered.add(name)
+        self._pending_triggers.add(name)
 
         def act() -> None:
-            self._triggered.discard(name)
-            self._trigger(operation)
+            self._pending_triggers.discard(name)
+            self._run_on_host(operation)
 
-        self.clock.at(self.clock.now_ms + delay_ms, act)
+        self.clock.call_at(self.clock.now_ms + delay_ms, act)
 
-    def _told(self, address: str) -> None:
-        """Whoever holds a call of an agent that this concerns answers it; the provisioner looks at
-        a pool.
+    def _handle_commit(self, address: str) -> None:
+        """Answer the held calls of agents that a commit concerns, and let the provisioner look at a
+        pool that has changed.
         """
         kind, _, name = address.partition("#")
         if kind == "agent":
-            self._stir(name)
+            self._answer_held_call(name)
         elif kind == "trial":
-            state = self.shadow.state(address)
+            state = self.checker.actor_state(address)
             for place in state.allocation.places if state and state.allocation else ():
-                self._stir(place.agent)
+                self._answer_held_call(place.agent)
         elif kind == "pool" and self.pools[name].provider:
-            self._once(f"fleet {name}", RECONCILED_MS, lambda host: self._reconcile(host, name))
+            self._run_later_once(
+                f"fleet {name}", RECONCILE_MS, lambda host: self._reconcile_pool(host, name)
+            )
 
-    def _stir(self, name: str) -> None:
+    def _answer_held_call(self, name: str) -> None:
         agent = self.machines.agents.get(name)
         if agent is not None:
-            agent.stir()
+            agent.answer_held_call()
 
-    def _begins(self, agent: Agent, spec: Mapping[str, Any]) -> None:
-        self.truths.begins(agent, spec)
+    def _check_process_start(self, agent: SimulatedAgent, spec: Mapping[str, Any]) -> None:
+        self.invariants.check_process_start(agent, spec)
 
-    def _may_calm(self) -> bool:
-        return self.clock.now_ms >= self.size.hours * HOUR_MS or self._all_ended()
+    def _may_stop_faults(self) -> bool:
+        return self.clock.now_ms >= self.size.hours * HOUR_MS or self._have_all_ended()
 
-    def _all_ended(self) -> bool:
-        people = self.people
-        if not people.asked == self.size.experiments == len(people.accepted):
+    def _have_all_ended(self) -> bool:
+        users = self.users
+        if not users.submissions == self.size.experiments == len(users.experiments):
             return False
-        return all(state.status.final for state in self.shadow.states("experiment"))
+        return all(state.status.is_final for state in self.checker.actor_states("experiment"))
 
-    def _calm_down(self) -> None:
-        """No more faults; whoever runs the cluster sees to what was given up."""
-        self.calm = True
-        self.weather.chances = NONE
-        self.weather.stale = None
-        self.network.out = False
-        self.cloud.rules = rules_of(self.weather)
+    def _stop_faults(self) -> None:
+        """Stop all faults, and repair what they left."""
+        self.faults_stopped = True
+        self.faults.rates = NO_FAULTS
+        self.faults.stale_rows = None
+        self.network.is_down = False
+        self.cloud.rules = cloud_rules(self.faults)
         for agent in self.machines.agents.values():
-            agent.cut_off = False
-        self._insist_on_the_end()
+            agent.is_cut_off = False
+        self._press_for_end()
 
-    def _insist_on_the_end(self) -> None:
-        """Nobody leaves anything paused, and no machines are kept for nothing."""
-        self.people.activate_all()
-        if self._all_ended():
+    def _press_for_end(self) -> None:
+        """Activate what is paused, and configure pools to hold no idle machines, every ten
+        minutes.
+        """
+        self.users.activate_all()
+        if self._have_all_ended():
             for name, settings in self.pools.items():
                 if settings.provider:
                     fields = json.loads(settings.provider) | {"min_instances": 0}
-                    given = replace(settings, provider=json.dumps(fields))
-                    self._configure(name, given)
-        self.clock.at(self.clock.now_ms + 10 * TICK_MS, self._insist_on_the_end)
+                    without_minimum = replace(settings, provider=json.dumps(fields))
+                    self._configure_pool(name, without_minimum)
+        self.clock.call_at(self.clock.now_ms + 10 * TICK_MS, self._press_for_end)
 
     def _is_over(self) -> bool:
-        if not self.calm or not self._all_ended() or self.shadow.mail():
+        if not self.faults_stopped or not self._have_all_ended() or self.checker.pending_mail():
             return False
-        idle = not any(agent.runs for agent in self.machines.present())
-        return idle and not list(self.cloud.living()) and not self.machines.claimed(self.pools)
+        is_idle = not any(agent.processes for agent in self.machines.present_agents())
+        return (
+            is_idle
+            and not list(self.cloud.live_machines())
+            and not self.machines.has_instances_or_intents(self.pools)
+        )
 
     def describe(self) -> str:
-        """What is left, for whoever looks into a run that does not end."""
-        runs = {a.name: list(a.runs) for a in self.machines.present() if a.runs}
-        open_ones = [s for s in self.shadow.states("experiment") if not s.status.final]
-        trials = [s for s in self.shadow.states("trial") if not s.status.final]
-        living = [machine.id for machine in self.cloud.living()]
-        left = f"mail {self.shadow.mail()[:5]}, runs {runs}, machines {living}"
-        return f"{left}, {self.shadow.states('pool')}, {open_ones[:2]}, {trials[:3]}"
+        """Return what is left, for whoever looks into a run that does not end."""
+        agents = self.machines.present_agents()
+        runs = {agent.name: list(agent.processes) for agent in agents if agent.processes}
+        experiments = [s for s in self.checker.actor_states("experiment") if not s.status.is_final]
+        trials = [s for s in self.checker.actor_states("trial") if not s.status.is_final]
+        living = [machine.id for machine in self.cloud.live_machines()]
+        left = f"mail {self.checker.pending_mail()[:5]}, runs {runs}, machines {living}"
+        return f"{left}, {self.checker.actor_states('pool')}, {experiments[:2]}, {trials[:3]}"
 
 
-def _room(settings: PoolSettings) -> Room:
+def _pool_capacity(settings: PoolSettings) -> PoolCapacity:
     if not settings.provider:
-        return Room(FIXED_SLOTS)
+        return PoolCapacity(STATIC_SLOTS_MAX)
     fields = json.loads(settings.provider)
-    return Room(fields["offerings"][0]["slots"], fields["max_instances"])
+    return PoolCapacity(fields["offerings"][0]["slots"], fields["max_instances"])
 
 
-def _audited(host: Host, pool: str) -> None:
-    audit(host.engine, pool)
+def _audit_pool(host: Host, pool: str) -> None:
+    audit_pool(host.engine, pool)
 
 
-def _marked(host: Host, pool: str) -> None:
+def _mark_lost_agents(host: Host, pool: str) -> None:
     engine = host.engine
-    mark_lost(engine.table, pool, engine.clock(), engine.follow, TICK_MS)
+    mark_lost_agents(engine.table, pool, engine.clock(), engine.advance_until_idle, TICK_MS)

@@ -1,1 +1,1 @@
-"""The clouds that instances come from, one file each, behind one protocol."""
+"""The clouds that instances come from, one folder each, behind one protocol."""

@@ -1,7 +1,7 @@
-"""The CloudProvider seam: where instances come from.
+"""The CloudProvider protocol: where instances come from.
 
 An instance carries the tags that its launch gave it, and its id is the name of its agent, which
-enrols by itself. Nothing here waits for an instance to boot or to end: `list` tells.
+enrols by itself. No method waits for an instance to boot or to end: `list_instances` reports it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,74 +31,76 @@ class CloudInstance:
 
 
 class CloudError(Exception):
-    """The cloud did not do what it was asked to; `kind` tells what that means for another try."""
+    """A failed request to a cloud; `kind` tells what that means for another try."""
 
     kind = ErrorKind.UNKNOWN
 
 
 class NoCapacity(CloudError):
-    """It has no such instance left at this place, for a while."""
+    """The cloud has no such instance left at this place, for a while."""
 
     kind = ErrorKind.CAPACITY
 
 
 class QuotaExceeded(CloudError):
-    """The account may have no more of these."""
+    """The account may have no more such instances."""
 
     kind = ErrorKind.QUOTA
 
 
 class NotAllowed(CloudError):
-    """The credentials are missing, wrong, or not enough."""
+    """The credentials are missing, wrong, or not sufficient."""
 
     kind = ErrorKind.AUTH
 
 
-class Misconfigured(CloudError):
+class ConfigurationError(CloudError):
     """The request can never succeed as it is: an unknown image, type or network."""
 
     kind = ErrorKind.CONFIGURATION
 
 
-class TokenReused(Misconfigured):
+class TokenReused(ConfigurationError):
     """The token was used before, with another request."""
 
 
-class Throttled(CloudError):
-    """Too many calls: nothing was done."""
+class ThrottlingError(CloudError):
+    """There were too many calls: nothing was done."""
 
     kind = ErrorKind.THROTTLED
 
 
 class OutcomeUnknown(CloudError):
-    """There was no answer: it may have been done. Ask again with the same token."""
+    """The request was not answered and may have been carried out: repeat it with the same token."""
 
 
 class CloudProvider(Protocol):
-    """One account at one place. Safe to call from several threads and processes at once.
+    """The instances of one account at one place. Safe to call from several threads and processes at
+    once.
 
-    Each method raises a CloudError of the narrowest class, and never anything of an SDK's. No
-    method retries: the caller does, at its own pace.
+    Each method raises the most specific CloudError, and never an error of an SDK. No method
+    retries: the caller does.
     """
 
     def offerings(self) -> tuple[Offering, ...]:
-        """What can be launched here, in the order of preference, with prices if known. May be
-        kept for hours.
+        """The offerings that can be launched here, in the order of preference, with prices if
+        known. May be cached for hours.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launches at least one and at most `request.count` instances, tagged with the request's
+        """Launch at least one and at most `request.count` instances, tagged with the request's
         cluster, pool and intent from their first moment; they may become visible later.
 
         `request.token` makes it safe to repeat: the same request with the same token returns the
         same instances, also those that have ended since, and launches none. Another request with
-        that token raises TokenReused. A token is good for an hour at least.
-        After OutcomeUnknown anything may have happened; after any other error nothing was
-        launched, as far as the cloud knows.
+        that token raises TokenReused. A token is valid for an hour at least. After OutcomeUnknown
+        anything may have happened; after any other error nothing was launched, as far as the cloud
+        knows.
         """
 
-    def list(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """All instances tagged with the cluster, and with the pool unless None, in any state.
+    def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
+        """Return all instances tagged with the cluster, and with the pool unless None, in any
+        state.
 
         Eventually consistent: an instance may be missing or show an older state up to 40 s after
         its launch or a change. One that has ended is listed as TERMINATED for a while or not at
@@ -106,8 +108,8 @@ class CloudProvider(Protocol):
         """
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Asks for the end of instances, whatever their state; the disks go with them.
+        """Ask for the end of instances, whatever their state; their disks are deleted with them.
 
-        To ask again is harmless. An id that is not known is no error: it may be gone, or be so
-        fresh that the cloud does not see it yet, and is to be asked for again while it is listed.
+        Repeating it is harmless. An unknown id is no error: the instance may be gone, or be so
+        fresh that the cloud does not see it yet, and is to be terminated again while it is listed.
         """

@@ -1,15 +1,15 @@
-"""What every checkpoint store must do: subclass it and give a `store` fixture."""
+"""The contract of checkpoint stores: a suite subclasses it and gives a `store` fixture."""
 
 from pathlib import Path
 
 import pytest
 
-from detcloud.storage import AlreadyStored, CheckpointStore, NotStored, StorageError
+from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError
 
 KEY = "3/4/1/uuid/state_dict.pth"
 
 
-class CheckpointStoreSuite:
+class CheckpointStoreContract:
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
         path = tmp_path / "source"
@@ -36,7 +36,7 @@ class CheckpointStoreSuite:
     ) -> None:
         store.put(KEY, source)
         source.write_bytes(b"other")
-        with pytest.raises(AlreadyStored):
+        with pytest.raises(KeyExists):
             store.put(KEY, source)
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b"abc"
@@ -52,7 +52,7 @@ class CheckpointStoreSuite:
     def test_a_missing_file_is_said_to_be_missing(
         self, store: CheckpointStore, tmp_path: Path
     ) -> None:
-        with pytest.raises(NotStored):
+        with pytest.raises(KeyNotFound):
             store.get(KEY, tmp_path / "copy")
 
     def test_a_listing_has_the_sizes_below_a_prefix(

@@ -1,9 +1,4 @@
-"""What every cloud provider must do, whatever is behind it.
-
-A suite subclasses `CloudProviderContract` and gives it the fixtures `cloud`, a provider with room
-for three instances of its first offering; `again`, which opens the same cloud anew as a restarted
-process does; and `wait`, which lets time go by until a look at the cloud finds what it looks for.
-"""
+"""Conformance of cloud providers: the rules that every one must keep."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +50,7 @@ class CloudProviderContract:
     def test_an_instance_is_listed_with_its_tags(self, cloud: CloudProvider, wait: Wait) -> None:
         (launched,) = cloud.launch(request(cloud, "one"))
         wait(lambda: status(cloud, launched.id) is InstanceStatus.RUNNING)
-        (listed,) = cloud.list(CLUSTER, POOL)
+        (listed,) = cloud.list_instances(CLUSTER, POOL)
         assert listed.id == launched.id
         assert dict(listed.tags) | {CLUSTER_TAG: CLUSTER, POOL_TAG: POOL, INTENT_TAG: "one"} == (
             dict(listed.tags)
@@ -70,7 +65,7 @@ class CloudProviderContract:
         first = cloud.launch(request(cloud, "one", count=2))
         second = cloud.launch(request(cloud, "one", count=2))
         assert ids(first) == ids(second)
-        wait(lambda: ids(cloud.list(CLUSTER)) == ids(first))
+        wait(lambda: ids(cloud.list_instances(CLUSTER)) == ids(first))
 
     def test_another_process_repeats_a_launch(
         self, cloud: CloudProvider, again: Callable[[], CloudProvider]
@@ -96,10 +91,10 @@ class CloudProviderContract:
         blue = cloud.launch(request(cloud, "one"))
         green = cloud.launch(replace(request(cloud, "two"), pool="green"))
         cloud.launch(replace(request(cloud, "three"), cluster="another"))
-        wait(lambda: len(cloud.list(CLUSTER)) == 2)
-        wait(lambda: len(cloud.list("another")) == 1)
-        assert ids(cloud.list(CLUSTER, POOL)) == ids(blue)
-        assert ids(cloud.list(CLUSTER)) == sorted([*ids(blue), *ids(green)])
+        wait(lambda: len(cloud.list_instances(CLUSTER)) == 2)
+        wait(lambda: len(cloud.list_instances("another")) == 1)
+        assert ids(cloud.list_instances(CLUSTER, POOL)) == ids(blue)
+        assert ids(cloud.list_instances(CLUSTER)) == sorted([*ids(blue), *ids(green)])
 
     def test_a_terminated_instance_ends(self, cloud: CloudProvider, wait: Wait) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
@@ -151,8 +146,8 @@ def request(cloud: CloudProvider, name: str, *, count: int = 1) -> IntentRow:
 
 
 def status(cloud: CloudProvider, name: str) -> InstanceStatus | None:
-    """What the cloud says of an instance, None where it lists none."""
-    return next((it.status for it in cloud.list(CLUSTER) if it.id == name), None)
+    """The status that the cloud lists for an instance, None where it lists none."""
+    return next((it.status for it in cloud.list_instances(CLUSTER) if it.id == name), None)
 
 
 def ids(found: "tuple[CloudInstance, ...] | object") -> list[str]:

@@ -1,4 +1,4 @@
-"""What every container runtime must do with a trial, whatever the trial runs in.
+"""The contract of container runtimes: the tests that every one must pass, whatever a trial runs in.
 
 A suite subclasses `ContainerRuntimeContract` and gives it the fixture `open_node`, which opens a
 node in a folder, as often as it likes.
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.allocation import Allocation
+from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.runtime import Launch
 from tests.integration.agent_cluster import SHADOW
 from tests.integration.agent_process import LEAVE, OBEY, PRELUDE
-from tests.integration.trial_node import TrialNode, exited, printed, reported
+from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
 
 OpenNode = Callable[..., TrialNode]
 LOG_BYTES_MAX = 64 * 1024
@@ -56,7 +56,7 @@ class ContainerRuntimeContract:
         program += 'f"{home}/in")))\nprint("hello")\n'
         variables = {"cpu": ["COLOUR=blue", "HOME=/root"], "cuda": []}
         trial = run(node, program + LEAVE, environment_variables=variables)
-        (seen, _), ended = reported(trial), exited(trial)
+        (seen, _), ended = report_lines(trial), exit_record(trial)
         home = trial.directory.path
         assert seen["cwd"] == str(home / "code")
         assert seen["env"]["HOME"] == str(home / "home")
@@ -70,14 +70,14 @@ class ContainerRuntimeContract:
 
     def test_a_failed_trial_tells_its_code_and_the_end_of_its_log(self, node: TrialNode) -> None:
         trial = run(node, 'print("the learning rate is a fish")\nsys.exit(7)\n')
-        ended = exited(trial)
+        ended = exit_record(trial)
         assert (ended["reason"], ended["code"]) == ("errored", 7)
         assert "exit code 7" in ended["message"]
         assert "the learning rate is a fish" in ended["message"]
 
     def test_a_trial_that_is_ended_by_a_signal_tells_which(self, node: TrialNode) -> None:
         trial = run(node, "os.kill(os.getpid(), signal.SIGSEGV)\n")
-        assert (exited(trial)["code"], exited(trial)["signal"]) == (None, signal.SIGSEGV)
+        assert (exit_record(trial)["code"], exit_record(trial)["signal"]) == (None, signal.SIGSEGV)
 
     def test_a_kill_gives_grace_to_a_trial_that_uses_it(self, node: TrialNode) -> None:
         program = """
@@ -89,30 +89,33 @@ report("ready")
 time.sleep(60)
 """
         trial = begin(node, program)
-        node.look(trial, lambda: reported(trial))
+        node.watch(trial, lambda: report_lines(trial))
         asked_at = time.monotonic()
         trial.kill(30_000)
-        node.look(trial)
-        assert exited(trial)["reason"] == "preempted"
+        node.watch(trial)
+        assert exit_record(trial)["reason"] == "preempted"
         assert time.monotonic() - asked_at < 10
 
     def test_a_kill_ends_a_trial_that_will_not_after_its_grace(self, node: TrialNode) -> None:
         program = 'signal.signal(signal.SIGTERM, lambda *_: report("asked"))\nreport("ready")\n'
         trial = begin(node, program + "while True:\n    time.sleep(0.05)\n")
-        node.look(trial, lambda: reported(trial))
+        node.watch(trial, lambda: report_lines(trial))
         trial.kill(400)
-        node.look(trial)
-        assert [line["kind"] for line in reported(trial)] == ["ready", "asked"]
-        assert (exited(trial)["reason"], exited(trial)["signal"]) == ("killed", signal.SIGKILL)
+        node.watch(trial)
+        assert [line["kind"] for line in report_lines(trial)] == ["ready", "asked"]
+        assert (exit_record(trial)["reason"], exit_record(trial)["signal"]) == (
+            "killed",
+            signal.SIGKILL,
+        )
 
     def test_a_later_kill_may_shorten_the_grace(self, node: TrialNode) -> None:
         program = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport('ready')\ntime.sleep(60)\n"
         trial = begin(node, program)
-        node.look(trial, lambda: reported(trial))
+        node.watch(trial, lambda: report_lines(trial))
         trial.kill(60_000)
         trial.kill(0)
-        node.look(trial)
-        assert exited(trial)["reason"] == "killed"
+        node.watch(trial)
+        assert exit_record(trial)["reason"] == "killed"
 
     def test_nothing_that_a_trial_began_outlives_it(self, node: TrialNode) -> None:
         # A daemon, which leaves its group and its parent.
@@ -140,7 +143,7 @@ files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
 """
         trial = run(node, program + LEAVE, hook=hook)
-        seen = reported(trial)[0]
+        seen = report_lines(trial)[0]
         assert (seen["greeting"], seen["files"]) == ("hello", 77)
         assert seen["cwd"] == str(trial.directory.code)
         assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
@@ -152,7 +155,7 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
         self, node: TrialNode, hook: str, code: int, found: str
     ) -> None:
         trial = run(node, PRELUDE + LEAVE, hook=hook)
-        ended = exited(trial)
+        ended = exit_record(trial)
         assert (ended["code"], ended["reason"]) == (code, "errored" if code else "completed")
         assert found in ended["message"]
         assert ("RUNNING" in states(trial)) == (code == 0)
@@ -172,12 +175,14 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
     def test_another_agent_goes_on_with_what_runs(self, open_node: OpenNode) -> None:
         node = open_node()
         first = begin(node, COUNT + OBEY)
-        node.look(first, lambda: reported(first))
+        node.watch(first, lambda: report_lines(first))
         again = open_node(node)
         trial = again.node.allocations()[0]
-        trial.direct({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
-        again.look(trial)
-        ended = exited(trial)
+        trial.apply_directives(
+            {"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}}
+        )
+        again.watch(trial)
+        ended = exit_record(trial)
         assert (ended["reason"], ended["code"], ended["directive_revision"]) == ("preempted", 0, 2)
         assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
         assert lines(trial) == [str(n) for n in range(120)]
@@ -185,17 +190,17 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
     def test_an_end_that_no_agent_saw_is_told_by_the_next(self, open_node: OpenNode) -> None:
         node = open_node()
         first = begin(node, 'report("ready")\ntime.sleep(0.3)\nsys.exit(7)\n')
-        node.look(first, lambda: reported(first))
+        node.watch(first, lambda: report_lines(first))
         node.runtime.close()
         time.sleep(1.0)
         again = open_node(node)
         trial = again.node.allocations()[0]
-        again.look(trial)
-        assert (exited(trial)["reason"], exited(trial)["code"]) == ("errored", 7)
+        again.watch(trial)
+        assert (exit_record(trial)["reason"], exit_record(trial)["code"]) == ("errored", 7)
 
     def test_a_launch_is_started_once(self, node: TrialNode) -> None:
         trial = begin(node, 'report("ready")\ntime.sleep(60)\n')
-        node.look(trial, lambda: reported(trial))
+        node.watch(trial, lambda: report_lines(trial))
         with pytest.raises(RuntimeError, match="already"):
             node.runtime.start(trial.directory.agent, Launch([], {}, "/", "/dev/null"))
 
@@ -203,11 +208,11 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
         trial = run(node, LEAVE)
         for _ in range(2):
             node.runtime.remove(trial.directory.agent)
-        assert not trial.active
+        assert not trial.is_active
 
 
 def begin(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
-    """A trial that runs `program` in place of the trial launcher."""
+    """Start a trial that runs `program` in place of the trial launcher."""
     text = program if program.startswith(PRELUDE) else PRELUDE + program
     files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": text}
     if hook is not None:
@@ -216,19 +221,19 @@ def begin(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -
 
 
 def run(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
-    """The same, from its start to its recorded exit."""
+    """Start a trial that runs `program`, and wait for its recorded exit."""
     trial = begin(node, program, hook, **spec)
-    node.look(trial)
+    node.watch(trial)
     return trial
 
 
 def states(trial: Allocation) -> list[str]:
-    """The states that were reported."""
+    """The container states that were reported."""
     found = trial.lines("agent", 0, 1 << 20)
     return [line.fields["state"] for line in found if line.kind == "container"]
 
 
 def lines(trial: Allocation) -> list[str]:
-    """What the trial printed, without what the agent has to say first."""
-    found = printed(trial).splitlines()
+    """The lines that the trial printed, without the agent's own first ones."""
+    found = log_text(trial).splitlines()
     return [line for line in found if not line.startswith("[detcloud] image ")]

@@ -1,8 +1,8 @@
-"""What every object store must do, whatever is behind it.
+"""The contract of object stores: the tests that every one must pass.
 
 A suite for a backend subclasses `ObjectStoreContract` and gives it fixtures: `store`, empty, the
 clock that its signatures are checked against, and `send`, which makes a signed request as a
-stranger would and answers (status, body).
+client without credentials would and returns (status, body).
 """
 
 import hashlib
@@ -11,19 +11,25 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from control_plane.objects.store import Key, Listed, ObjectMissing, ObjectStore, SignedUrl
+from control_plane.objects.store import (
+    ObjectKey,
+    ObjectNotFound,
+    ObjectStore,
+    SignedUrl,
+    StoredObject,
+)
 
 Send = Callable[[SignedUrl, bytes], tuple[int, bytes]]
 Wait = Callable[[int], None]
 
-LOG = Key("logs/1/4.1/0")
-# Far enough away that no clock of a machine under test lies behind it by accident, and within
-# the 15 minutes that a signature may live.
-LIFE_MS = 10 * 60 * 1000
+LOG = ObjectKey("logs/1/4.1/0")
+# Far enough ahead for the clock of any machine under test, and within
+# the 15 minutes that a signature may be valid.
+VALIDITY_MS = 10 * 60 * 1000
 
 
 class ObjectStoreContract:
-    """The suite; `now_ms` is what the clock shows, and `wait` lets it go on."""
+    """The suite. `now_ms` is the time of the store's clock, and `wait` lets it go on."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -92,7 +98,7 @@ class ObjectStoreContract:
         with pytest.raises(ConnectionError):
             store.put(LOG, broken())
         assert store.size(LOG) is None
-        assert list(store.list(Key("logs/1"))) == []
+        assert list(store.list_objects(ObjectKey("logs/1"))) == []
 
     def test_a_put_whose_content_fails_leaves_the_old_object(self, store: ObjectStore) -> None:
         def broken() -> Iterator[bytes]:
@@ -123,15 +129,15 @@ class ObjectStoreContract:
         assert b"".join(store.get(LOG, start=start, length=length)) == expected
 
     def test_a_missing_object_is_named_at_the_call(self, store: ObjectStore) -> None:
-        with pytest.raises(ObjectMissing, match=r"logs/1/4\.1/0"):
+        with pytest.raises(ObjectNotFound, match=r"logs/1/4\.1/0"):
             store.get(LOG)
         assert store.size(LOG) is None
 
     def test_a_folder_is_no_object(self, store: ObjectStore) -> None:
         store.put(LOG, b"x")
-        assert store.size(Key("logs/1")) is None
-        with pytest.raises(ObjectMissing):
-            store.get(Key("logs/1"))
+        assert store.size(ObjectKey("logs/1")) is None
+        with pytest.raises(ObjectNotFound):
+            store.get(ObjectKey("logs/1"))
 
     def test_a_replacement_does_not_mix_with_a_reader(self, store: ObjectStore) -> None:
         store.put(LOG, b"a" * 600_000)
@@ -144,37 +150,37 @@ class ObjectStoreContract:
         store.put(LOG, b"x")
         store.delete(LOG)
         assert store.size(LOG) is None
-        assert list(store.list(Key("logs/1"))) == []
+        assert list(store.list_objects(ObjectKey("logs/1"))) == []
         assert store.put(LOG, b"again", if_absent=True) is True
 
     def test_deleting_nothing_is_no_error(self, store: ObjectStore) -> None:
         store.delete(LOG)
         store.put(LOG, b"x")
-        store.delete(Key("logs/1"))
+        store.delete(ObjectKey("logs/1"))
         assert store.size(LOG) == 1
 
     def test_a_listing_is_ordered_by_the_bytes_of_the_keys(self, store: ObjectStore) -> None:
         # "." is 2E, "/" is 2F, "0" is 30, "Z" is 5A, "a" is 61; é is C3 A9.
         names = ["a.b", "a/1/x", "a/2", "a0", "Z", "é", ".metadata", "with space"]
         for name in names:
-            store.put(Key(f"checkpoints/9/{name}"), name.encode())
-        store.put(Key("checkpoints/90/other"), b"")
+            store.put(ObjectKey(f"checkpoints/9/{name}"), name.encode())
+        store.put(ObjectKey("checkpoints/90/other"), b"")
         ordered = [".metadata", "Z", "a.b", "a/1/x", "a/2", "a0", "with space", "é"]
-        assert list(store.list(Key("checkpoints/9"))) == [
-            Listed(Key(f"checkpoints/9/{name}"), len(name.encode())) for name in ordered
+        assert list(store.list_objects(ObjectKey("checkpoints/9"))) == [
+            StoredObject(ObjectKey(f"checkpoints/9/{name}"), len(name.encode())) for name in ordered
         ]
 
     def test_a_listing_of_nothing_is_empty(self, store: ObjectStore) -> None:
-        assert list(store.list(Key("checkpoints/1"))) == []
+        assert list(store.list_objects(ObjectKey("checkpoints/1"))) == []
 
     def test_a_signed_get_reads(self, store: ObjectStore, send: Send, now_ms: int) -> None:
         store.put(LOG, b"line\n")
-        signed = store.signed_url("GET", LOG, expires_ms=now_ms + LIFE_MS)
+        signed = store.signed_url("GET", LOG, expires_ms=now_ms + VALIDITY_MS)
         assert send(signed, b"") == (200, b"line\n")
 
     def test_a_signed_put_writes(self, store: ObjectStore, send: Send, now_ms: int) -> None:
         content = b"log\n"
-        status, _ = send(_signed_put(store, content, now_ms + LIFE_MS), content)
+        status, _ = send(_signed_put(store, content, now_ms + VALIDITY_MS), content)
         assert 200 <= status < 300
         assert b"".join(store.get(LOG)) == content
 
@@ -182,7 +188,7 @@ class ObjectStoreContract:
     def test_a_signed_put_takes_no_other_content(
         self, store: ObjectStore, send: Send, now_ms: int, sent: bytes
     ) -> None:
-        status, _ = send(_signed_put(store, b"log\n", now_ms + LIFE_MS), sent)
+        status, _ = send(_signed_put(store, b"log\n", now_ms + VALIDITY_MS), sent)
         assert 400 <= status < 500
         assert store.size(LOG) is None
 
@@ -199,9 +205,9 @@ class ObjectStoreContract:
 
     def test_a_signature_is_for_one_key(self, store: ObjectStore, send: Send, now_ms: int) -> None:
         store.put(LOG, b"line\n")
-        other = Key("logs/1/4.1/1")
+        other = ObjectKey("logs/1/4.1/1")
         store.put(other, b"other\n")
-        signed = store.signed_url("GET", LOG, expires_ms=now_ms + LIFE_MS)
+        signed = store.signed_url("GET", LOG, expires_ms=now_ms + VALIDITY_MS)
         moved = SignedUrl(
             signed.method,
             signed.url.replace("logs/1/4.1/0", "logs/1/4.1/1"),

@@ -1,4 +1,4 @@
-"""What every state table must do, whatever is behind it.
+"""The contract of state tables: the tests that every one must pass.
 
 A suite for a backend subclasses `StateTableContract` and gives it two fixtures: `table`, empty,
 and `reopen`, which opens the same rows again, as another process would. Reads need not be
@@ -19,23 +19,23 @@ from control_plane.state.table import (
     SHARDS,
     SORT_BYTES_MAX,
     Check,
-    CommitRefused,
     Conflict,
     Delete,
     Expect,
     Expected,
+    InvalidCommit,
     Key,
     Put,
     Row,
     StateTable,
     Unavailable,
     Write,
+    row_bytes,
     shard_of,
-    stored_bytes,
 )
 
 Reopen = Callable[[], StateTable]
-Kind = Callable[[Expected], Write]
+MakeWrite = Callable[[Expected], Write]
 
 KEY = Key("trial#1", "A")
 OTHER = Key("trial#1", "B")
@@ -46,7 +46,7 @@ SORTS = ("A", "B", "Z", "a", "a\x00b", "a ", "a#", "aa", "z", "é", "\ue000", "\
 THREADS = 8
 INCREMENTS = 10
 
-MUTATIONS: dict[str, Kind] = {
+MUTATIONS: dict[str, MakeWrite] = {
     "put": lambda expect: Put(KEY, 9, b"new", expect),
     "delete": lambda expect: Delete(KEY, expect),
     "check": lambda expect: Check(KEY, expect),
@@ -136,7 +136,7 @@ class StateTableContract:
         assert table.get(Key("trial#1", "C")) is None
         assert table.get(BYSTANDER) is None
         assert table.get(OTHER) == Row(OTHER, 1, b"stays", 3)
-        assert table.due(shard_of("trial#1"), 10) == (OTHER,)
+        assert table.due_keys(shard_of("trial#1"), 10) == (OTHER,)
 
     def test_a_failing_first_write_undoes_all(self, table: StateTable) -> None:
         with pytest.raises(Conflict):
@@ -180,7 +180,7 @@ class StateTableContract:
         sorts = [f"{n:02d}" for n in range(7)]
         _put_all(table, "p", sorts)
         pages = _pages(table, "p", limit, descending)
-        assert [len(page) for page in pages] == _split(7, limit)
+        assert [len(page) for page in pages] == _page_sizes(7, limit)
         found = [sort for page in pages for sort in page]
         assert found == (sorts[::-1] if descending else sorts)
 
@@ -200,21 +200,21 @@ class StateTableContract:
         table.commit(
             [Put(timed, 1, b"", Expect.ABSENT, due_ms=10), Put(untimed, 1, b"", Expect.ABSENT)]
         )
-        assert table.due(shard_of("p"), 10) == (timed,)
-        assert table.due(shard_of("p"), 9) == ()
+        assert table.due_keys(shard_of("p"), 10) == (timed,)
+        assert table.due_keys(shard_of("p"), 9) == ()
 
     def test_the_due_index_follows_updates_and_deletions(self, table: StateTable) -> None:
         shard = shard_of(KEY.partition)
         table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10)])
         table.commit([Put(KEY, 2, b"", 1, due_ms=20)])
-        assert table.due(shard, 19) == ()
-        assert table.due(shard, 20) == (KEY,)
+        assert table.due_keys(shard, 19) == ()
+        assert table.due_keys(shard, 20) == (KEY,)
         table.commit([Put(KEY, 3, b"", Expect.PRESENT)])
-        assert table.due(shard, 100) == ()
+        assert table.due_keys(shard, 100) == ()
         table.commit([Put(KEY, 4, b"", Expect.ANYTHING, due_ms=5)])
-        assert table.due(shard, 100) == (KEY,)
+        assert table.due_keys(shard, 100) == (KEY,)
         table.commit([Delete(KEY, 4)])
-        assert table.due(shard, 100) == ()
+        assert table.due_keys(shard, 100) == ()
 
     def test_each_shard_has_its_own_due_rows_the_earliest_first(self, table: StateTable) -> None:
         partitions = [f"trial#{n}" for n in range(40)]
@@ -223,40 +223,40 @@ class StateTableContract:
             table.commit([Put(Key(partition, "M"), 1, b"", Expect.ABSENT, due_ms=due_ms)])
         for shard in range(SHARDS):
             ours = [Key(name, "M") for name in partitions if shard_of(name) == shard]
-            assert list(table.due(shard, 1000)) == ours[::-1]
-            assert list(table.due(shard, 1000, limit=2)) == ours[::-1][:2]
+            assert list(table.due_keys(shard, 1000)) == ours[::-1]
+            assert list(table.due_keys(shard, 1000, limit=2)) == ours[::-1][:2]
 
     def test_a_hundred_operations_fit_and_no_more(self, table: StateTable) -> None:
         puts = [Put(Key("p", f"{n:03d}"), 1, b"", Expect.ABSENT) for n in range(OPERATIONS_MAX)]
         table.commit(puts)
         assert len(table.query("p", "0", "9").rows) == OPERATIONS_MAX
         checks: Sequence[Write] = [Check(Key("q", f"{n}"), Expect.ABSENT) for n in range(101)]
-        with pytest.raises(CommitRefused, match="101 operations"):
+        with pytest.raises(InvalidCommit, match="101 operations"):
             table.commit(checks)
-        with pytest.raises(CommitRefused, match="0 operations"):
+        with pytest.raises(InvalidCommit, match="0 operations"):
             table.commit([])
 
     def test_a_row_holds_400_kib_and_no_more(self, table: StateTable) -> None:
-        room = ROW_BYTES_MAX - stored_bytes(KEY, b"")
+        room = ROW_BYTES_MAX - row_bytes(KEY, b"")
         table.commit([Put(KEY, 1, bytes(room), Expect.ABSENT)])
         found = table.get(KEY)
         assert found is not None
         assert len(found.body) == room
-        with pytest.raises(CommitRefused, match="bytes"):
+        with pytest.raises(InvalidCommit, match="bytes"):
             table.commit([Put(OTHER, 1, bytes(room + 1), Expect.ABSENT)])
         assert table.get(OTHER) is None
 
     def test_a_commit_holds_3_mb_and_no_more(self, table: StateTable) -> None:
         keys = [Key("p", f"{n:02d}") for n in range(16)]
-        share = COMMIT_BYTES_MAX // 16 - stored_bytes(keys[0], b"")
+        share = COMMIT_BYTES_MAX // 16 - row_bytes(keys[0], b"")
         table.commit([Put(key, 1, bytes(share), Expect.ABSENT) for key in keys])
         heavier = [Put(key, 2, bytes(share + 1), 1) for key in keys]
-        with pytest.raises(CommitRefused, match="bytes in a commit"):
+        with pytest.raises(InvalidCommit, match="bytes in a commit"):
             table.commit(heavier)
         assert all(table.get(key) == Row(key, 1, bytes(share)) for key in keys)
 
     def test_a_commit_touches_a_row_once(self, table: StateTable) -> None:
-        with pytest.raises(CommitRefused, match="two operations on one row"):
+        with pytest.raises(InvalidCommit, match="two operations on one row"):
             table.commit([Check(KEY, Expect.ABSENT), Put(KEY, 1, b"", Expect.ABSENT)])
         assert table.get(KEY) is None
 
@@ -271,7 +271,7 @@ class StateTableContract:
     )
     def test_an_empty_or_long_key_is_refused(self, table: StateTable, key: Key) -> None:
         for write in (Put(key, 1, b"", Expect.ANYTHING), Check(key, Expect.ABSENT)):
-            with pytest.raises(CommitRefused, match="empty or too long"):
+            with pytest.raises(InvalidCommit, match="empty or too long"):
                 table.commit([write])
 
     def test_the_longest_keys_fit(self, table: StateTable) -> None:
@@ -285,7 +285,7 @@ class StateTableContract:
         again = reopen()
         assert _sorts(again, "p") == sorted(SORTS, key=str.encode)
         assert again.get(KEY) == Row(KEY, 4, b"body", 10)
-        assert again.due(shard_of(KEY.partition), 10) == (KEY,)
+        assert again.due_keys(shard_of(KEY.partition), 10) == (KEY,)
         again.commit([Put(KEY, 5, b"newer", 4)])
         assert table.get(KEY) == Row(KEY, 5, b"newer")
 
@@ -309,7 +309,7 @@ class StateTableContract:
 
 
 def increment(table: StateTable, times: int = INCREMENTS) -> None:
-    """Adds to the number in KEY, each time by a commit that expects the revision it read."""
+    """Add to the number in KEY, each time by a commit that expects the revision it read."""
     for _ in range(times):
         while True:
             row = table.get(KEY)
@@ -346,6 +346,6 @@ def _pages(table: StateTable, partition: str, limit: int, descending: bool) -> l
             first = page.next_sort
 
 
-def _split(total: int, limit: int) -> list[int]:
-    """7 rows by 3 are pages of 3, 3 and 1."""
+def _page_sizes(total: int, limit: int) -> list[int]:
+    """The sizes of pages of `limit` rows: 7 rows by 3 are pages of 3, 3 and 1."""
     return [min(limit, total - start) for start in range(0, total, limit)]

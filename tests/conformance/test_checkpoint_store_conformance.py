@@ -9,17 +9,17 @@ import pytest
 from detcloud.storage import CheckpointStore, build_store
 from detcloud.storage.directory import DirectoryStore
 from detcloud.storage.s3 import S3Store
-from tests.conformance.checkpoint_store import CheckpointStoreSuite
+from tests.conformance.checkpoint_store import CheckpointStoreContract
 from tests.emulators.seaweedfs import SeaweedFs
 
 
-class TestDirectoryStore(CheckpointStoreSuite):
+class TestDirectoryStore(CheckpointStoreContract):
     @pytest.fixture(params=["directory", "shared_fs"])
     def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
         return build_store({"type": request.param, "path": str(tmp_path / "store")})
 
 
-class TestDirectoryStoreWithoutHardLinks(CheckpointStoreSuite):
+class TestDirectoryStoreWithoutHardLinks(CheckpointStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStore:
         def refuse(*_paths: Any) -> None:
@@ -29,7 +29,7 @@ class TestDirectoryStoreWithoutHardLinks(CheckpointStoreSuite):
         return DirectoryStore(tmp_path / "store")
 
 
-class TestS3Store(CheckpointStoreSuite):
+class TestS3Store(CheckpointStoreContract):
     @pytest.fixture
     def store(self, s3: SeaweedFs) -> CheckpointStore:
         return S3Store(s3.bucket("of/a team/"))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import Market, Offering
-from detcloud.cli.processes import PROC
+from detcloud.shared.processes import PROC
 from lambdas.clock import now_ms
-from provisioner.clouds.aws import Ec2Cloud
-from provisioner.clouds.fake import FakeCloud, FakeRules
-from provisioner.clouds.local import LocalProcesses
+from provisioner.clouds.aws.provider import Ec2Cloud
+from provisioner.clouds.fake.provider import FakeCloud, FakeRules
+from provisioner.clouds.local.provider import LocalProcesses
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
 from tests.conformance.cloud_provider import CloudProviderContract, Wait
@@ -75,13 +75,13 @@ class TestLocalProcesses(CloudProviderContract):
 
     @pytest.fixture
     def wait(self) -> Wait:
-        def waited(holds: Callable[[], bool]) -> None:
+        def wait_until(holds: Callable[[], bool]) -> None:
             give_up_at = time.monotonic() + WAIT_SECONDS_MAX
             while not holds():
                 assert time.monotonic() < give_up_at, f"waited {WAIT_SECONDS_MAX} s in vain"
                 time.sleep(0.02)
 
-        return waited
+        return wait_until
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +119,14 @@ class TestEc2Cloud(CloudProviderContract):
 def _waiting(time_ms: list[int]) -> Wait:
     """Lets virtual time go by."""
 
-    def waited(holds: Callable[[], bool]) -> None:
+    def wait_until(holds: Callable[[], bool]) -> None:
         for _ in range(60):
             if holds():
                 return
             time_ms[0] += 5_000
         raise AssertionError("waited 5 minutes in vain")
 
-    return waited
+    return wait_until
 
 
 def _end_all(folder: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.runtime import ContainerRuntime, ProcessRuntime
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import ContainerRuntime
 from tests.conformance.container_runtime import ContainerRuntimeContract, OpenNode
 from tests.emulators.docker_engine import DockerEngine
 from tests.integration.docker_node import container_spec, docker_runtime

@@ -1,4 +1,4 @@
-"""What the suites do not say of a bucket: parts, faults of the network, signatures, credentials."""
+"""Buckets beyond the conformance suites: parts, network faults, signatures, credentials."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.response import StreamingBody
 
-import detcloud.s3
-from control_plane.objects.s3 import S3Store
-from control_plane.objects.store import Key, SignedUrl
-from detcloud.s3 import (
+import detcloud.shared.s3
+from control_plane.aws.object_store import S3ObjectStore
+from control_plane.objects.store import ObjectKey, SignedUrl
+from detcloud.shared.s3 import (
     ATTEMPTS_MAX,
     Bucket,
-    BucketFailed,
-    BucketMissing,
+    BucketError,
     BucketPlace,
-    KeyMissing,
+    NoSuchBucket,
+    NoSuchKey,
     WriteConflict,
-    connected,
+    new_client,
 )
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.strangers import send
@@ -38,7 +38,7 @@ LONG = b"".join(bytes([n]) * (1 << 20) for n in range(12))
 NOW_MS = 1_800_000_000_000
 
 Fault = Callable[[Any], AWSResponse | None]
-"""Takes a request that is about to be sent and answers in the store's place, or raises."""
+"""Answers a request in the store's place, lets it be sent (None), or raises."""
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def bucket(s3: SeaweedFs) -> Bucket:
 
 @pytest.fixture(scope="module")
 def client(s3: SeaweedFs) -> Any:
-    """As ours, but for the faults that it is made to have."""
-    return connected(s3.place())
+    """A client of our own, in which tests inject faults."""
+    return new_client(s3.place())
 
 
 @contextmanager
-def faults(client: Any, operation: str, *given: Fault) -> Iterator[list[Any]]:
-    """Lets the first requests have faults, one after the other; yields all that were made."""
-    left, made = list(given), []
+def faults(client: Any, operation: str, *injected: Fault) -> Iterator[list[Any]]:
+    """Inject faults into the first requests of an operation, one each; yields all requests made."""
+    left, made = list(injected), []
 
     def before(request: Any, **_: Any) -> AWSResponse | None:
         made.append(request)
@@ -68,7 +68,7 @@ def faults(client: Any, operation: str, *given: Fault) -> Iterator[list[Any]]:
         client.meta.events.unregister(f"before-send.s3.{operation}", before)
 
 
-def answering(status: int, code: str) -> Fault:
+def error_response(status: int, code: str) -> Fault:
     body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
 
     class Raw:
@@ -81,11 +81,11 @@ def answering(status: int, code: str) -> Fault:
     return lambda request: AWSResponse(request.url, status, {}, Raw())
 
 
-def not_connected(request: Any) -> None:
+def refuse_connection(request: Any) -> None:
     raise ConnectTimeoutError(endpoint_url=request.url)
 
 
-def losing_the_answer(client: Any) -> Fault:
+def lost_answer(client: Any) -> Fault:
     def lose(request: Any) -> None:
         assert client._endpoint.http_session.send(request).status_code == 200
         raise ReadTimeoutError(endpoint_url=request.url)
@@ -104,7 +104,7 @@ def uploads(bucket: Bucket) -> list[str]:
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two tries."""
+    """Let retries happen without a pause."""
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
@@ -112,7 +112,7 @@ def test_what_is_longer_than_a_part_goes_in_several(bucket: Bucket) -> None:
     blocks = (LONG[start : start + 700_001] for start in range(0, len(LONG), 700_001))
     assert bucket.write("k/long", blocks, part_bytes=PART)
     # 12 MiB in parts of 5 are three, and S3 says so in the ETag.
-    assert bucket._head("k/long")["ETag"].endswith('-3"')  # type: ignore[index]
+    assert bucket._head_object("k/long")["ETag"].endswith('-3"')  # type: ignore[index]
     assert content(bucket, "k/long") == LONG
     assert b"".join(bucket.read("k/long", PART - 2, PART + 2)) == LONG[PART - 2 : PART + 2]
     assert uploads(bucket) == []
@@ -135,29 +135,29 @@ def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Buck
         with pytest.raises(ConnectionError, match="gone"):
             bucket.write(key, broken(), part_bytes=PART)
     assert content(bucket, "k") == b"old"
-    assert list(bucket.listed("")) == [("k", 3)]
+    assert list(bucket.list_objects("")) == [("k", 3)]
     assert uploads(bucket) == []
 
 
 def test_a_file_is_fetched_in_parts_of_one_content(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detcloud.s3, "PART_BYTES", 1_000_003)
+    monkeypatch.setattr(detcloud.shared.s3, "PART_BYTES", 1_000_003)
     for size in (0, 1, 1_000_003, len(LONG)):
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == LONG[:size]
-    asked = bucket._asked
+    asked = bucket._get_object
 
-    def replaced(key: str, start: int = 0, *others: Any) -> Any:
+    def replace_between_parts(key: str, start: int = 0, *others: Any) -> Any:
         if start == 3_000_009:
             bucket.write("k", [b"other" * 1_000_000])
         return asked(key, start, *others)
 
-    monkeypatch.setattr(bucket, "_asked", replaced)
-    with pytest.raises(BucketFailed, match="PreconditionFailed"):
+    monkeypatch.setattr(bucket, "_get_object", replace_between_parts)
+    with pytest.raises(BucketError, match="PreconditionFailed"):
         bucket.fetch("k", tmp_path / "copy")
-    with pytest.raises(KeyMissing, match="of/a/other"):
+    with pytest.raises(NoSuchKey, match="of/a/other"):
         bucket.fetch("other", tmp_path / "copy")
 
 
@@ -166,10 +166,10 @@ def test_keys_beside_the_prefix_are_not_seen(s3: SeaweedFs) -> None:
     below = Bucket(replace(whole.place, prefix="/of/a/"), s3.client)
     for key in ("of/a/1/x", "of/ab/1/x", "1/x", "of/a/12/x"):
         whole.write(key, [b"123"])
-    assert list(below.listed("1/")) == [("1/x", 3)]
-    assert sorted(key for key, _ in below.listed("")) == ["1/x", "12/x"]
+    assert list(below.list_objects("1/")) == [("1/x", 3)]
+    assert sorted(key for key, _ in below.list_objects("")) == ["1/x", "12/x"]
     below.delete("1/x")
-    assert sorted(key for key, _ in whole.listed("")) == ["1/x", "of/a/12/x", "of/ab/1/x"]
+    assert sorted(key for key, _ in whole.list_objects("")) == ["1/x", "of/a/12/x", "of/ab/1/x"]
 
 
 def test_uploads_that_were_cut_short_are_abandoned_below_a_key_and_nowhere_else(
@@ -177,19 +177,19 @@ def test_uploads_that_were_cut_short_are_abandoned_below_a_key_and_nowhere_else(
 ) -> None:
     for key in ("of/a/1/x", "of/a/12/x", "1/x"):
         bucket._client.create_multipart_upload(Bucket=bucket.place.name, Key=key)
-    bucket.abandon_uploads("1/")
+    bucket.abort_uploads("1/")
     assert sorted(uploads(bucket)) == ["1/x", "of/a/12/x"]
 
 
 def test_a_store_without_a_list_of_uploads_has_none_to_abandon(s3: SeaweedFs, client: Any) -> None:
     bucket = Bucket(s3.place(), client)
-    with faults(client, "ListMultipartUploads", answering(501, "NotImplemented")):
-        bucket.abandon_uploads("1/")
+    with faults(client, "ListMultipartUploads", error_response(501, "NotImplemented")):
+        bucket.abort_uploads("1/")
     with (
-        faults(client, "ListMultipartUploads", answering(403, "AccessDenied")),
-        pytest.raises(BucketFailed, match="may not do that in this bucket"),
+        faults(client, "ListMultipartUploads", error_response(403, "AccessDenied")),
+        pytest.raises(BucketError, match="may not do that in this bucket"),
     ):
-        bucket.abandon_uploads("1/")
+        bucket.abort_uploads("1/")
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_a_store_without_a_list_of_uploads_has_none_to_abandon(s3: SeaweedFs, cl
     [
         ("PutObject", lambda bucket: bucket.write("new", [b"x"], if_absent=True), True),
         ("GetObject", lambda bucket: content(bucket, "k"), b"line"),
-        ("HeadObject", lambda bucket: bucket.size("k"), 4),
-        ("ListObjectsV2", lambda bucket: list(bucket.listed("k")), [("k", 4)]),
+        ("HeadObject", lambda bucket: bucket.object_size("k"), 4),
+        ("ListObjectsV2", lambda bucket: list(bucket.list_objects("k")), [("k", 4)]),
         ("DeleteObject", lambda bucket: bucket.delete("k"), None),
     ],
 )
@@ -208,8 +208,8 @@ def test_what_may_pass_by_itself_is_tried_again(
 ) -> None:
     bucket = Bucket(s3.place(), client)
     bucket.write("k", [b"line"])
-    slow, broken = answering(503, "SlowDown"), answering(500, "InternalError")
-    with faults(client, operation, slow, not_connected, broken) as made:
+    slow, broken = error_response(503, "SlowDown"), error_response(500, "InternalError")
+    with faults(client, operation, slow, refuse_connection, broken) as made:
         assert call(bucket) == expected
     assert len(made) == 4
 
@@ -220,7 +220,7 @@ def test_what_does_not_pass_is_an_error_of_the_protocol_without_secrets(
 ) -> None:
     bucket = Bucket(s3.place(), client)
     with (
-        faults(client, "PutObject", *[answering(503, "SlowDown")] * ATTEMPTS_MAX) as made,
+        faults(client, "PutObject", *[error_response(503, "SlowDown")] * ATTEMPTS_MAX) as made,
         pytest.raises(OSError, match="SlowDown") as caught,
     ):
         bucket.write("logs/1", [b"x"])
@@ -237,7 +237,7 @@ def test_a_winner_whose_answer_was_lost_still_wins(
 ) -> None:
     bucket = Bucket(s3.place(), client)
     part_bytes = PART if operation != "PutObject" else len(LONG)
-    with faults(client, operation, losing_the_answer(client)) as made:
+    with faults(client, operation, lost_answer(client)) as made:
         assert bucket.write("k", [LONG[: size << 20]], if_absent=True, part_bytes=part_bytes)
     assert len(made) == 2
     assert not bucket.write("k", [b"other"], if_absent=True)
@@ -249,7 +249,7 @@ def test_a_conflict_of_two_writers_is_tried_again_until_one_has_won(
     s3: SeaweedFs, client: Any
 ) -> None:
     bucket = Bucket(s3.place(), client)
-    conflict = answering(409, "ConditionalRequestConflict")
+    conflict = error_response(409, "ConditionalRequestConflict")
     with faults(client, "PutObject", conflict, conflict) as made:
         assert bucket.write("k", [b"x"], if_absent=True)
         assert len(made) == 3
@@ -285,18 +285,18 @@ def test_a_reader_whose_connection_breaks_goes_on_where_it_was_in_the_same_conte
     blocks = bucket.read("k")
     next(blocks)
     bucket.write("k", [b"other"])
-    with pytest.raises(BucketFailed, match="PreconditionFailed"):
+    with pytest.raises(BucketError, match="PreconditionFailed"):
         b"".join(blocks)
 
 
 def test_a_missing_bucket_and_wrong_credentials_are_called_so(s3: SeaweedFs) -> None:
     place = s3.place()
     nowhere = Bucket(replace(place, name="no-such-bucket"), s3.client)
-    for call in (lambda: nowhere.write("k", [b"x"]), lambda: list(nowhere.listed("k"))):
-        with pytest.raises(BucketMissing, match="there is no bucket no-such-bucket"):
+    for call in (lambda: nowhere.write("k", [b"x"]), lambda: list(nowhere.list_objects("k"))):
+        with pytest.raises(NoSuchBucket, match="there is no bucket no-such-bucket"):
             call()
     stranger = Bucket(replace(place, secret_key="of somebody else"))
-    with pytest.raises(BucketFailed, match="check the secret key") as caught:
+    with pytest.raises(BucketError, match="check the secret key") as caught:
         stranger.read("k")
     assert "of somebody else" not in str(caught.value)
 
@@ -330,7 +330,7 @@ def test_credentials_of_an_endpoint_in_the_environment_are_used(
 def test_without_credentials_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    with pytest.raises(BucketFailed, match="give access_key and secret_key"):
+    with pytest.raises(BucketError, match="give access_key and secret_key"):
         Bucket(BucketPlace("b"))
 
 
@@ -340,7 +340,7 @@ def test_a_signature_is_made_for_the_region_of_the_bucket() -> None:
             return {"BucketRegion": "eu-west-3"}
 
     bucket = Bucket(BucketPlace("bucket", access_key="a", secret_key="s"), Client())
-    url = urlsplit(bucket.signed_get("k", 60))
+    url = urlsplit(bucket.signed_get_url("k", 60))
     assert url.hostname == "bucket.s3.eu-west-3.amazonaws.com"
     assert "/eu-west-3/s3/" in parse_qs(url.query)["X-Amz-Credential"][0]
 
@@ -357,40 +357,42 @@ def test_a_signed_put_takes_nothing_else(
     s3: SeaweedFs, changed: dict[str, str | None], body: bytes
 ) -> None:
     bucket = s3.bucket("of/a")
-    store = S3Store(bucket, lambda: NOW_MS)
+    store = S3ObjectStore(bucket, lambda: NOW_MS)
     digest = hashlib.sha256(b"log\n")
     if changed.get("x-amz-checksum-sha256") == "other":
-        _, headers = bucket.signed_put("k", 60, 4, hashlib.sha256(b"LOG\n").hexdigest())
+        _, headers = bucket.signed_put_url("k", 60, 4, hashlib.sha256(b"LOG\n").hexdigest())
         changed = {"x-amz-checksum-sha256": headers["x-amz-checksum-sha256"]}
     signed = store.signed_url(
-        "PUT", Key("logs/1"), size=4, sha256=digest.hexdigest(), expires_ms=NOW_MS + 60_000
+        "PUT", ObjectKey("logs/1"), size=4, sha256=digest.hexdigest(), expires_ms=NOW_MS + 60_000
     )
     bound = parse_qs(urlsplit(signed.url).query)["X-Amz-SignedHeaders"]
     assert bound == ["content-length;host;x-amz-checksum-sha256"]
     headers = {name: it for name, it in {**signed.headers, **changed}.items() if it is not None}
     status, _ = send(replace(signed, headers=headers), body)
     assert 400 <= status < 500
-    assert store.size(Key("logs/1")) is None
+    assert store.size(ObjectKey("logs/1")) is None
     assert send(signed, b"log\n")[0] == 200
 
 
 def test_a_signature_is_for_one_method_and_15_minutes_at_most(s3: SeaweedFs) -> None:
-    store = S3Store(s3.bucket(), lambda: NOW_MS)
-    store.put(Key("logs/1"), b"line")
-    signed = store.signed_url("GET", Key("logs/1"), expires_ms=NOW_MS + 3_600_000)
+    store = S3ObjectStore(s3.bucket(), lambda: NOW_MS)
+    store.put(ObjectKey("logs/1"), b"line")
+    signed = store.signed_url("GET", ObjectKey("logs/1"), expires_ms=NOW_MS + 3_600_000)
     assert parse_qs(urlsplit(signed.url).query)["X-Amz-Expires"] == ["900"]
     assert signed.expires_ms == NOW_MS + 900_000
     status, _ = send(SignedUrl("PUT", signed.url, {}, signed.expires_ms), b"other")
     assert status == 403
     with pytest.raises(ValueError, match="a second at least"):
-        store.signed_url("GET", Key("logs/1"), expires_ms=NOW_MS + 999)
+        store.signed_url("GET", ObjectKey("logs/1"), expires_ms=NOW_MS + 999)
     with pytest.raises(ValueError, match="needs the size"):
-        store.signed_url("PUT", Key("logs/1"), expires_ms=NOW_MS + 60_000)
+        store.signed_url("PUT", ObjectKey("logs/1"), expires_ms=NOW_MS + 60_000)
 
 
 def test_what_no_key_can_name_is_not_listed(s3: SeaweedFs) -> None:
     bucket = s3.bucket()
     for key in ("logs/1/good", "logs/1/half%", "logs/1/a;b", "logs/1/"):
         bucket.write(key, [b"x"])
-    store = S3Store(bucket, lambda: NOW_MS)
-    assert [listed.key.text for listed in store.list(Key("logs/1"))] == ["logs/1/good"]
+    store = S3ObjectStore(bucket, lambda: NOW_MS)
+    assert [listed.key.text for listed in store.list_objects(ObjectKey("logs/1"))] == [
+        "logs/1/good"
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.state.dynamodb import DynamoTable, definition
+from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.state.faults import CrashingTable, FlakyTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
@@ -89,17 +89,17 @@ class TestMemoryTable(StateTableContract):
 
 
 class TestMemoryTableSnapshot(TestMemoryTable):
-    """A snapshot is a table, whatever becomes of the one that it was taken from."""
+    """A snapshot is a table, whatever becomes of the one that it was copy from."""
 
     @pytest.fixture
     def table(self) -> StateTable:
         earlier = MemoryTable()
         earlier.commit([Put(OTHER, 1, b"earlier", Expect.ABSENT, due_ms=1)])
-        taken = earlier.snapshot()
+        copy = earlier.snapshot()
         earlier.commit([Put(KEY, 1, b"later", Expect.ABSENT, due_ms=1)])
-        taken.commit([Delete(OTHER, 1)])
+        copy.commit([Delete(OTHER, 1)])
         assert earlier.get(OTHER) is not None
-        return taken
+        return copy
 
 
 class TestDynamoTable(StateTableContract):
@@ -108,8 +108,8 @@ class TestDynamoTable(StateTableContract):
     @pytest.fixture
     def reopen(self, aws: Ministack) -> Reopen:
         name = f"table-{uuid.uuid4().hex}"
-        aws.client("dynamodb").create_table(**definition(name))
-        return lambda: DynamoTable(aws.client("dynamodb"), name)
+        aws.client("dynamodb").create_table(**table_definition(name))
+        return lambda: DynamoDbTable(aws.client("dynamodb"), name)
 
     @pytest.fixture
     def table(self, reopen: Reopen) -> StateTable:

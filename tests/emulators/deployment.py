@@ -19,10 +19,11 @@ from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
 from tests.emulators.machines import Machines
-from tests.emulators.materialise import Materialised, materialise
+from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.emulators.stream import Pump
-from tests.emulators.throttling import Throttled, throttling
+from tests.emulators.throttling import ThrottledTables, throttling
+from tests.patience import poll_until
 
 # A minute is long where somebody waits for it.
 TICK_SECONDS = 2.0
@@ -36,7 +37,7 @@ class Account:
     """
 
     aws: Ministack
-    tables: Throttled
+    tables: ThrottledTables
     ec2: Ec2Server
     machines: Machines
     archives: Mapping[str, Path]
@@ -45,7 +46,7 @@ class Account:
 
 @dataclass
 class Stack:
-    """A team's stack in an account, by which nothing happens unless it is called."""
+    """A team's stack in an account, in which nothing happens unless it is called."""
 
     account: Account
     team: str
@@ -59,45 +60,45 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """Of the API."""
+        """The address of the API."""
         return str(self.outputs["url"])
 
     def client(self, token: str | None = None) -> Client:
-        """The administrator's, or that of whoever has the token."""
+        """Return a client of the administrator, or of whoever has the token."""
         return Client(self.url, token or self.token)
 
     def invoke(self, function: str, event: object) -> Any:
-        """Calls a function; what it answers, or fails with."""
+        """Invoke a function; returns its answer. Raises AssertionError where it fails."""
         client = self.aws.client("lambda", read_timeout=INVOKE_SECONDS_MAX)
         payload = json.dumps(event)
-        answer = client.invoke(FunctionName=self.function(function), Payload=payload)
+        answer = client.invoke(FunctionName=self.function_name(function), Payload=payload)
         said = json.loads(answer["Payload"].read() or b"null")
         if answer.get("FunctionError"):
             raise AssertionError(f"{function} failed: {said}")
         return said
 
-    def function(self, name: str) -> str:
-        """What a function is called there."""
+    def function_name(self, name: str) -> str:
+        """Return the name that a function has in the account."""
         return f"detcloud-{self.team}-{name.replace('_', '-')}"
 
-    def said(self, function: str) -> list[str]:
-        """Every line of a function's log."""
+    def log_messages(self, function: str) -> list[str]:
+        """Return every line of a function's log."""
         pages = self.aws.client("logs").get_paginator("filter_log_events")
-        group = f"/aws/lambda/{self.function(function)}"
+        group = f"/aws/lambda/{self.function_name(function)}"
         return [
             it["message"] for page in pages.paginate(logGroupName=group) for it in page["events"]
         ]
 
     def rows(self) -> list[tuple[str, str]]:
-        """The keys of the table's rows."""
+        """Return the keys of the table's rows."""
         table = self.outputs["table"]
         pages = self.aws.client("dynamodb").get_paginator("scan").paginate(TableName=table)
         return sorted((it["p"]["S"], it["s"]["S"]) for page in pages for it in page["Items"])
 
-    def living(self) -> list[Machine]:
-        """Its instances that are billed."""
+    def billed_instances(self) -> list[Machine]:
+        """Return the stack's instances that are billed."""
         cluster = self.outputs["cluster"]
-        living = self.account.ec2.region.living()
+        living = self.account.ec2.region.billed_machines()
         return [machine for machine in living if machine.tags.get(CLUSTER_TAG) == cluster]
 
 
@@ -112,8 +113,8 @@ class Deployment(Stack):
 
 @contextmanager
 def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Iterator[Account]:
-    """An account whose stacks run the functions in `archives`, which are named by their kinds. Its
-    end is that of all machines.
+    """Open an account whose stacks run the functions in `archives`, which are named by their kinds.
+    All machines end with it.
     """
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
     with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
@@ -127,7 +128,7 @@ def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Itera
 
 
 def stack(into: Account, team: str, pools: str) -> Stack:
-    """Makes a team's stack, with a configuration of its resource pools."""
+    """Make a team's stack, with a configuration of its resource pools."""
     config_file = into.folder / f"{team}.yaml"
     config_file.write_text(pools)
     token = f"dct_of-the-administrator-of-{team}"
@@ -144,7 +145,7 @@ def stack(into: Account, team: str, pools: str) -> Stack:
         "AWS_ENDPOINT_URL_DYNAMODB": into.tables.url,
         "AWS_ENDPOINT_URL_EC2": into.ec2.url,
     }
-    made = Materialised(into.aws, environment=urls, streams=False)
+    made = EmulatorMaker(into.aws, environment=urls, streams=False)
     outputs = materialise(run, team, config, made)
     for bucket in (outputs["objects"], outputs["checkpoints"]):
         # It refuses whoever comes without TLS, as everybody does here.
@@ -157,7 +158,7 @@ def stack(into: Account, team: str, pools: str) -> Stack:
 
 @contextmanager
 def running(made: Stack) -> Iterator[Deployment]:
-    """The cluster of a stack, from its first tick to its last."""
+    """Run the cluster of a stack, from its first tick to its last."""
     with ExitStack() as stack:
         pump = stack.enter_context(Pump(made.aws, made.outputs["table"]).running())
         deployed = Deployment(made.account, made.team, made.outputs, made.token, pump)
@@ -166,7 +167,7 @@ def running(made: Stack) -> Iterator[Deployment]:
 
 
 def _issue_keys(aws: Ministack, region: Region) -> None:
-    """An instance's metadata gives it keys of its role, in a session of its own name."""
+    """Let an instance's metadata give it keys of its role, in a session of its own name."""
     sts = aws.client("sts")
 
     def keys(machine: Machine) -> Mapping[str, str]:
@@ -204,8 +205,5 @@ def _ticks(deployed: Deployment) -> Iterator[None]:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Looks until it holds. Raises AssertionError."""
-    give_up_at = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up_at, f"{what}: waited {seconds} s in vain"
-        time.sleep(0.2)
+    """Wait until something holds. Raises AssertionError after `seconds`."""
+    poll_until(holds, seconds, what, pause_seconds=0.2)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detcloud.agent.docker_api import Engine, EngineAway
+from detcloud.agent.docker.engine import EngineClient, EngineUnavailable
 from tests.emulators.server import missing, require_program, serving
 
 IMAGE = "localhost/machine:1"
@@ -41,11 +41,11 @@ class DockerEngine:
     socket: Path
 
     @property
-    def api(self) -> Engine:
-        return Engine(str(self.socket))
+    def api(self) -> EngineClient:
+        return EngineClient(str(self.socket))
 
     def docker(self, *arguments: str, content: bytes = b"") -> str:
-        """What the docker command prints."""
+        """Run the docker command and return its output."""
         command = [str(require_program("docker")), "-H", f"unix://{self.socket}", *arguments]
         # The builder that needs no plugin.
         environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
@@ -75,7 +75,7 @@ def docker_engine(
         def is_ready() -> None:
             try:
                 engine.api.version()
-            except EngineAway as error:
+            except EngineUnavailable as error:
                 raise OSError(str(error)) from error
 
         with serving([*inside, program, *places, *flags], is_ready, Path(folder, "log")):
@@ -85,13 +85,13 @@ def docker_engine(
             try:
                 yield engine
             finally:
-                for found in engine.api.containers("ai.detcloud.agent"):
-                    engine.api.remove(found["Id"])
+                for found in engine.api.list_containers("ai.detcloud.agent"):
+                    engine.api.remove_container(found["Id"])
 
 
 @contextmanager
 def unmounting(folder: str) -> Iterator[None]:
-    """Takes away the mounts that an engine leaves in its folder when it ends."""
+    """Remove the mounts that an engine leaves in its folder when it ends."""
     try:
         yield
     finally:

@@ -39,23 +39,23 @@ BACK = (("10.98.0.0/24", "10.97.0.2"), ("172.17.0.0/16", "10.97.0.2"), ("fd98::/
 
 @dataclass(frozen=True)
 class Instance:
-    """Its namespaces' names begin with `name`; `users` is its /etc/passwd."""
+    """An instance; its namespaces' names begin with `name`, and `users` is its /etc/passwd."""
 
     name: str
     users: Path
 
     def inside(self, *command: str | Path, place: str = "it") -> list[str]:
-        """The command, to be run on the instance or in another `place`."""
+        """Return the command that runs another on the instance, or in another `place`."""
         return ["nsenter", f"--net=/run/netns/{self.name}-{place}", *map(str, command)]
 
-    def fetched(self, url: str, uid: int = 0, place: str = "it") -> str:
-        """What a process of that user finds there."""
+    def fetch(self, url: str, uid: int = 0, place: str = "it") -> str:
+        """Return what a process of a user gets from a URL."""
         user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         fetch = self.inside(*user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place)
         return subprocess.run(fetch, capture_output=True, text=True, check=True).stdout.strip()
 
     def start(self, name: str) -> None:
-        """Does what the unit's ExecStart lines say, as the instance's own users are called."""
+        """Run the unit's ExecStart lines, with the names of the instance's own users."""
         known = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"')
         for line in directives(name, "ExecStart"):
             command = self.inside(*known, self.users, *shlex.split(line.removeprefix("-")))
@@ -63,7 +63,7 @@ class Instance:
 
 
 def directives(unit: str, name: str) -> list[str]:
-    """What a unit of the boot script says under that name."""
+    """Return what a unit of the boot script says under that name."""
     text = BOOT_SCRIPT.read_text(encoding="utf-8")
     found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
     assert found, f"{BOOT_SCRIPT} writes no {unit}.service"
@@ -72,7 +72,7 @@ def directives(unit: str, name: str) -> list[str]:
 
 @contextmanager
 def instance(folder: Path) -> Iterator[Instance]:
-    """One that has booted as far as that nothing of ours has begun yet."""
+    """Boot an instance up to where nothing of ours has begun yet."""
     for program in ("ip", "iptables", "ip6tables"):
         places = (Path("/usr/sbin", program), Path("/sbin", program))
         remedy = "`apt-get install iproute2 iptables` installs it"
@@ -95,7 +95,7 @@ def instance(folder: Path) -> Iterator[Instance]:
         serve = [sys.executable, "-m", "http.server", "80", "--bind", "::", "-d", str(folder)]
 
         def answers() -> None:
-            if made.fetched(METADATA[0]) != INSTANCE_ID:
+            if made.fetch(METADATA[0]) != INSTANCE_ID:
                 raise OSError("no metadata")
 
         service = made.inside(*serve, place="cloud")

@@ -82,20 +82,20 @@ class Machines:
         self._install()
 
     def boot(self, machine: Machine) -> None:
-        """Runs the machine's user data; see Region.on_running."""
+        """Run the machine's user data, as Region.on_running has it."""
         thread = threading.Thread(target=self._boot, args=(machine,), daemon=True)
         self._booting[machine.id] = thread
         thread.start()
 
     def end(self, machine: Machine) -> None:
-        """Everything on the machine is gone; see Region.on_terminated."""
+        """End everything on the machine, as Region.on_terminated has it."""
         thread = self._booting.get(machine.id)
         if thread is not None:
             thread.join(BOOT_SECONDS_MAX)
         self._kill(self.disk(machine.id))
 
     def end_all(self) -> None:
-        """Every machine that was ever booted is gone."""
+        """End every machine that was ever booted."""
         for name, thread in self._booting.items():
             thread.join(BOOT_SECONDS_MAX)
             self._kill(self.disk(name))
@@ -105,7 +105,7 @@ class Machines:
         return self._folder / name
 
     def log(self, name: str) -> str:
-        """What the machine's boot and its agent said."""
+        """Return what the machine's boot and its agent wrote."""
         logs = (self.disk(name) / "boot.log", self.disk(name) / "agent.log")
         return "".join(log.read_text(errors="replace") for log in logs if log.exists())
 
@@ -148,7 +148,7 @@ class Machines:
 
     @staticmethod
     def _kill(root: Path) -> None:
-        """Ends every process that was started on the machine, whoever its parent is by now."""
+        """End every process that was started on the machine, whoever its parent is by now."""
         mark = os.fsencode(root)
         for entry in Path("/proc").iterdir():
             try:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pulumi
 
-from infra.recording import PROVIDER, Resource, run_program
+from infra.terraform.recorder import Resource, is_provider, run_program
 from tests.emulators.materialised_network import NETWORK
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
-from tests.emulators.requests import Inputs, Made, renamed, tag_list, upper
+from tests.emulators.requests import Inputs, Made, capitalize_names, rename_keys, tag_list
 
 
 @dataclass(frozen=True)
-class Materialised:
+class EmulatorMaker:
     """A maker. `environment` is added to that of every function; with `streams` off, the functions
     behind a table's stream are not called by the emulator, for somebody else to do it better.
     """
@@ -29,8 +29,8 @@ class Materialised:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def make(self, resource: Resource) -> Made:
-        """See Maker."""
-        if resource.type == PROVIDER:
+        """Make a resource, as ResourceMaker has it."""
+        if is_provider(resource):
             return resource.name, {}
         recipe = RECIPES.get(resource.type)
         if recipe is None:
@@ -38,24 +38,24 @@ class Materialised:
         return recipe(self, dict(resource.inputs))
 
     def client(self, service: str) -> Any:
-        """One for all calls of a service: to make it takes longer than they do."""
+        """Return one client for all calls of a service: making it takes longer than they do."""
         if service not in self._clients:
             self._clients[service] = self.aws.client(service)
         return self._clients[service]
 
     def call(self, service: str, operation: str, request: Mapping[str, Any]) -> Any:
-        """One call of boto3's. Raises ParamValidationError for what it does not know."""
+        """Make one call of boto3's. Raises ParamValidationError for what it does not know."""
         return getattr(self.client(service), operation)(**request)
 
 
 def materialise(
-    program: Callable[[], None], stack: str, config: Mapping[str, str], maker: Materialised
+    program: Callable[[], None], stack: str, config: Mapping[str, str], maker: EmulatorMaker
 ) -> dict[str, Any]:
-    """Makes the program's stack on the emulator; its outputs."""
+    """Make the program's stack on the emulator, and return its outputs."""
     return run_program(program, stack, config, maker)
 
 
-def _table(on: Materialised, inputs: Inputs) -> Made:
+def _table(on: EmulatorMaker, inputs: Inputs) -> Made:
     def keys(of: Inputs) -> list[dict[str, str]]:
         pairs = (("HASH", of.pop("hashKey")), ("RANGE", of.pop("rangeKey")))
         return [{"AttributeName": name, "KeyType": kind} for kind, name in pairs]
@@ -82,9 +82,9 @@ def _table(on: Materialised, inputs: Inputs) -> Made:
             "StreamEnabled": inputs.pop("streamEnabled"),
             "StreamViewType": inputs.pop("streamViewType"),
         },
-        "SSESpecification": upper(inputs.pop("serverSideEncryption")),
+        "SSESpecification": capitalize_names(inputs.pop("serverSideEncryption")),
         "Tags": tag_list(inputs.pop("tags")),
-        **upper(inputs),
+        **capitalize_names(inputs),
     }
     made = on.call("dynamodb", "create_table", request)["TableDescription"]
     name = request["TableName"]
@@ -94,11 +94,11 @@ def _table(on: Materialised, inputs: Inputs) -> Made:
     return name, {"arn": made["TableArn"], "streamArn": made["LatestStreamArn"]}
 
 
-def _bucket(on: Materialised, inputs: Inputs) -> Made:
+def _bucket(on: EmulatorMaker, inputs: Inputs) -> Made:
     # What is to become of its content matters when it is removed.
     inputs.pop("forceDestroy")
     name, tags = inputs["bucket"], inputs.pop("tags")
-    on.call("s3", "create_bucket", upper(inputs))
+    on.call("s3", "create_bucket", capitalize_names(inputs))
     on.call("s3", "put_bucket_tagging", {"Bucket": name, "Tagging": {"TagSet": tag_list(tags)}})
     return name, {"arn": f"arn:aws:s3:::{name}"}
 
@@ -106,29 +106,29 @@ def _bucket(on: Materialised, inputs: Inputs) -> Made:
 def _of_bucket(operation: str, parameter: str, **renames: str) -> Callable[..., Made]:
     """A setting of a bucket, which is one parameter of an operation beside the bucket's name."""
 
-    def make(on: Materialised, inputs: Inputs) -> Made:
+    def make(on: EmulatorMaker, inputs: Inputs) -> Made:
         bucket = inputs.pop("bucket")
-        said = upper(renamed(inputs, **renames))
+        said = capitalize_names(rename_keys(inputs, **renames))
         on.call("s3", operation, {"Bucket": bucket, parameter: said})
         return bucket, {}
 
     return make
 
 
-def _bucket_policy(on: Materialised, inputs: Inputs) -> Made:
-    on.call("s3", "put_bucket_policy", upper(inputs))
+def _bucket_policy(on: EmulatorMaker, inputs: Inputs) -> Made:
+    on.call("s3", "put_bucket_policy", capitalize_names(inputs))
     return inputs["bucket"], {}
 
 
-def _ownership(on: Materialised, inputs: Inputs) -> Made:
+def _ownership(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["rules"] = [inputs.pop("rule")]
     return _of_bucket("put_bucket_ownership_controls", "OwnershipControls")(on, inputs)
 
 
-def _encryption(on: Materialised, inputs: Inputs) -> Made:
+def _encryption(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["rules"] = [
         {
-            "applyServerSideEncryptionByDefault": renamed(
+            "applyServerSideEncryptionByDefault": rename_keys(
                 rule["applyServerSideEncryptionByDefault"], sseAlgorithm="SSEAlgorithm"
             )
         }
@@ -138,63 +138,63 @@ def _encryption(on: Materialised, inputs: Inputs) -> Made:
     return _of_bucket("put_bucket_encryption", parameter)(on, inputs)
 
 
-def _lifecycle(on: Materialised, inputs: Inputs) -> Made:
-    inputs["rules"] = [renamed(rule, id="ID") for rule in inputs["rules"]]
+def _lifecycle(on: EmulatorMaker, inputs: Inputs) -> Made:
+    inputs["rules"] = [rename_keys(rule, id="ID") for rule in inputs["rules"]]
     operation = "put_bucket_lifecycle_configuration"
     return _of_bucket(operation, "LifecycleConfiguration")(on, inputs)
 
 
-def _object(on: Materialised, inputs: Inputs) -> Made:
-    on.call("s3", "put_object", upper(renamed(inputs, content="body")))
+def _object(on: EmulatorMaker, inputs: Inputs) -> Made:
+    on.call("s3", "put_object", capitalize_names(rename_keys(inputs, content="body")))
     return inputs["key"], {}
 
 
-def _role(on: Materialised, inputs: Inputs) -> Made:
+def _role(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["tags"] = tag_list(inputs["tags"])
     names = {"name": "roleName", "assumeRolePolicy": "assumeRolePolicyDocument"}
-    made = on.call("iam", "create_role", upper(renamed(inputs, **names)))
+    made = on.call("iam", "create_role", capitalize_names(rename_keys(inputs, **names)))
     return inputs["name"], {"arn": made["Role"]["Arn"]}
 
 
-def _role_policy(on: Materialised, inputs: Inputs) -> Made:
+def _role_policy(on: EmulatorMaker, inputs: Inputs) -> Made:
     names = {"name": "policyName", "role": "roleName", "policy": "policyDocument"}
-    on.call("iam", "put_role_policy", upper(renamed(inputs, **names)))
+    on.call("iam", "put_role_policy", capitalize_names(rename_keys(inputs, **names)))
     return f"{inputs['role']}:{inputs['name']}", {}
 
 
-def _instance_profile(on: Materialised, inputs: Inputs) -> Made:
+def _instance_profile(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["tags"] = tag_list(inputs["tags"])
     name, role = inputs["name"], inputs.pop("role")
-    request = upper(renamed(inputs, name="instanceProfileName"))
+    request = capitalize_names(rename_keys(inputs, name="instanceProfileName"))
     made = on.call("iam", "create_instance_profile", request)["InstanceProfile"]
     joined = {"InstanceProfileName": name, "RoleName": role}
     on.call("iam", "add_role_to_instance_profile", joined)
     return name, {"arn": made["Arn"]}
 
 
-def _log_group(on: Materialised, inputs: Inputs) -> Made:
+def _log_group(on: EmulatorMaker, inputs: Inputs) -> Made:
     name, days = inputs["name"], inputs.pop("retentionInDays")
-    on.call("logs", "create_log_group", renamed(inputs, name="logGroupName"))
+    on.call("logs", "create_log_group", rename_keys(inputs, name="logGroupName"))
     on.call("logs", "put_retention_policy", {"logGroupName": name, "retentionInDays": days})
     found = on.call("logs", "describe_log_groups", {"logGroupNamePrefix": name})
     return name, {"arn": found["logGroups"][0]["arn"].removesuffix(":*")}
 
 
-def _metric_filter(on: Materialised, inputs: Inputs) -> Made:
+def _metric_filter(on: EmulatorMaker, inputs: Inputs) -> Made:
     told = inputs.pop("metricTransformation")
     names = {"name": "metricName", "namespace": "metricNamespace", "value": "metricValue"}
-    inputs["metricTransformations"] = [renamed(told, **names)]
+    inputs["metricTransformations"] = [rename_keys(told, **names)]
     names = {"name": "filterName", "pattern": "filterPattern"}
-    on.call("logs", "put_metric_filter", renamed(inputs, **names))
+    on.call("logs", "put_metric_filter", rename_keys(inputs, **names))
     return inputs["name"], {}
 
 
-def _function(on: Materialised, inputs: Inputs) -> Made:
+def _function(on: EmulatorMaker, inputs: Inputs) -> Made:
     code = inputs.pop("code")
     assert isinstance(code, pulumi.FileArchive)
     at_once = inputs.pop("reservedConcurrentExecutions", None)
     variables = {**inputs.pop("environment")["variables"], **on.environment}
-    request = upper(renamed(inputs, name="functionName"))
+    request = capitalize_names(rename_keys(inputs, name="functionName"))
     request["Environment"] = {"Variables": variables}
     request["Code"] = {"ZipFile": Path(code.path).read_bytes()}
     arn = on.call("lambda", "create_function", request)["FunctionArn"]
@@ -206,42 +206,42 @@ def _function(on: Materialised, inputs: Inputs) -> Made:
     return inputs["name"], {"arn": arn, "invokeArn": invoked}
 
 
-def _stream_mapping(on: Materialised, inputs: Inputs) -> Made:
-    request = upper(inputs)
+def _stream_mapping(on: EmulatorMaker, inputs: Inputs) -> Made:
+    request = capitalize_names(inputs)
     if failed := inputs.get("destinationConfig"):
-        arn = renamed(failed["onFailure"], destinationArn="Destination")
+        arn = rename_keys(failed["onFailure"], destinationArn="Destination")
         request["DestinationConfig"] = {**request["DestinationConfig"], "OnFailure": arn}
     made = on.call("lambda", "create_event_source_mapping", {**request, "Enabled": on.streams})
     return made["UUID"], {}
 
 
-def _permission(on: Materialised, inputs: Inputs) -> Made:
+def _permission(on: EmulatorMaker, inputs: Inputs) -> Made:
     function, name = inputs["function"], f"from-{inputs['principal'].split('.')[0]}"
-    request = upper(renamed(inputs, function="functionName"))
+    request = capitalize_names(rename_keys(inputs, function="functionName"))
     on.call("lambda", "add_permission", {**request, "StatementId": name})
     return f"{function}:{name}", {}
 
 
-def _invoke_config(on: Materialised, inputs: Inputs) -> Made:
-    on.call("lambda", "put_function_event_invoke_config", upper(inputs))
+def _invoke_config(on: EmulatorMaker, inputs: Inputs) -> Made:
+    on.call("lambda", "put_function_event_invoke_config", capitalize_names(inputs))
     return inputs["functionName"], {}
 
 
-def _rule(on: Materialised, inputs: Inputs) -> Made:
+def _rule(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["tags"] = tag_list(inputs["tags"])
-    arn = on.call("events", "put_rule", upper(inputs))["RuleArn"]
+    arn = on.call("events", "put_rule", capitalize_names(inputs))["RuleArn"]
     return inputs["name"], {"arn": arn}
 
 
-def _target(on: Materialised, inputs: Inputs) -> Made:
+def _target(on: EmulatorMaker, inputs: Inputs) -> Made:
     rule = inputs.pop("rule")
-    target = upper(renamed(inputs, targetId="id"))
+    target = capitalize_names(rename_keys(inputs, targetId="id"))
     on.call("events", "put_targets", {"Rule": rule, "Targets": [target]})
     return f"{rule}-{inputs['targetId']}", {}
 
 
-def _api(on: Materialised, inputs: Inputs) -> Made:
-    name = on.call("apigatewayv2", "create_api", upper(inputs))["ApiId"]
+def _api(on: EmulatorMaker, inputs: Inputs) -> Made:
+    name = on.call("apigatewayv2", "create_api", capitalize_names(inputs))["ApiId"]
     # Hosts of names that do not resolve here are reached by a path.
     url = f"{on.aws.url}/_aws/execute-api/{name}/$default"
     return name, {
@@ -251,14 +251,14 @@ def _api(on: Materialised, inputs: Inputs) -> Made:
 
 
 def _of_api(operation: str, answer: str, **names: str) -> Callable[..., Made]:
-    def make(on: Materialised, inputs: Inputs) -> Made:
-        made = on.call("apigatewayv2", operation, upper(renamed(inputs, **names)))
+    def make(on: EmulatorMaker, inputs: Inputs) -> Made:
+        made = on.call("apigatewayv2", operation, capitalize_names(rename_keys(inputs, **names)))
         return made[answer], {}
 
     return make
 
 
-def _queue(on: Materialised, inputs: Inputs) -> Made:
+def _queue(on: EmulatorMaker, inputs: Inputs) -> Made:
     name, tags = inputs.pop("name"), inputs.pop("tags")
     # Here boto3 takes whatever it is given.
     names = {
@@ -273,31 +273,33 @@ def _queue(on: Materialised, inputs: Inputs) -> Made:
     return url, {"url": url, "arn": arn}
 
 
-def _topic(on: Materialised, inputs: Inputs) -> Made:
+def _topic(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["tags"] = tag_list(inputs["tags"])
-    arn = on.call("sns", "create_topic", upper(inputs))["TopicArn"]
+    arn = on.call("sns", "create_topic", capitalize_names(inputs))["TopicArn"]
     return arn, {"arn": arn}
 
 
-def _topic_policy(on: Materialised, inputs: Inputs) -> Made:
+def _topic_policy(on: EmulatorMaker, inputs: Inputs) -> Made:
     arn, policy = inputs.pop("arn"), inputs.pop("policy")
     request = {"TopicArn": arn, "AttributeName": "Policy", "AttributeValue": policy}
     on.call("sns", "set_topic_attributes", {**request, **inputs})
     return arn, {}
 
 
-def _subscription(on: Materialised, inputs: Inputs) -> Made:
-    made = on.call("sns", "subscribe", upper(renamed(inputs, topic="topicArn")))
+def _subscription(on: EmulatorMaker, inputs: Inputs) -> Made:
+    made = on.call("sns", "subscribe", capitalize_names(rename_keys(inputs, topic="topicArn")))
     return made["SubscriptionArn"], {}
 
 
-def _alarm(on: Materialised, inputs: Inputs) -> Made:
+def _alarm(on: EmulatorMaker, inputs: Inputs) -> Made:
     inputs["tags"] = tag_list(inputs["tags"])
     if dimensions := inputs.get("dimensions"):
         inputs["dimensions"] = _dimensions(dimensions)
     if queries := inputs.pop("metricQueries", None):
         inputs["metrics"] = [_query(dict(query)) for query in queries]
-    on.call("cloudwatch", "put_metric_alarm", upper(renamed(inputs, name="alarmName")))
+    on.call(
+        "cloudwatch", "put_metric_alarm", capitalize_names(rename_keys(inputs, name="alarmName"))
+    )
     return inputs["name"], {}
 
 
@@ -313,11 +315,11 @@ def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in dimensions.items()]
 
 
-def _in_ec2(make: Callable[[Any, Inputs], Made]) -> Callable[[Materialised, Inputs], Made]:
+def _in_ec2(make: Callable[[Any, Inputs], Made]) -> Callable[[EmulatorMaker, Inputs], Made]:
     return lambda on, inputs: make(on.client("ec2"), inputs)
 
 
-RECIPES: dict[str, Callable[[Materialised, Inputs], Made]] = {
+RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:apigatewayv2/api:Api": _api,
     "aws:apigatewayv2/integration:Integration": _of_api("create_integration", "IntegrationId"),
     "aws:apigatewayv2/route:Route": _of_api("create_route", "RouteId"),

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.emulators.requests import Inputs, Made, renamed, tag_list, upper
+from tests.emulators.requests import Inputs, Made, capitalize_names, rename_keys, tag_list
 
 
 def _request(kind: str, inputs: Inputs) -> Inputs:
     """The inputs as EC2 takes them; what is made is of the `kind`, as tags know it."""
     tags = {"ResourceType": kind, "Tags": tag_list(inputs.pop("tags"))}
-    return {**upper(inputs), "TagSpecifications": [tags]}
+    return {**capitalize_names(inputs), "TagSpecifications": [tags]}
 
 
 def _vpc(ec2: Any, inputs: Inputs) -> Made:
     named = {key: inputs.pop(key) for key in ("enableDnsSupport", "enableDnsHostnames")}
     made: str = ec2.create_vpc(**_request("vpc", inputs))["Vpc"]["VpcId"]
     for key, value in named.items():
-        ec2.modify_vpc_attribute(VpcId=made, **upper({key: {"value": value}}))
+        ec2.modify_vpc_attribute(VpcId=made, **capitalize_names({key: {"value": value}}))
     return made, {}
 
 
@@ -41,12 +41,12 @@ def _routes(ec2: Any, inputs: Inputs) -> Made:
 
 
 def _route(ec2: Any, inputs: Inputs) -> Made:
-    ec2.create_route(**upper(inputs))
+    ec2.create_route(**capitalize_names(inputs))
     return f"{inputs['routeTableId']}-{inputs['destinationCidrBlock']}", {}
 
 
 def _association(ec2: Any, inputs: Inputs) -> Made:
-    return ec2.associate_route_table(**upper(inputs))["AssociationId"], {}
+    return ec2.associate_route_table(**capitalize_names(inputs))["AssociationId"], {}
 
 
 def _endpoint(ec2: Any, inputs: Inputs) -> Made:
@@ -55,7 +55,7 @@ def _endpoint(ec2: Any, inputs: Inputs) -> Made:
 
 
 def _security_group(ec2: Any, inputs: Inputs) -> Made:
-    given = renamed(inputs, name="groupName")
+    given = rename_keys(inputs, name="groupName")
     return ec2.create_security_group(**_request("security-group", given))["GroupId"], {}
 
 

@@ -60,11 +60,11 @@ class Registry:
 
     @property
     def digest(self) -> str:
-        """By which the image is known here."""
+        """The digest by which the image is known here."""
         return digest_of(self.manifest)
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, str, bytes]:
-        """Status, type and content."""
+        """Return status, type and content of the answer to a request."""
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         if authorization != f"Basic {login}":
             return 401, "application/json", _error("UNAUTHORIZED", "authentication required")
@@ -117,7 +117,7 @@ def serving_registry(registry: Registry) -> Iterator[Registry]:
 
 
 def digest_of(content: bytes) -> str:
-    """As registries name content."""
+    """Return the digest of content, as registries name it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

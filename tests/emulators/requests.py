@@ -7,18 +7,18 @@ Inputs = dict[str, Any]
 Made = tuple[str, Mapping[str, Any]]
 
 
-def upper(value: Any) -> Any:
-    """As boto3 has it: the names of a map begin with a capital."""
+def capitalize_names(value: Any) -> Any:
+    """Return a value as boto3 has it: the names of a map begin with a capital."""
     if isinstance(value, dict):
-        return {key[:1].upper() + key[1:]: upper(it) for key, it in value.items()}
-    return [upper(it) for it in value] if isinstance(value, list) else value
+        return {key[:1].upper() + key[1:]: capitalize_names(it) for key, it in value.items()}
+    return [capitalize_names(it) for it in value] if isinstance(value, list) else value
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Where tags are no map."""
+    """Return tags as a list, for services where they are no map."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def renamed(inputs: Inputs, **names: str) -> Inputs:
-    """The inputs with other names for those that boto3 calls otherwise."""
+def rename_keys(inputs: Inputs, **names: str) -> Inputs:
+    """Return the inputs with boto3's names for those that differ."""
     return {names.get(key, key): value for key, value in inputs.items()}

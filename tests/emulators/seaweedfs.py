@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detcloud.s3 import Bucket, BucketPlace, connected
+from detcloud.shared.s3 import Bucket, BucketPlace, new_client
 from tests.emulators.server import free_port, require_program, serving
 
 REGION = "us-east-1"
@@ -31,7 +31,7 @@ class SeaweedFs:
     @cached_property
     def client(self) -> Any:
         """The client that our code makes itself, which takes a while, so all tests use one."""
-        return connected(self._place(""))
+        return new_client(self._place(""))
 
     def place(self, prefix: str = "") -> BucketPlace:
         """A new, empty bucket."""
@@ -82,7 +82,7 @@ def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
 
 
 def _wait_until_it_stores(store: SeaweedFs) -> None:
-    """It answers before it knows where its volumes are."""
+    """Wait until the store can store: it answers before it knows where its volumes are."""
     from botocore.exceptions import ClientError
 
     give_up_at = time.monotonic() + _READY_SECONDS_MAX

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.05
 
 
 def require_program(name: str, *places: Path, remedy: str = "`make setup` installs it") -> Path:
-    """Where a program is: at one of `places`, beside the interpreter, or on the PATH.
+    """Find a program: at one of `places`, beside the interpreter, or on the PATH.
 
     Without it the test is skipped, or fails where DETCLOUD_REQUIRE names the program.
     """
@@ -36,14 +36,14 @@ def require_program(name: str, *places: Path, remedy: str = "`make setup` instal
 
 
 def missing(name: str, reason: str) -> NoReturn:
-    """Skips the test, or fails it where DETCLOUD_REQUIRE names what is missing."""
+    """Skip the test, or fail it where DETCLOUD_REQUIRE names what is missing."""
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason)
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

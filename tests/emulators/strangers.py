@@ -7,7 +7,7 @@ from control_plane.objects.store import SignedUrl
 
 
 def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
-    """Makes the request with its headers and this body, and returns the answer's status and body.
+    """Send the request with its headers and this body, and return the answer's status and body.
 
     The length is the body's own, whatever was signed: a longer one would be cut off else.
     """

@@ -23,7 +23,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass
-class Mapped:
+class StreamMapping:
     """One mapping as it was configured, and what it has delivered. `lag_seconds`: how late it is;
     `repeats`: how often a batch that went through is delivered once more.
     """
@@ -80,12 +80,12 @@ class Pump:
             for thread in threads:
                 thread.join(30)
 
-    def _mappings(self) -> Iterator[Mapped]:
+    def _mappings(self) -> Iterator[StreamMapping]:
         found = self._aws.client("lambda").list_event_source_mappings(EventSourceArn=self._arn)
         for one in found["EventSourceMappings"]:
             filters = one.get("FilterCriteria", {}).get("Filters", ())
             failed = one.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
-            yield Mapped(
+            yield StreamMapping(
                 function=one["FunctionArn"].rpartition(":")[2],
                 filters=[json.loads(it["Pattern"]) for it in filters],
                 batch_size=one["BatchSize"],
@@ -95,7 +95,7 @@ class Pump:
                 dead_letters=failed,
             )
 
-    def _run(self, mapping: Mapped) -> None:
+    def _run(self, mapping: StreamMapping) -> None:
         streams = self._aws.client("dynamodbstreams")
         shards = streams.describe_stream(StreamArn=self._arn)["StreamDescription"]["Shards"]
         iterators = [
@@ -124,7 +124,9 @@ class Pump:
                 for _ in range(1 + mapping.repeats):
                     self._deliver(client, mapping, batch, 1)
 
-    def _deliver(self, client: Any, mapping: Mapped, batch: list[Record], tries: int) -> None:
+    def _deliver(
+        self, client: Any, mapping: StreamMapping, batch: list[Record], tries: int
+    ) -> None:
         while batch and not self._stopped.is_set():
             failed = self._invoke(client, mapping, batch)
             if failed is None:
@@ -145,8 +147,10 @@ class Pump:
                 tries += 1
                 time.sleep(RETRY_SECONDS)
 
-    def _invoke(self, client: Any, mapping: Mapped, batch: list[Record]) -> int | None:
-        """The place of the first record that failed; None where all went well."""
+    def _invoke(self, client: Any, mapping: StreamMapping, batch: list[Record]) -> int | None:
+        """Invoke the function with a batch; returns the place of the first record that failed, None
+        where all went well.
+        """
         mapping.invocations += 1
         mapping.records += len(batch)
         while True:
@@ -167,7 +171,7 @@ class Pump:
             return 0
         return min((numbers.index(it) for it in failed), default=None)
 
-    def _bury(self, mapping: Mapped, batch: Sequence[Record]) -> None:
+    def _bury(self, mapping: StreamMapping, batch: Sequence[Record]) -> None:
         if not mapping.dead_letters:
             return
         sqs = self._aws.client("sqs")

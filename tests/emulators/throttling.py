@@ -1,6 +1,6 @@
-"""A table that may be asked too much: a server between a cluster's functions and the emulator's
-DynamoDB, which throttles nobody by itself. It refuses some requests before they reach the table, in
-each of the ways in which DynamoDB does; of others, which it carries out, the answer is lost.
+"""A server between a cluster's functions and the emulator's DynamoDB, which itself throttles
+nobody. Some requests are refused before they reach the table, in each of the ways in which DynamoDB
+does; of others, which are carried out, the answer is lost.
 """
 
 import json
@@ -26,7 +26,7 @@ _CANCELED = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
 
 
 @dataclass
-class Throttled:
+class ThrottledTables:
     """DynamoDB at `url`: AWS_ENDPOINT_URL_DYNAMODB of another process. Of each operation's requests
     one in so many is refused, and the answer to one in so many lost; 0: of none. They are counted.
     """
@@ -40,15 +40,15 @@ class Throttled:
 
 
 @contextmanager
-def throttling(dynamodb: str) -> Iterator[Throttled]:
-    """Stands before the DynamoDB at that URL."""
+def throttling(dynamodb: str) -> Iterator[ThrottledTables]:
+    """Serve in front of the DynamoDB at that URL."""
 
     class Handler(_Handler):
         behind = urlsplit(dynamodb).netloc
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
-    Handler.table = Throttled(f"http://127.0.0.1:{server.server_address[1]}")
+    Handler.table = ThrottledTables(f"http://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
@@ -62,7 +62,7 @@ def throttling(dynamodb: str) -> Iterator[Throttled]:
 class _Handler(BaseHTTPRequestHandler):
     """One connection, and the one behind it."""
 
-    table: Throttled
+    table: ThrottledTables
     behind: str
     timeout = IDLE_SECONDS_MAX
     protocol_version = "HTTP/1.1"

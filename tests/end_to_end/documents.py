@@ -7,12 +7,14 @@ begins with `$ ` is a command, and what follows is what it prints.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.end_to_end.laptop import Laptop
 
 GAP = "..."
+AFTER_SLEEP_SECONDS_MAX = 120.0
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -21,7 +23,7 @@ _JOB = re.compile(r"(?:(?<=\| )|(?<=\bjob ))[0-9a-f]{8}(?= )")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
-class Documented(NamedTuple):
+class Command(NamedTuple):
     """A command and the lines below it; `GAP` stands for any lines."""
 
     command: str
@@ -37,9 +39,11 @@ class File(NamedTuple):
 
 def play(document: Path, laptop: Laptop, home: str) -> None:
     """Writes the files and types the commands, in order; each must succeed and print what the
-    document says. `home` is how the document calls the laptop's data folder.
+    document says. `home` is how the document calls the laptop's data folder. Whoever is told to
+    sleep first looks again until it is there: the document's seconds are those of a quiet machine.
     """
     known: dict[str, str] = {}
+    was_sleep = False
     for step in steps(document):
         if isinstance(step, File):
             path = laptop.home.parent / step.path
@@ -49,16 +53,25 @@ def play(document: Path, laptop: Laptop, home: str) -> None:
         command = step.command
         for uuid, real in known.items():
             command = command.replace(uuid[:8], real[:8])
-        done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
-        assert done.returncode == 0, (command, done.stdout)
-        printed = done.stdout.replace(str(laptop.home), home)
+        printed = command_output(command, laptop, home)
+        give_up_at = time.monotonic() + AFTER_SLEEP_SECONDS_MAX
+        while was_sleep and missing_lines(step.lines, printed) and time.monotonic() < give_up_at:
+            printed = command_output(command, laptop, home)
         assert missing_lines(step.lines, printed) == [], f"{command}\n{printed}"
         known |= zip(uuids("\n".join(step.lines)), uuids(printed), strict=False)
+        was_sleep = command.startswith("sleep ")
 
 
-def steps(document: Path) -> list[Documented | File]:
+def command_output(command: str, laptop: Laptop, home: str) -> str:
+    """What the command prints, which must succeed, with `home` for the laptop's data folder."""
+    done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
+    assert done.returncode == 0, (command, done.stdout)
+    return done.stdout.replace(str(laptop.home), home)
+
+
+def steps(document: Path) -> list[Command | File]:
     """The files and commands of a document, in order."""
-    found: list[Documented | File] = []
+    found: list[Command | File] = []
     for language, block in _BLOCK.findall(document.read_text(encoding="utf-8")):
         if language != "console":
             if path := _PATH.match(block):
@@ -68,7 +81,7 @@ def steps(document: Path) -> list[Documented | File]:
         for line in block.splitlines():
             if line.startswith("$ "):
                 lines = []
-                found.append(Documented(line.removeprefix("$ "), lines))
+                found.append(Command(line.removeprefix("$ "), lines))
             else:
                 lines.append(line)
     return found

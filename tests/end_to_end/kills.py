@@ -16,12 +16,20 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from detcloud.cli.table import Column, field, text_table
+from detcloud.cli.rendering.table import Column, field_column, render_table
 from detcloud.client import Client
 from detcloud.client.records import MetricReport
 from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.outcome import Outcome, differences, outcome_of
-from tests.end_to_end.strikes import OF_SERVERS, PROGRESS_MAX, Kill, Struck, Target, drawn, strike
+from tests.end_to_end.strikes import (
+    OF_SERVERS,
+    PROGRESS_MAX,
+    Kill,
+    Struck,
+    Target,
+    draw_kills,
+    strike,
+)
 
 CONFIG = DIGITS / "random.yaml"
 EXPERIMENT = 1
@@ -39,7 +47,7 @@ OVERRIDES = (
 )
 
 COLUMNS = (
-    field("Kill", "number"),
+    field_column("Kill", "number"),
     Column("At", lambda item: _seconds(item["struck"].at_seconds)),
     Column("Target", lambda item: item["struck"].kill.target.value),
     Column("Victim", lambda item: item["struck"].victims),
@@ -70,12 +78,12 @@ def main() -> int:
     expected = run(folder / "undisturbed", overrides)
     print(f"{len(expected.outcome.trials)} trials in {expected.seconds:.1f} s", flush=True)
     targets = [Target(name) for name in options.targets.split(",")]
-    plan = drawn(options.kills, options.seed, targets, options.progress_max)
+    plan = draw_kills(options.kills, options.seed, targets, options.progress_max)
     found = run(folder / "killed", overrides, plan)
     print(f"again under {options.kills} kills, seed {options.seed}: {found.seconds:.1f} s")
     print(table(found.struck))
     wrong = verdict(expected, found, options.kills)
-    print("\n".join(wrong) if wrong else _passed(found))
+    print("\n".join(wrong) if wrong else _render_success(found))
     if wrong:
         print(f"FAILED: {len(wrong)} differences; both homes are kept in {folder}")
         return 1
@@ -92,12 +100,12 @@ def run(home: Path, overrides: Sequence[str], kills: Sequence[Kill] = ()) -> Run
         began = time.monotonic()
         given = [word for override in overrides for word in ("--config", override)]
         laptop.run("create", CONFIG, DIGITS, *given)
-        disturbed = _Disturbed(laptop, began)
+        disturbed = _DisturbedSearch(laptop, began)
         disturbed.suffer(kills)
-        seconds = disturbed.ended()
+        seconds = disturbed.wait_for_end()
         with laptop.cluster() as cluster:
             outcome = outcome_of(cluster, EXPERIMENT)
-            losses = [*disturbed.losses, *_vanished(cluster, disturbed.struck)]
+            losses = [*disturbed.losses, *_lost_experiments(cluster, disturbed.struck)]
     except BaseException:
         laptop.end()
         raise
@@ -119,10 +127,10 @@ def verdict(expected: Run, found: Run, kills: int) -> list[str]:
 def table(struck: Sequence[Struck]) -> str:
     """The kills, one a line."""
     items = [{"number": number, "struck": one} for number, one in enumerate(struck, 1)]
-    return text_table(COLUMNS, items, None)
+    return render_table(COLUMNS, items, None)
 
 
-class _Disturbed:
+class _DisturbedSearch:
     """A search under way; before each kill it notes what the cluster has accepted so far."""
 
     def __init__(self, laptop: Laptop, began: float) -> None:
@@ -135,22 +143,22 @@ class _Disturbed:
     def suffer(self, kills: Sequence[Kill]) -> None:
         """Strikes one after the other, until the search has ended."""
         for kill in kills:
-            while self._done() < kill.progress:
+            while self._completed_share() < kill.progress:
                 time.sleep(POLLING_SECONDS)
             time.sleep(kill.pause_seconds)
             self._witness()
             struck = None
-            while struck is None and self._done() < inf:
+            while struck is None and self._completed_share() < inf:
                 struck = strike(self._laptop, kill, self._began)
             if struck is None:
                 return
             self.struck.append(struck)
             print(table(self.struck).splitlines()[-1], flush=True)
 
-    def ended(self) -> float:
+    def wait_for_end(self) -> float:
         """Waits for the end; returns the seconds since the beginning."""
         give_up_at = time.monotonic() + END_SECONDS_MAX
-        while self._done() < inf:
+        while self._completed_share() < inf:
             if time.monotonic() > give_up_at:
                 self.losses.append(f"the search did not end within {END_SECONDS_MAX:.0f} s")
                 break
@@ -159,10 +167,10 @@ class _Disturbed:
         self._witness()
         return seconds
 
-    def _done(self) -> float:
+    def _completed_share(self) -> float:
         """The share of the search's batches that is done; infinity once the search has ended."""
         with self._laptop.cluster() as cluster:
-            if cluster.experiment(EXPERIMENT).ended:
+            if cluster.experiment(EXPERIMENT).has_ended:
                 return inf
             trials = [trial.data for trial in cluster.experiment(EXPERIMENT).trials()]
         wanted = sum(int(trial["target_steps"]) for trial in trials)
@@ -188,7 +196,7 @@ class _Disturbed:
                 self._accepted[trial.id] = (safe, log)
 
 
-def _vanished(cluster: Client, struck: Sequence[Struck]) -> list[str]:
+def _lost_experiments(cluster: Client, struck: Sequence[Struck]) -> list[str]:
     """The experiments that `create` submitted while it brought the server back are all there."""
     created = [one for one in struck if one.server_seconds and one.kill.revival == "create"]
     expected = [(2 + index, "PAUSED") for index in range(len(created))]
@@ -207,7 +215,7 @@ def _seconds(seconds: float | None) -> str | None:
     return None if seconds is None else f"{seconds:.2f} s"
 
 
-def _passed(found: Run) -> str:
+def _render_success(found: Run) -> str:
     trials = len(found.outcome.trials)
     return (
         f"PASSED: {len(found.struck)} kills, {found.outcome.restarts} restarts, and the states, "

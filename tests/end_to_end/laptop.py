@@ -8,19 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from detcloud.cli.processes import PROC, Process, alive, read
 from detcloud.client import Client
+from detcloud.shared.processes import PROC, Process, is_alive, read_process
+from tests.patience import PATIENCE, poll_until
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 # -P as the installed command has it: the folder we are in is no place to import from.
 DETCLOUD = (sys.executable, "-P", "-m", "detcloud.cli.main")
-COMMAND_SECONDS_MAX = 120.0
+COMMAND_SECONDS_MAX = 120.0 * PATIENCE
 END_SECONDS_MAX = 10.0
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Laptop:
         for path in sorted(self.home.glob("agent/allocations/*/agent/process.json")):
             with contextlib.suppress(OSError, ValueError):
                 fields = json.loads(path.read_text())
-                leader, supervisor = read(fields["pid"]), read(fields["supervisor"])
+                leader, supervisor = read_process(fields["pid"]), read_process(fields["supervisor"])
                 same = leader is not None and str(leader.started_ticks) == fields["start_time"]
                 if leader is not None and supervisor is not None and same:
                     found.append(Running(path.parts[-3], leader, supervisor))
@@ -109,7 +109,9 @@ class Laptop:
     def processes(self) -> list[Process]:
         """All that run for this home: it is in their command, environment or working directory."""
         pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-        found = (read(pid) for pid in pids if pid != os.getpid() and self._mentions_home(pid))
+        found = (
+            read_process(pid) for pid in pids if pid != os.getpid() and self._mentions_home(pid)
+        )
         return [process for process in found if process is not None]
 
     def end(self) -> list[Process]:
@@ -119,7 +121,7 @@ class Laptop:
         for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        eventually(lambda: not any(map(alive, left)), END_SECONDS_MAX)
+        eventually(lambda: not any(map(is_alive, left)), END_SECONDS_MAX)
         return left
 
     def _mentions_home(self, pid: int) -> bool:
@@ -139,9 +141,5 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
-    """What `look` finds once it finds something. Raises AssertionError after `seconds`."""
-    give_up_at = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < give_up_at, f"waited {seconds:.0f} s in vain"
-        time.sleep(0.02)
-    return seen
+    """What `look` finds once it finds something. Raises AssertionError long after `seconds`."""
+    return poll_until(look, seconds, "an event", pause_seconds=0.02)

@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from detcloud.cli.processes import pss_bytes
 from detcloud.client import Trial
+from detcloud.shared.processes import pss_bytes
 from tests.end_to_end.laptop import Laptop, eventually
-from tests.end_to_end.strikes import Kill, Revival, Struck, Target, drawn, strike
+from tests.end_to_end.strikes import Kill, Revival, Struck, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import BATCHES, write_model
 
 KILL_EVERY_SECONDS = 30.0
@@ -57,7 +57,7 @@ class Soak:
 
     def verdict(self) -> list[str]:
         """What is wrong, a line each; empty when nothing is."""
-        return [*self.wrong, *_grown(self.samples)]
+        return [*self.wrong, *_memory_growth(self.samples)]
 
 
 def main() -> int:
@@ -160,7 +160,7 @@ class _Soaking:
         with self._laptop.cluster() as cluster:
             for number in sorted(self._open):
                 experiment = cluster.experiment(number)
-                if not experiment.ended:
+                if not experiment.has_ended:
                     continue
                 self._open.remove(number)
                 self._ended[number] = experiment.state
@@ -201,14 +201,14 @@ def _faults(trial: Trial) -> list[str]:
 def _kills(seconds: float, seed: int) -> Iterator[Kill]:
     """Kills in an order that is drawn, each target as often as every other."""
     count = int(seconds / KILL_EVERY_SECONDS) + 1
-    kills = drawn(count, seed, list(Target))
+    kills = draw_kills(count, seed, list(Target))
     random.Random(seed).shuffle(kills)
     # `create` would add searches of its own to bring the server back.
     for kill in kills:
         yield dataclasses.replace(kill, revival=Revival.UP)
 
 
-def _grown(samples: list[Sample]) -> Iterator[str]:
+def _memory_growth(samples: list[Sample]) -> Iterator[str]:
     for name in ("server", "agent"):
         first, last = _thirds(samples, name)
         if last > max(first * GROWTH_MAX, first + GROWTH_BYTES_MAX):

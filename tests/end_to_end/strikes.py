@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from detcloud.cli.processes import Process, alive, read
-from detcloud.http import ApiError, Unreachable
+from detcloud.shared.http import ApiError, Unreachable
+from detcloud.shared.processes import Process, is_alive, read_process
 from tests.end_to_end.laptop import DIGITS, Laptop, eventually
 
 VICTIM_SECONDS_MAX = 20.0
@@ -77,7 +77,7 @@ class Struck:
     agent_seconds: float | None = None
 
 
-def drawn(
+def draw_kills(
     kills: int, seed: int, targets: Sequence[Target], progress_max: float = PROGRESS_MAX
 ) -> list[Kill]:
     """Kills at moments spread over a search until `progress_max`; each target has its share."""
@@ -103,7 +103,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> Struck | None:
 
     Returns None where it is a trial's turn and none runs at this moment.
     """
-    victims = _killed(laptop, kill)
+    victims = _kill_target(laptop, kill)
     if not victims:
         return None
     at_seconds = time.monotonic() - began
@@ -123,7 +123,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> Struck | None:
 def agent_works(laptop: Laptop, since_ms: int) -> bool:
     """Whether the server has a child that enrolled as its agent after `since_ms`."""
     record = laptop.record()
-    agent = read(record.get("agent_pid") or 0)
+    agent = read_process(record.get("agent_pid") or 0)
     if agent is None or agent.parent != record["pid"]:
         return False
     with contextlib.suppress(ApiError, Unreachable), laptop.cluster() as cluster:
@@ -131,7 +131,7 @@ def agent_works(laptop: Laptop, since_ms: int) -> bool:
     return False
 
 
-def _killed(laptop: Laptop, kill: Kill) -> str:
+def _kill_target(laptop: Laptop, kill: Kill) -> str:
     """Whom it hit; "" where no trial runs."""
     if kill.target is Target.SERVER:
         return _kill([_process(laptop, "pid")])
@@ -154,7 +154,7 @@ def _killed(laptop: Laptop, kill: Kill) -> str:
 
 def _process(laptop: Laptop, field: str) -> Process:
     """The one whose id server.json names; it may be starting."""
-    found = eventually(lambda: read(laptop.record().get(field) or 0), VICTIM_SECONDS_MAX)
+    found = eventually(lambda: read_process(laptop.record().get(field) or 0), VICTIM_SECONDS_MAX)
     assert found is not None
     return found
 
@@ -163,7 +163,7 @@ def _kill(processes: list[Process]) -> str:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: not any(map(alive, processes)))
+    eventually(lambda: not any(map(is_alive, processes)))
     return f"{len(processes)} processes" if len(processes) > 1 else f"pid {processes[0].pid}"
 
 

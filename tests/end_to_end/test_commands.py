@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.cli.processes import read
+from detcloud.shared.processes import read_process
 from tests.end_to_end.laptop import DIGITS, Laptop, eventually
 from tests.end_to_end.tiny_model import BATCHES, write_model
 
@@ -89,12 +89,12 @@ def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: P
 
 
 def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
-    laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=60)))
+    laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=150)))
     eventually(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
     assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
     eventually(lambda: not laptop.running())
     stopped_at = eventually(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
-    assert 0 < stopped_at < 60
+    assert 0 < stopped_at < 150
     assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
     laptop.run("wait", 1)
     log = laptop.run("trial", "logs", 1).stdout
@@ -134,14 +134,14 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     again = laptop.run("up")
     assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
     eventually(lambda: laptop.json("status")["resource_pools"][0]["slots"] == 3)
-    command = [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(laptop.home)]
+    command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(laptop.home)]
     second = laptop.shell(command)
     refusal = f"detcloud server: a server runs on {laptop.home} already\n"
     assert (second.returncode, second.stderr) == (1, refusal)
     laptop.run("create", *write_model(tmp_path, 0.2))
     eventually(laptop.running)
     assert laptop.run("down").stdout == "the local cluster was stopped\n"
-    assert read(pid) is None
+    assert read_process(pid) is None
     assert laptop.processes() == []
     assert laptop.run("down").stdout == "no local cluster was running\n"
     # Its work goes on with the next start.

@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.laptop import Laptop, eventually
 from tests.end_to_end.tiny_model import write_model
-from tests.unit.searcher.beside import expected
+from tests.unit.searcher.search_harness import expected_lengths
 
 pytestmark = pytest.mark.end_to_end
 
@@ -22,7 +22,7 @@ FIRST, CHILDREN = 3, 1
 PROGRAM = f"""\
 import sys
 from detcloud import searcher
-from tests.unit.searcher.beside import Generations
+from tests.unit.searcher.search_harness import Generations
 
 class Squared(Generations):
     def on_validation_completed(self, state, request_id, metric, train_length):
@@ -83,7 +83,7 @@ def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
     eventually(lambda: _trials(laptop) >= FIRST)
     runner.kill()
     # The trials go on without it, as far as they were told.
-    eventually(lambda: _unanswered(laptop) > FIRST)
+    eventually(lambda: _waiting_events(laptop) > FIRST)
     runner.start()
     eventually(lambda: _trials(laptop) > FIRST)
     server = laptop.record()["pid"]
@@ -93,7 +93,7 @@ def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
     runner.start()
     assert runner.output().splitlines()[-1] == "experiment 1"
     assert laptop.json("describe", 1)["state"] == "COMPLETED"
-    assert _lengths(laptop) == expected(FIRST, CHILDREN)
+    assert _lengths(laptop) == expected_lengths(FIRST, CHILDREN)
     assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
 
 
@@ -109,7 +109,7 @@ def _trials(laptop: Laptop) -> int:
         return sum(1 for one in cluster.experiments() for _ in one.trials())
 
 
-def _unanswered(laptop: Laptop) -> int:
+def _waiting_events(laptop: Laptop) -> int:
     with laptop.cluster() as cluster:
         waiting: int = cluster.experiment(1).data["search_method"]["events_waiting"]
         return waiting

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require
-from tests.end_to_end.documents import Documented, play, steps
+from tests.end_to_end.documents import Command, play, steps
 from tests.end_to_end.laptop import DETCLOUD, DIGITS, ROOT, Laptop
 
 pytestmark = pytest.mark.end_to_end
@@ -44,7 +44,7 @@ def test_a_document_is_true(tmp_path: Path, name: str) -> None:
 
 def test_every_document_with_commands_is_played() -> None:
     def has_commands(document: Path) -> bool:
-        return any(isinstance(step, Documented) for step in steps(document))
+        return any(isinstance(step, Command) for step in steps(document))
 
     assert {path.name for path in DOCS.glob("*.md") if has_commands(path)} == set(PLAYED)
 

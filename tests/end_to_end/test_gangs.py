@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.cli.processes import read
+from detcloud.shared.processes import read_process
 from tests.conftest import require
 from tests.end_to_end.laptop import Laptop, eventually
 
@@ -97,7 +97,7 @@ class Agents:
             with contextlib.suppress(ProcessLookupError):
                 if pid > 0:
                     os.kill(pid, signal.SIGKILL)
-                elif read(-pid) is not None:
+                elif read_process(-pid) is not None:
                     os.killpg(-pid, signal.SIGKILL)
         self._processes.pop(name).wait()
 

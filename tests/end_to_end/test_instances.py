@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import InstanceRow, InstanceState
-from control_plane.fleet.rows import instances, past_instances
+from control_plane.fleet.rows import read_instances, read_past_instances
 from control_plane.state.sqlite import SqliteTable
-from detcloud.cli.processes import Process, alive, read
-from lambdas.home import HomeFolder
-from lambdas.wiring import POOL, embedded
+from detcloud.shared.processes import Process, is_alive, read_process
+from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
+from lambdas.local.home import HomeFolder
 from tests.end_to_end.laptop import Laptop, eventually
 from tests.end_to_end.tiny_model import write_model
 
@@ -29,14 +29,14 @@ def configure(home: Path, **fields: Any) -> None:
     """Gives the pool `default` a provider, before the cluster is up."""
     pool = {"pool_name": POOL, "provider": PROVIDER | fields}
     config = json.dumps({"resource_pools": [pool]})
-    embedded(HomeFolder(home), getpass.getuser(), config).table.close()
+    build_embedded_cluster(HomeFolder(home), getpass.getuser(), config).table.close()
 
 
 def rows(laptop: Laptop) -> list[InstanceRow]:
     """The instances there are."""
     table = SqliteTable(laptop.home / "state.db")
     try:
-        return instances(table, POOL)
+        return read_instances(table, POOL)
     finally:
         table.close()
 
@@ -45,10 +45,10 @@ def running(laptop: Laptop) -> list[str]:
     return [row.id for row in rows(laptop) if row.state is InstanceState.RUNNING]
 
 
-def ended(laptop: Laptop) -> list[str]:
+def end_reasons(laptop: Laptop) -> list[str]:
     table = SqliteTable(laptop.home / "state.db")
     try:
-        return sorted(row.reason for row in past_instances(table, POOL)[0])
+        return sorted(row.reason for row in read_past_instances(table, POOL)[0])
     finally:
         table.close()
 
@@ -56,7 +56,7 @@ def ended(laptop: Laptop) -> list[str]:
 def agent(laptop: Laptop, name: str) -> Process:
     """The agent process of an instance."""
     record = json.loads((laptop.home / "instances" / name / "instance.json").read_text())
-    found = read(record["pid"])
+    found = read_process(record["pid"])
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
     eventually(lambda: not rows(laptop), 60)
     assert agents(laptop) == []
-    assert [reason[:11] for reason in ended(laptop)] == ["it was idle"] * 2
+    assert [reason[:11] for reason in end_reasons(laptop)] == ["it was idle"] * 2
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 
@@ -90,9 +90,9 @@ def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
     os.kill(agent(laptop, first).pid, signal.SIGKILL)
     eventually(lambda: running(laptop) not in ([], [first]))
     # Nothing of it is left to run beside its successor.
-    assert not any(map(alive, trial))
+    assert not any(map(is_alive, trial))
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
-    assert "the cloud ended it" in ended(laptop)
+    assert "the cloud ended it" in end_reasons(laptop)
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 
@@ -115,7 +115,7 @@ def trials(laptop: Laptop, name: str) -> list[Process]:
     """The trials' processes of an instance."""
     found = []
     for path in laptop.home.glob(f"instances/{name}/work/allocations/*/agent/process.json"):
-        process = read(json.loads(path.read_text())["pid"])
+        process = read_process(json.loads(path.read_text())["pid"])
         found += [process] if process else []
     return found
 

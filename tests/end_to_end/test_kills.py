@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import require
 from tests.end_to_end.kills import OVERRIDES, run, table, verdict
 from tests.end_to_end.laptop import Laptop, eventually
-from tests.end_to_end.strikes import Kill, Revival, Target, drawn, strike
+from tests.end_to_end.strikes import Kill, Revival, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import write_model
 
 pytestmark = pytest.mark.end_to_end
@@ -28,7 +28,9 @@ def test_three_kills_change_nothing(tmp_path: Path) -> None:
     print(f"--targets {','.join(TARGETS)} --progress-max {PROGRESS_MAX}", end=" ")
     print(*(f"--config {override}" for override in SMALL))
     expected = run(tmp_path / "undisturbed", [*OVERRIDES, *SMALL])
-    found = run(tmp_path / "killed", [*OVERRIDES, *SMALL], drawn(3, seed, TARGETS, PROGRESS_MAX))
+    found = run(
+        tmp_path / "killed", [*OVERRIDES, *SMALL], draw_kills(3, seed, TARGETS, PROGRESS_MAX)
+    )
     print(table(found.struck))
     assert verdict(expected, found, 3) == []
     # Only the trial's own kill is a failure of it, and not even that where its work was done.

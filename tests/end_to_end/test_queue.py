@@ -89,11 +89,11 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     laptop.run("kill", second)
     eventually(lambda: slots(laptop, "first-come") == {"first_job": "1/1"})
     # It goes on where it was told to go.
-    log = eventually(lambda: _resumed(laptop, first))
+    log = eventually(lambda: _log_after_resume(laptop, first))
     assert "starts at 0\n" in log
 
 
-def _resumed(laptop: Laptop, experiment: int) -> str:
+def _log_after_resume(laptop: Laptop, experiment: int) -> str:
     """The log of the experiment's trial once it was started for the second time."""
     log = laptop.run("logs", experiment).stdout
     starts = [line.rsplit(" ", 1)[1] for line in log.splitlines() if "starts at" in line]

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.laptop import Laptop
-from tests.unit.api.cluster import Cluster, cluster
+from tests.unit.api.cluster import Cluster, build_cluster
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Cluster:
-    return cluster(tmp_path / "cluster")
+def cluster(tmp_path: Path) -> Cluster:
+    return build_cluster(tmp_path / "cluster")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from detcloud.archive import ArchiveInvalid, extract, inspect
+from detcloud.shared.archive import ArchiveInvalid, extract, inspect
 
 BLOCK = 512
 NAMES = ["a", "b/c", "a/../../x", "/x", "é" * 60, "d" * 120, "x/" * 60 + "y", "A", "a/", "", "."]
@@ -54,12 +54,12 @@ def header(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = 
     return info.tobuf(tarfile.GNU_FORMAT, errors="surrogateescape")[-BLOCK:]
 
 
-def padded(content: bytes) -> bytes:
+def pad_block(content: bytes) -> bytes:
     return content + bytes(-len(content) % BLOCK)
 
 
 def file(name: str, content: bytes = b"1", size: int | None = None) -> bytes:
-    return header(name, size=len(content) if size is None else size) + padded(content)
+    return header(name, size=len(content) if size is None else size) + pad_block(content)
 
 
 def pax(fields: dict[str, str], kind: bytes = tarfile.XHDTYPE) -> bytes:
@@ -70,11 +70,11 @@ def pax(fields: dict[str, str], kind: bytes = tarfile.XHDTYPE) -> bytes:
         while size != len(rest) + len(str(size)):
             size = len(rest) + len(str(size))
         records += str(size).encode() + rest
-    return header("pax", kind, len(records)) + padded(records)
+    return header("pax", kind, len(records)) + pad_block(records)
 
 
 def long_name(name: bytes, kind: bytes = tarfile.GNUTYPE_LONGNAME) -> bytes:
-    return header("././@LongLink", kind, len(name) + 1) + padded(name + b"\0")
+    return header("././@LongLink", kind, len(name) + 1) + pad_block(name + b"\0")
 
 
 END = bytes(2 * BLOCK)
@@ -110,9 +110,9 @@ class Yard:
             assert list(self.place.iterdir()) == []
             return refused
         assert [path.name for path in self.place.iterdir()] == ["out"]
-        return list(self._checked(out))
+        return list(self._checked_names(out))
 
-    def _checked(self, out: Path) -> Iterator[str]:
+    def _checked_names(self, out: Path) -> Iterator[str]:
         for path in sorted(out.rglob("*")):
             assert not path.is_symlink()
             assert path.is_dir() or path.is_file()
@@ -137,7 +137,7 @@ SLIPS = {
     "a hard link to a link": header("a", LINK, link="..") + header("b", HARD, link="a"),
     "a hard link to a file before": file("a") + header("b", HARD, link="a"),
     "a hard link out": header("a", HARD, link="../../beside"),
-    "a link with content": header("a", LINK, 5, "..") + padded(b"12345"),
+    "a link with content": header("a", LINK, 5, "..") + pad_block(b"12345"),
     "a link through a long name": long_name(b"../" * 40, tarfile.GNUTYPE_LONGLINK)
     + header("a", LINK),
     "a long name that leaves": long_name(b"../" * 50 + b"x") + file("a"),
@@ -154,11 +154,11 @@ SLIPS = {
     "a pax size that is larger": pax({"size": "999999999999"}) + file("a"),
     "a pax size that is negative": pax({"size": "-512"}) + file("a"),
     "a pax size that is no number": pax({"size": "1e3"}) + file("a"),
-    "a pax record of a wrong length": header("x", tarfile.XHDTYPE, 12) + padded(b"99 path=../x"),
-    "a pax record of length 0": header("x", tarfile.XHDTYPE, 9) + padded(b"0 path=x\n"),
-    "a pax record of a huge length": header("x", tarfile.XHDTYPE, 30) + padded(b"9" * 30),
+    "a pax record of a wrong length": header("x", tarfile.XHDTYPE, 12) + pad_block(b"99 path=../x"),
+    "a pax record of length 0": header("x", tarfile.XHDTYPE, 9) + pad_block(b"0 path=x\n"),
+    "a pax record of a huge length": header("x", tarfile.XHDTYPE, 30) + pad_block(b"9" * 30),
     "a pax header without a file": pax({"path": "x"}),
-    "an old sparse file": header("a", tarfile.GNUTYPE_SPARSE, 5) + padded(b"12345"),
+    "an old sparse file": header("a", tarfile.GNUTYPE_SPARSE, 5) + pad_block(b"12345"),
     "a sparse file of version 1": pax(
         {
             "GNU.sparse.major": "1",
@@ -333,7 +333,7 @@ FUZZ = settings(
 )
 
 
-def resummed(raw: bytes) -> bytes:
+def correct_checksums(raw: bytes) -> bytes:
     """With the checksum of each block that looks like a header put right, so that the reader goes
     on to what was changed.
     """
@@ -365,7 +365,7 @@ def test_changed_bytes_of_a_tar_do_no_harm(
             case _:
                 start = place // BLOCK * BLOCK
                 raw[start:start] = raw[start : start + 2 * BLOCK]
-    content = resummed(bytes(raw)) if data.draw(st.booleans()) else bytes(raw)
+    content = correct_checksums(bytes(raw)) if data.draw(st.booleans()) else bytes(raw)
     Yard(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(content, 1, mtime=0))
 
 
@@ -378,7 +378,7 @@ def test_any_entries_in_any_order_do_no_harm(
 ) -> None:
     chance = random.Random(len(entries))
     raw = b"".join(
-        header(name, kind, size, "../x") + padded(chance.randbytes(size))
+        header(name, kind, size, "../x") + pad_block(chance.randbytes(size))
         for kind, name, size in entries
     )
     Yard(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(raw + END, 1, mtime=0))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.api.auth import Principal, Role, digest_of
-from control_plane.api.token_table import issue_agent_token, put_token
-from detcloud.tokens import mint_token
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import issue_agent_token, token_digest, token_put
+from detcloud.shared.tokens import mint_token
 from tests.unit.api.agent_side import CONFIG, Agent, enrol
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -39,9 +39,9 @@ MISSING |= {"resource_pool": "nowhere", "job_id": "nobody"}
 Route = tuple[str, str]
 
 
-def routes(served: Cluster) -> Iterator[Route]:
+def routes(cluster: Cluster) -> Iterator[Route]:
     """Method and path of each route that is not open and needs no signature."""
-    paths = served.get("/openapi.json").json["paths"]
+    paths = cluster.get("/openapi.json").json["paths"]
     for path, methods in paths.items():
         for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
             if (method, path) not in OPEN and not SIGNED.match(path):
@@ -59,63 +59,63 @@ def is_for(route: Route, role: Role) -> bool:
     return role in (Role.USER, Role.ADMIN) or (route in BOTH and role is Role.AGENT)
 
 
-def filled(path: str, **values: object) -> str:
+def fill_path(path: str, **values: object) -> str:
     return re.sub(
         r"\{(\w+)\}", lambda name: str(values.get(name[1], MISSING.get(name[1], 7))), path
     )
 
 
-def asked(served: Cluster, route: Route, token: str | None, **options: Any) -> Answer:
-    return call(served.app, route[0].upper(), filled(route[1]), token=token, **options)
+def call_route(cluster: Cluster, route: Route, token: str | None, **options: Any) -> Answer:
+    return call(cluster.app, route[0].upper(), fill_path(route[1]), token=token, **options)
 
 
 @pytest.fixture
-def full(served: Cluster) -> Cluster:
+def full(cluster: Cluster) -> Cluster:
     """A cluster with something to lose behind most routes."""
-    assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     agent.take_work()
-    served.post("/tokens", {"description": "mine"})
+    cluster.post("/tokens", {"description": "mine"})
     path = f"{V1}/templates/nothing"
     content = {"config": "max_restarts: 1"}
-    assert call(served.app, "PUT", path, token=TOKENS[Role.USER], content=content).status == 200
-    return served
+    assert call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content=content).status == 200
+    return cluster
 
 
-def token_with(served: Cluster, **fields: Any) -> str:
+def token_with(cluster: Cluster, **fields: Any) -> str:
     token = mint_token()
     holds = replace(Principal("ann", Role.ADMIN), **fields)
-    served.services.table.commit((put_token(digest_of(token), holds),))
+    cluster.services.table.commit((token_put(token_digest(token), holds),))
     return token
 
 
-def revoked(served: Cluster) -> str:
-    made = served.post("/tokens", {}).json
+def revoked_token(cluster: Cluster) -> str:
+    made = cluster.post("/tokens", {}).json
     path = f"{V1}/tokens/{made['id']}"
-    assert call(served.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
+    assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
     return str(made["token"])
 
 
-def replaced(served: Cluster) -> str:
+def replaced_token(cluster: Cluster) -> str:
     """The token of an agent that has enrolled again."""
-    before = str(enrol(served, "twice").json["token"])
-    assert enrol(served, "twice").status == 200
+    before = str(enrol(cluster, "twice").json["token"])
+    assert enrol(cluster, "twice").status == 200
     return before
 
 
 STRANGERS = {
-    "nothing": lambda served: None,
-    "rubbish": lambda served: "dct_" + "x" * 43,
-    "a digest": lambda served: digest_of(TOKENS[Role.ADMIN]),
-    "a token and more": lambda served: TOKENS[Role.ADMIN] + "x",
-    "a token in capitals": lambda served: TOKENS[Role.ADMIN].upper(),
-    "two tokens": lambda served: f"{TOKENS[Role.ADMIN]},{TOKENS[Role.ADMIN]}",
-    "control characters": lambda served: "\x01\x7f",
-    "latin letters": lambda served: "dct_\xff\xfe",
-    "a star": lambda served: "*",
-    "an expired one": lambda served: token_with(served, expires_ms=NOW_MS),
-    "a revoked one": revoked,
-    "an agent's former one": replaced,
+    "nothing": lambda cluster: None,
+    "rubbish": lambda cluster: "dct_" + "x" * 43,
+    "a digest": lambda cluster: token_digest(TOKENS[Role.ADMIN]),
+    "a token and more": lambda cluster: TOKENS[Role.ADMIN] + "x",
+    "a token in capitals": lambda cluster: TOKENS[Role.ADMIN].upper(),
+    "two tokens": lambda cluster: f"{TOKENS[Role.ADMIN]},{TOKENS[Role.ADMIN]}",
+    "control characters": lambda cluster: "\x01\x7f",
+    "latin letters": lambda cluster: "dct_\xff\xfe",
+    "a star": lambda cluster: "*",
+    "an expired one": lambda cluster: token_with(cluster, expires_ms=NOW_MS),
+    "a revoked_token one": revoked_token,
+    "an agent's former one": replaced_token,
 }
 
 
@@ -131,7 +131,7 @@ def test_strangers_are_told_nothing_but_that(full: Cluster, stranger: str) -> No
             {"body": b"x" * 100, "headers": [("content-length", "99999999999")]},
             {"headers": [("idempotency-key", "\x00")]},
         ):
-            answer = asked(full, route, token, **options)
+            answer = call_route(full, route, token, **options)
             assert (answer.status, answer.code) == (401, "unauthenticated"), (route, options)
             assert answer.bytes_taken == 0
             answers.add(answer.body)
@@ -145,7 +145,7 @@ def test_strangers_are_told_nothing_but_that(full: Cluster, stranger: str) -> No
 def test_a_role_reaches_its_own_routes_and_no_others(full: Cluster, role: Role) -> None:
     reached = {}
     for route in routes(full):
-        answer = asked(full, route, TOKENS[role], body=b"{")
+        answer = call_route(full, route, TOKENS[role], body=b"{")
         reached[route] = answer.status != 403
         if not reached[route]:
             assert answer.code == "forbidden"
@@ -216,7 +216,7 @@ def test_a_page_of_another_site_changes_nothing_and_reads_nothing(full: Cluster)
         headers = [*site, ("content-type", kind), ("sec-fetch-site", "cross-site")]
         for route in routes(full):
             body = f"token={token}&access_token={token}".encode()
-            assert asked(full, route, None, headers=headers, body=body).status == 401
+            assert call_route(full, route, None, headers=headers, body=body).status == 401
     for query in ("token", "access_token", "authorization", "bearer"):
         target = f"{V1}/experiments?{query}={token}"
         assert call(full.app, "GET", target, headers=site).status == 401
@@ -233,7 +233,7 @@ def test_a_browser_is_never_told_that_another_site_may_ask(full: Cluster) -> Non
     ]
     for route in routes(full):
         for method, token in (("OPTIONS", None), (route[0].upper(), TOKENS[Role.ADMIN])):
-            answer = call(full.app, method, filled(route[1]), token=token, headers=preflight)
+            answer = call(full.app, method, fill_path(route[1]), token=token, headers=preflight)
             names = {name.lower() for name in answer.headers}
             assert not {name for name in names if name.startswith("access-control")}, route
             assert "set-cookie" not in names

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.agents.leases import LEASE_MS, leases_in, mark_lost
-from control_plane.dispatch import due
-from control_plane.dispatch.mailbox import MAIL, read_mail
+from control_plane.agents.leases import LEASE_MS, mark_lost_agents, read_leases
+from control_plane.engine import due_rows
+from control_plane.engine.mailbox import MAIL, read_mail
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Put, Row, StateTable, Write
 from tests.simulation.cluster import POOL, Cluster
@@ -40,7 +40,7 @@ JUMPS = {
 each_jump = pytest.mark.parametrize("jumps", JUMPS.values(), ids=JUMPS)
 
 
-class Sent(TableDecorator):
+class MailClocks(TableDecorator):
     """Notes the clock of each row of mail, by its sender."""
 
     def __init__(self, table: StateTable) -> None:
@@ -48,7 +48,7 @@ class Sent(TableDecorator):
         self.clocks: dict[tuple[str, str], list[int]] = {}
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Commit, and note the clocks of the mail written."""
         self.table.commit(writes)
         for write in writes:
             if isinstance(write, Put) and write.key.sort.startswith(MAIL):
@@ -56,13 +56,15 @@ class Sent(TableDecorator):
                 self.clocks.setdefault((mail.sender, write.key.partition), []).append(mail.clock)
 
 
-class Embedded(Cluster):
+class TickingCluster(Cluster):
     """A cluster whose tick is that of an embedded server."""
 
     def tick(self) -> None:
         pass_ms = self.round_ms
-        mark_lost(self.engine.table, POOL, self.now_ms, self.engine.follow, pass_ms)
-        due.drive(self.engine)
+        mark_lost_agents(
+            self.engine.table, POOL, self.now_ms, self.engine.advance_until_idle, pass_ms
+        )
+        due_rows.process_due_rows(self.engine)
 
 
 def slowly(run: Run) -> list[Line]:
@@ -73,23 +75,23 @@ def slowly(run: Run) -> list[Line]:
 
 
 @pytest.fixture
-def sent() -> list[Sent]:
+def mail_clocks() -> list[MailClocks]:
     return []
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, sent: list[Sent]) -> Iterator[Cluster]:
-    def noted(table: StateTable, process: int) -> StateTable:
-        sent.append(Sent(table))
-        return sent[-1]
+def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[Cluster]:
+    def note_clocks(table: StateTable, process: int) -> StateTable:
+        mail_clocks.append(MailClocks(table))
+        return mail_clocks[-1]
 
-    made = Embedded(tmp_path / "table.db", faults=noted, round_ms=ROUND_MS)
+    made = TickingCluster(tmp_path / "table.db", faults=note_clocks, round_ms=ROUND_MS)
     made.add_pool()
     yield made
     made.close()
 
 
-def started(cluster: Cluster, agents: int) -> None:
+def start_trials(cluster: Cluster, agents: int) -> None:
     """Each agent runs trials, and the passes over the leases are in their rhythm."""
     for n in range(agents):
         cluster.add_agent(f"node-{n}", 1, slowly)
@@ -113,8 +115,8 @@ def jump(cluster: Cluster, by_ms: int, agent: ScriptedAgent | None = None) -> No
         cluster.round()
 
 
-def lost(cluster: Cluster) -> list[str]:
-    leases = leases_in(cluster.engine.table, POOL)
+def lost_agents(cluster: Cluster) -> list[str]:
+    leases = read_leases(cluster.engine.table, POOL)
     return [agent for agent, lease in leases.items() if lease.lost or lease.epoch > 1]
 
 
@@ -124,20 +126,20 @@ def lost(cluster: Cluster) -> list[str]:
 def test_a_jump_kills_no_healthy_work(
     cluster: Cluster, jumps: tuple[int, ...], agents: int, one_is_first: bool
 ) -> None:
-    started(cluster, agents)
+    start_trials(cluster, agents)
     for by_ms in jumps:
         jump(cluster, by_ms, cluster.agents[0] if one_is_first else None)
-    cluster.settle()
-    assert lost(cluster) == []
-    assert [state.restarts for state in cluster.shadow.states("trial")] == [0] * (2 * agents)
-    assert all(state.epoch == 1 for state in cluster.shadow.states("trial"))
+    cluster.run_to_rest()
+    assert lost_agents(cluster) == []
+    assert [state.restarts for state in cluster.checker.actor_states("trial")] == [0] * (2 * agents)
+    assert all(state.epoch == 1 for state in cluster.checker.actor_states("trial"))
 
 
 @each_jump
 def test_an_agent_that_dies_at_a_jump_is_found_all_the_same(
     cluster: Cluster, jumps: tuple[int, ...]
 ) -> None:
-    started(cluster, 3)
+    start_trials(cluster, 3)
     cluster.silent.add("node-1")
     for by_ms in jumps:
         jump(cluster, by_ms)
@@ -145,21 +147,22 @@ def test_an_agent_that_dies_at_a_jump_is_found_all_the_same(
     rounds = (1 + len(jumps)) * LEASE_MS // ROUND_MS + 2
     for _ in range(rounds):
         cluster.round()
-    assert lost(cluster) == ["node-1"]
+    assert lost_agents(cluster) == ["node-1"]
     cluster.until(
-        lambda: all(state.status.final for state in cluster.shadow.states("experiment")), "ended"
+        lambda: all(state.status.is_final for state in cluster.checker.actor_states("experiment")),
+        "ended",
     )
 
 
 @each_jump
 def test_what_is_sent_later_is_ordered_later(
-    cluster: Cluster, sent: list[Sent], jumps: tuple[int, ...]
+    cluster: Cluster, mail_clocks: list[MailClocks], jumps: tuple[int, ...]
 ) -> None:
-    started(cluster, 2)
+    start_trials(cluster, 2)
     for by_ms in jumps:
         jump(cluster, by_ms)
-    cluster.settle()
-    found = [clocks for noted in sent for clocks in noted.clocks.values() if len(clocks) > 1]
+    cluster.run_to_rest()
+    found = [clocks for noted in mail_clocks for clocks in noted.clocks.values() if len(clocks) > 1]
     assert len(found) > 5
     for clocks in found:
         assert all(one < other for one, other in pairwise(clocks))
@@ -168,9 +171,9 @@ def test_what_is_sent_later_is_ordered_later(
 def test_an_agent_that_is_silent_in_a_steady_time_is_lost_after_its_lease(
     cluster: Cluster,
 ) -> None:
-    started(cluster, 4)
+    start_trials(cluster, 4)
     cluster.silent.add("node-3")
     # 30 s of lease and a pass.
     for _ in range(LEASE_MS // ROUND_MS + 2):
         cluster.round()
-    assert lost(cluster) == ["node-3"]
+    assert lost_agents(cluster) == ["node-3"]

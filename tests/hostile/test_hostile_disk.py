@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.principals import Role
 from control_plane.agents.logs import SMALL_BYTES_MAX
-from control_plane.api.auth import Role
-from control_plane.dispatch import due
+from control_plane.engine import due_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
@@ -28,9 +28,9 @@ Room = Callable[[bool], None]
 
 
 @pytest.fixture
-def room(served: Cluster) -> Iterator[Room]:
+def room(cluster: Cluster) -> Iterator[Room]:
     """Takes the room for the state table away, or gives it back."""
-    table = served.services.table
+    table = cluster.services.table
     assert isinstance(table, SqliteTable)
     pages = table._db.execute("pragma page_count").fetchone()[0]
 
@@ -41,8 +41,8 @@ def room(served: Cluster) -> Iterator[Room]:
     there_is(True)
 
 
-def rows_of(served: Cluster) -> list[Any]:
-    table = served.services.table
+def rows_of(cluster: Cluster) -> list[Any]:
+    table = cluster.services.table
     assert isinstance(table, SqliteTable)
     return table._db.execute("select * from rows order by partition, sort").fetchall()
 
@@ -52,9 +52,9 @@ def full(answer: Answer) -> bool:
     return (answer.status, answer.code) == (503, "unavailable") and "disk is full" in told
 
 
-def grown(served: Cluster) -> None:
+def fill_free_pages(cluster: Cluster) -> None:
     """Uses up what is free within the file's pages, so that the next commit needs more."""
-    table = served.services.table
+    table = cluster.services.table
     n = 0
     for size in (3000, 300, 30, 3):
         with suppress(Unavailable):
@@ -64,29 +64,29 @@ def grown(served: Cluster) -> None:
 
 
 def test_a_command_without_room_is_unavailable_and_leaves_nothing(
-    served: Cluster, room: Room
+    cluster: Cluster, room: Room
 ) -> None:
-    code = served.store_code()
+    code = cluster.store_code()
     body = {"config": CONFIG, "model_code": code}
     room(False)
-    grown(served)
-    before = rows_of(served)
-    assert full(served.post("/experiments", body, "key-1"))
-    assert rows_of(served) == before
-    assert served.get("/experiments").json["items"] == []
+    fill_free_pages(cluster)
+    before = rows_of(cluster)
+    assert full(cluster.post("/experiments", body, "key-1"))
+    assert rows_of(cluster) == before
+    assert cluster.get("/experiments").json["items"] == []
     room(True)
-    made = served.post("/experiments", body, "key-1")
+    made = cluster.post("/experiments", body, "key-1")
     assert (made.status, made.json["id"]) == (201, 1)
-    assert served.post("/experiments", body, "key-1").json["id"] == 1
-    assert len(served.get("/experiments").json["items"]) == 1
+    assert cluster.post("/experiments", body, "key-1").json["id"] == 1
+    assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_every_command_without_room_changes_nothing(served: Cluster, room: Room) -> None:
-    assert served.create(CONFIG).status == 201
-    Agent(served).take_work()
+def test_every_command_without_room_changes_nothing(cluster: Cluster, room: Room) -> None:
+    assert cluster.create(CONFIG).status == 201
+    Agent(cluster).take_work()
     room(False)
-    grown(served)
-    before = rows_of(served)
+    fill_free_pages(cluster)
+    before = rows_of(cluster)
     token = TOKENS[Role.ADMIN]
     for method, path, content in [
         ("POST", "/experiments/1/pause", None),
@@ -100,24 +100,24 @@ def test_every_command_without_room_changes_nothing(served: Cluster, room: Room)
         headers = [("idempotency-key", f"{method}{path}")]
         for _ in range(2):
             answer = call(
-                served.app, method, V1 + path, content=content, headers=headers, token=token
+                cluster.app, method, V1 + path, content=content, headers=headers, token=token
             )
             assert answer.status in (200, 201, 503), (path, answer.body)
             if answer.status == 503:
                 assert full(answer), path
-                assert rows_of(served) == before, path
-            before = rows_of(served)
-    assert served.get("/experiments/1").status == 200
+                assert rows_of(cluster) == before, path
+            before = rows_of(cluster)
+    assert cluster.get("/experiments/1").status == 200
 
 
 def test_what_trials_report_without_room_is_taken_when_there_is_some(
-    served: Cluster, room: Room
+    cluster: Cluster, room: Room
 ) -> None:
-    assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     first, second = agent.take_work()
     room(False)
-    grown(served)
+    fill_free_pages(cluster)
     reports = [
         {"allocation": first, "writer": "0", "offset": 10, "line": metrics(1, loss=0.5)},
         {"allocation": second, "writer": "0", "offset": 10, "line": metrics(1, x="y" * 5000)},
@@ -130,41 +130,41 @@ def test_what_trials_report_without_room_is_taken_when_there_is_some(
     assert answer.json["acked"] == {first: {"0": 10}, second: {"0": 10}}
     for allocation in (first, second):
         agent.finish(allocation)
-    assert served.get("/experiments/1").json["state"] == "COMPLETED"
-    assert served.get("/trials/1/logs").json["text"] == "a line\n" * 50
-    assert len(served.get("/trials/1/metrics").json["items"]) == 1
+    assert cluster.get("/experiments/1").json["state"] == "COMPLETED"
+    assert cluster.get("/trials/1/logs").json["text"] == "a line\n" * 50
+    assert len(cluster.get("/trials/1/metrics").json["items"]) == 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("where", ["fsync", "link", "replace", "mkdir"])
 def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, number: int, where: str
 ) -> None:
     content = archive()
     digest = hashlib.sha256(content).hexdigest()
-    offer = served.post("/model-code", {"sha256": digest, "size": len(content)}).json["upload"]
+    offer = cluster.post("/model-code", {"sha256": digest, "size": len(content)}).json["upload"]
 
     def broken(*arguments: object, **named: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, where, broken)
-        answer = call(served.app, "PUT", offer["path"], body=content)
+        answer = call(cluster.app, "PUT", offer["path"], body=content)
         if answer.status != 204:
             assert (answer.status, answer.code) == (503, "unavailable")
             assert os.strerror(number) in answer.json["error"]["message"]
-            assert served.get(f"/model-code/{digest}").status == 404
-    assert call(served.app, "PUT", offer["path"], body=content).status == 204
-    assert served.get(f"/model-code/{digest}").body == content
-    root = served.objects._root
+            assert cluster.get(f"/model-code/{digest}").status == 404
+    assert call(cluster.app, "PUT", offer["path"], body=content).status == 204
+    assert cluster.get(f"/model-code/{digest}").body == content
+    root = cluster.objects._root
     assert list((root / ".partial").iterdir()) == []
 
 
 def test_a_log_without_room_is_taken_when_there_is_some(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     first, _ = agent.take_work()
     # More than its row takes.
     text = "a line\n" * SMALL_BYTES_MAX
@@ -178,19 +178,19 @@ def test_a_log_without_room_is_taken_when_there_is_some(
         answer = agent.sync(logs=logs)
         assert (answer.status, answer.code) == (503, "unavailable")
         assert "No space left on device" in answer.json["error"]["message"]
-    assert served.get("/trials/1/logs").json["text"] == ""
+    assert cluster.get("/trials/1/logs").json["text"] == ""
     assert agent.sync(logs=logs).json["logs_acked"][first] == len(text)
-    assert served.get("/trials/1/logs").json["text"] == text
+    assert cluster.get("/trials/1/logs").json["text"] == text
 
 
 def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object, **named: object) -> None:
         raise OSError(errno.EBADF, "canary")
 
-    monkeypatch.setattr(type(served.objects), "size", broken)
-    answer = served.post("/model-code", {"sha256": "0" * 64, "size": 10})
+    monkeypatch.setattr(type(cluster.objects), "size", broken)
+    answer = cluster.post("/model-code", {"sha256": "0" * 64, "size": 10})
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
 
@@ -295,12 +295,12 @@ def test_a_page_that_was_damaged_is_unavailable_and_not_believed(tmp_path: Path)
 
 
 def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     agent.take_work()
-    table = served.services.table
+    table = cluster.services.table
     commit, made = table.commit, 0
 
     def once(writes: Any) -> None:
@@ -315,11 +315,11 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
         headers = [("idempotency-key", "k")]
         token = TOKENS[Role.USER]
         path = f"{V1}/experiments/1/pause"
-        answer = call(served.app, "POST", path, token=token, headers=headers)
+        answer = call(cluster.app, "POST", path, token=token, headers=headers)
         assert (answer.status, answer.json["state"]) == (200, "PAUSED")
-    assert call(served.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
+    assert call(cluster.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
     # Its trials have not heard of it yet; the backstop tells them 5 s later.
     assert all(entry["directives"]["preempt"] is None for entry in agent.sync().json["desired"])
-    served.clock.ms += 6_000
-    due.drive(served.services.engine)
+    cluster.clock.ms += 6_000
+    due_rows.process_due_rows(cluster.services.engine)
     assert all(entry["directives"]["preempt"] for entry in agent.sync().json["desired"])

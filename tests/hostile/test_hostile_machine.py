@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from detcloud.cli.processes import descendants
 from detcloud.client import Client, Experiment
-from detcloud.http import ApiError, Transport
+from detcloud.shared.http import ApiError, Transport
+from detcloud.shared.processes import list_descendants
 from tests.integration.embedded_cluster import (
     EmbeddedCluster,
     config,
@@ -59,15 +59,15 @@ def server_pid(cluster: EmbeddedCluster) -> int:
     return cluster.process.pid
 
 
-def refused(cluster: EmbeddedCluster, **options: Any) -> str:
-    """What a server says that does not start; one that does is ended with its agent."""
+def start_refusal(cluster: EmbeddedCluster, **options: Any) -> str:
+    """The message of a server that does not start; one that does is ended with its agent."""
     server: subprocess.Popen[str] = subprocess.Popen(
         cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
     try:
         _, told = server.communicate(timeout=START_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        for process in [server.pid, *(found.pid for found in descendants(server.pid))]:
+        for process in [server.pid, *(found.pid for found in list_descendants(server.pid))]:
             os.kill(process, signal.SIGKILL)
         server.communicate()
         raise
@@ -121,7 +121,7 @@ def test_a_server_without_room_to_start_says_so(cluster: EmbeddedCluster) -> Non
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
-    told = refused(cluster, preexec_fn=no_room)
+    told = start_refusal(cluster, preexec_fn=no_room)
     assert str(cluster.home) in told
     client = cluster.start()
     assert list(client.experiments()) == []
@@ -133,7 +133,7 @@ def test_one_folder_has_one_server_at_a_time(cluster: EmbeddedCluster, stays: st
     elsewhere = cluster.home.parent / "link"
     elsewhere.symlink_to(cluster.home)
     for path in (cluster.home, elsewhere):
-        told = refused(EmbeddedCluster(path))
+        told = start_refusal(EmbeddedCluster(path))
         assert told == f"a server runs on {path} already"
     if stays == "killed":
         cluster.kill()
@@ -146,7 +146,7 @@ def test_a_server_that_was_frozen_is_not_replaced(cluster: EmbeddedCluster) -> N
     cluster.start()
     os.kill(server_pid(cluster), signal.SIGSTOP)
     try:
-        assert "already" in refused(EmbeddedCluster(cluster.home))
+        assert "already" in start_refusal(EmbeddedCluster(cluster.home))
     finally:
         os.kill(server_pid(cluster), signal.SIGCONT)
 
@@ -190,7 +190,7 @@ def test_a_broken_folder_is_refused_by_the_name_of_what_is_broken(
 ) -> None:
     cluster.home.mkdir()
     damage(cluster.home)
-    told = refused(cluster)
+    told = start_refusal(cluster)
     assert str(cluster.home / named) in told
     assert "canary" not in told
 
@@ -247,7 +247,7 @@ def test_what_may_not_be_written_is_named(cluster: EmbeddedCluster, name: str) -
         theirs.write_text("" if name == "state.db" else "x" * 40)
         theirs.chmod(0o444)
     os.chown(theirs, NOBODY, NOBODY)
-    assert str(theirs) in refused(cluster, preexec_fn=without_privileges)
+    assert str(theirs) in start_refusal(cluster, preexec_fn=without_privileges)
 
 
 def test_two_agents_do_not_share_a_work_folder(cluster: EmbeddedCluster) -> None:
@@ -293,7 +293,7 @@ def test_a_damaged_table_is_not_believed_by_the_next_server(cluster: EmbeddedClu
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
-    told = refused(cluster)
+    told = start_refusal(cluster)
     assert told.startswith(f"the state table {path} cannot be used: database disk image is malf")
 
 

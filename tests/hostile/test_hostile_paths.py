@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
-from control_plane.api.auth import Role
-from control_plane.api.pages import write_cursor
+from control_plane.access.principals import Role
+from control_plane.queries.pages import encode_cursor
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -76,25 +76,25 @@ PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 @pytest.fixture
-def full(served: Cluster, tmp_path: Path) -> Cluster:
+def full(cluster: Cluster, tmp_path: Path) -> Cluster:
     """Two experiments with trials, logs, metrics and checkpoints, and a file that is nobody's."""
     for n in range(6):
         (tmp_path / Path(*["x"] * n)).mkdir(exist_ok=True)
     (tmp_path / "canary").write_text(CANARY)
     for _ in range(2):
-        assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+        assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     (first, second) = agent.take_work()
     for allocation in (first, second):
         agent.report(allocation, *[metrics(n, loss=1.0 / n) for n in range(1, 6)])
         agent.report(allocation, *[metrics(n, "a#~/..", loss=1.0) for n in range(1, 4)])
         agent.log(allocation, 0, "a line\n" * 10)
-    return served
+    return cluster
 
 
-def routes(served: Cluster) -> Iterator[tuple[str, str, list[str]]]:
+def routes(cluster: Cluster) -> Iterator[tuple[str, str, list[str]]]:
     """Method, path and names of the parameters in it, of every route with some."""
-    paths = served.get("/openapi.json").json["paths"]
+    paths = cluster.get("/openapi.json").json["paths"]
     for path, methods in paths.items():
         names = re.findall(r"\{(\w+)\}", path)
         for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
@@ -106,7 +106,7 @@ def token_for(method: str, path: str) -> str:
     return TOKENS[Role.AGENT if path.endswith("/sync") else Role.ADMIN]
 
 
-def unharmed(answer: Answer, told: object) -> None:
+def assert_unharmed(answer: Answer, told: object) -> None:
     assert answer.status in (200, 204, 401, 403, 404, 405, 422), (told, answer.status, answer.body)
     assert CANARY.encode() not in answer.body, told
     assert b"root:" not in answer.body, told
@@ -124,7 +124,7 @@ def test_no_path_leads_out_of_its_route(full: Cluster, trick: str, tmp_path: Pat
             target = re.sub(r"\{\w+\}", "1", target)
             content = {"config": "max_restarts: 1"} if method == "PUT" else None
             answer = call(full.app, method, target, token=token_for(method, path), content=content)
-            unharmed(answer, (method, path, name))
+            assert_unharmed(answer, (method, path, name))
             if not PLAIN.fullmatch(TRICKS[trick]):
                 assert answer.status != 200, (method, path, name)
     assert full.get("/experiments").json == experiments
@@ -175,7 +175,7 @@ def test_no_query_parameter_reaches_anything_else(full: Cluster, value: str) -> 
             needed = "group=training&" if path.endswith("/series") else ""
             query = f"?{needed}{parameter['name']}={quote(value, safe='')}"
             answer = call(full.app, "GET", target + query, token=TOKENS[Role.ADMIN])
-            unharmed(answer, (path, parameter["name"]))
+            assert_unharmed(answer, (path, parameter["name"]))
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_a_source_checkpoint_is_a_checkpoint_or_refused(full: Cluster, source: s
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def lists(served: Cluster) -> list[str]:
+def lists(cluster: Cluster) -> list[str]:
     """Every GET route with a cursor, filled in for experiment and trial 1."""
-    paths = served.get("/openapi.json").json["paths"]
+    paths = cluster.get("/openapi.json").json["paths"]
     return [
         re.sub(r"\{\w+\}", "1", path)
         for path, methods in paths.items()
@@ -234,10 +234,10 @@ def lists(served: Cluster) -> list[str]:
     ]
 
 
-def page(served: Cluster, path: str, cursor: str | None = None, limit: int = 1) -> Answer:
+def page(cluster: Cluster, path: str, cursor: str | None = None, limit: int = 1) -> Answer:
     name = "after" if path.endswith("/lines") else "cursor"
     query = f"?limit={limit}" + (f"&{name}={cursor}" if cursor else "")
-    return call(served.app, "GET", path + query, token=TOKENS[Role.USER])
+    return call(cluster.app, "GET", path + query, token=TOKENS[Role.USER])
 
 
 def content_of(cursor: str) -> list[Any]:
@@ -280,7 +280,7 @@ def test_a_forged_cursor_shows_nothing_else_and_takes_no_longer(full: Cluster) -
             for forged in HOSTILE[type(value)]:
                 changed = [*position[:place], forged, *position[place + 1 :]]
                 began = time.monotonic()
-                answer = page(full, path, write_cursor(kind, tuple(changed)), limit=5)
+                answer = page(full, path, encode_cursor(kind, tuple(changed)), limit=5)
                 assert time.monotonic() - began < 3, (path, changed)
                 assert answer.status in (200, 422), (path, changed, answer.body)
                 if answer.status == 200:

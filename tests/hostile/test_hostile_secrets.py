@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from detcloud.client import Client
-from detcloud.http import ApiError, Transport
+from detcloud.shared.http import ApiError, Transport
 from tests.end_to_end.laptop import Laptop, eventually
 
 pytestmark = pytest.mark.end_to_end
@@ -158,7 +158,7 @@ def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, 
     (model / "wait").unlink()
     admin.create_experiment(config(hyperparameters={"x": 2}), model, template="shared")
     admin.create_experiment(config(), model, template="shared").wait()
-    eventually(lambda: all(found.ended for found in admin.experiments()))
+    eventually(lambda: all(found.has_ended for found in admin.experiments()))
     states = sorted(found.state for found in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
     _mistakes(admin, model, said)
@@ -204,7 +204,7 @@ def _mistakes(admin: Client, model: Path, said: Said) -> None:
 
 
 def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
-    """What every route answers to a GET, with everything there is to name."""
+    """Note the answer of every route to a GET, with every id there is."""
     transport = Transport(client.url, token)
     experiments = [found.id for found in client.experiments()]
     trials = [trial.id for found in client.experiments() for trial in found.trials()]
@@ -225,7 +225,7 @@ def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
         # Objects need a signature, and the agent's code is everybody's.
         if "get" not in methods or "{key}" in path or "/agent-code/" in path:
             continue
-        for target in _filled(path.removeprefix("/api/v1"), named):
+        for target in _fill_path(path.removeprefix("/api/v1"), named):
             content = io.BytesIO()
             query = queries.get(path.removeprefix("/api/v1"), "")
             if path.endswith("/searcher-events"):
@@ -235,17 +235,17 @@ def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
                 said.note(f"{who}: {target}", str(refused.value).encode())
                 continue
             transport.download(f"/api/v1{target}{query}", content)
-            said.note(f"{who}: {target}", _unpacked(content.getvalue()))
+            said.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
     transport.close()
 
 
-def _filled(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
+def _fill_path(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
     found = re.search(r"\{(\w+)\}", path)
     if found is None:
         yield path
         return
     for value in named[found[1]]:
-        yield from _filled(path.replace(found[0], str(value), 1), named)
+        yield from _fill_path(path.replace(found[0], str(value), 1), named)
 
 
 def _every_command(
@@ -276,13 +276,13 @@ def _every_command(
         ]
         bundle = ["trial", "support-bundle", trial, "-o", tmp_path]
         path = Path(laptop.run(*bundle).stdout.strip())
-        said.note(f"support bundle {trial}", _unpacked(path.read_bytes()))
+        said.note(f"support bundle {trial}", _unpack_answer(path.read_bytes()))
     for words in commands:
         done = laptop.run(*words)
         said.note(f"detcloud {words}", done.stdout + done.stderr)
 
 
-def _unpacked(content: bytes) -> bytes:
+def _unpack_answer(content: bytes) -> bytes:
     if content[:2] != b"\x1f\x8b":
         return content
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:

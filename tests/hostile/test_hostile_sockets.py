@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.api import limits
-from control_plane.api.auth import Role
-from lambdas import connections
-from lambdas.serving import EmbeddedServer, listening
+from control_plane.access.principals import Role
+from control_plane.api import request_limits as limits
+from lambdas.local import connections
+from lambdas.local.http_server import EmbeddedServer, open_listener
 from tests.integration.embedded_cluster import EmbeddedCluster, eventually
 from tests.unit.api.agent_side import CONFIG
-from tests.unit.api.cluster import TOKENS, V1, Cluster, cluster
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 
 ANSWER_SECONDS_MAX = 10.0
 TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
@@ -29,12 +29,12 @@ TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
 class Live:
     """A server in a thread of this process, with one experiment."""
 
-    def __init__(self, served: Cluster) -> None:
-        self.served = served
-        self._listener = listening(None, "")
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._listener = open_listener(None, "")
         self.port: int = self._listener.getsockname()[1]
         self.host = f"Host: 127.0.0.1:{self.port}\r\n"
-        self._server = EmbeddedServer(served.app, lambda: None, lambda: None)
+        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[self._listener]), daemon=True
         )
@@ -47,19 +47,19 @@ class Live:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(10)
 
-    def connected(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS_MAX)
 
     def send(self, *parts: bytes, then_close: bool = True) -> bytes:
         """Sends bytes as they are; everything that comes back until the server closes."""
-        with self.connected() as connection:
+        with self.connect() as connection:
             # The server may have heard enough before all is sent.
             with suppress(OSError):
                 for part in parts:
                     connection.sendall(part)
                 if then_close:
                     connection.shutdown(socket.SHUT_WR)
-            return received(connection)
+            return receive_all(connection)
 
     def ask(self, line: str, headers: str = "", body: bytes = b"") -> bytes:
         """One honest request."""
@@ -72,7 +72,7 @@ class Live:
         return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["state"])
 
 
-def received(connection: socket.socket) -> bytes:
+def receive_all(connection: socket.socket) -> bytes:
     content = b""
     with suppress(ConnectionResetError):
         while block := connection.recv(65536):
@@ -88,9 +88,9 @@ def statuses(answers: bytes) -> list[int]:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder: Path = tmp_path_factory.mktemp("live")
-    served = cluster(folder)
-    assert served.create(CONFIG).status == 201
-    one = Live(served)
+    cluster = build_cluster(folder)
+    assert cluster.create(CONFIG).status == 201
+    one = Live(cluster)
     one.start()
     yield one
     one.stop()
@@ -249,10 +249,10 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.4)
 
 
-def trickled(live: Live, first: bytes, seconds: float = 5.0) -> tuple[bytes, float]:
+def send_slowly(live: Live, first: bytes, seconds: float = 5.0) -> tuple[bytes, float]:
     """Sends a beginning and then a byte again and again; what is answered, and after what time."""
     began = time.monotonic()
-    with live.connected() as connection:
+    with live.connect() as connection:
         connection.sendall(first)
         connection.settimeout(0.05)
         content = b""
@@ -273,7 +273,7 @@ def trickled(live: Live, first: bytes, seconds: float = 5.0) -> tuple[bytes, flo
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("sent", ["", "GET", "GET / HTTP/1.1\r\nX: ", "POST /x HTTP/1.1\r\nHost:"])
 def test_a_head_that_comes_slowly_is_not_waited_for(live: Live, sent: str) -> None:
-    content, seconds = trickled(live, sent.encode())
+    content, seconds = send_slowly(live, sent.encode())
     assert content == b""
     assert 0.3 < seconds < 3
 
@@ -281,7 +281,7 @@ def test_a_head_that_comes_slowly_is_not_waited_for(live: Live, sent: str) -> No
 @pytest.mark.usefixtures("hasty")
 def test_a_second_head_that_comes_slowly_is_not_waited_for(live: Live) -> None:
     first = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\nGET "
-    content, seconds = trickled(live, first.encode())
+    content, seconds = send_slowly(live, first.encode())
     assert statuses(content) == [200]
     assert seconds < 3
 
@@ -289,7 +289,7 @@ def test_a_second_head_that_comes_slowly_is_not_waited_for(live: Live) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_body_that_comes_slowly_is_refused(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 10000\r\n\r\n"
-    content, seconds = trickled(live, head.encode())
+    content, seconds = send_slowly(live, head.encode())
     assert statuses(content)[:1] == [422]
     assert b"the body came too slowly" in content
     assert seconds < 3
@@ -298,7 +298,7 @@ def test_a_body_that_comes_slowly_is_refused(live: Live) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_body_that_nobody_wants_is_not_taken_for_ever(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}Content-Length: 10000000\r\n\r\n"
-    content, seconds = trickled(live, head.encode())
+    content, seconds = send_slowly(live, head.encode())
     assert statuses(content) == [401]
     assert seconds < 3
 
@@ -310,18 +310,18 @@ def test_a_body_that_comes_as_fast_as_it_must_is_taken(
     body = json.dumps({"sha256": "0" * 64, "size": 10, "x": "y" * 40_000}).encode()
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
-    with live.connected() as connection:
+    with live.connect() as connection:
         connection.sendall(head.encode())
         # 40 KiB in 0.8 s, where 16 KiB a second on top of 0.2 s are asked for.
         for start in range(0, len(body), 4_096):
             connection.sendall(body[start : start + 4_096])
             time.sleep(0.08)
-        answers = received(connection)
+        answers = receive_all(connection)
     assert b"is not a known field" in answers or statuses(answers) == [200], answers
 
 
 def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
-    silent = [live.connected() for _ in range(2 * connections.WAITING_MAX)]
+    silent = [live.connect() for _ in range(2 * connections.WAITING_MAX)]
     try:
         for connection in silent[::2]:
             connection.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -332,7 +332,7 @@ def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
         # Those that wait longest are gone.
         assert len(connections.Connection.waiting) <= connections.WAITING_MAX
         silent[0].settimeout(2)
-        assert received(silent[0]) == b""
+        assert receive_all(silent[0]) == b""
     finally:
         for connection in silent:
             connection.close()
@@ -343,7 +343,7 @@ def test_connections_that_were_served_and_stay_keep_nobody_out(live: Live) -> No
     stay = []
     try:
         for _ in range(connections.WAITING_MAX + 50):
-            connection = live.connected()
+            connection = live.connect()
             stay.append(connection)
             connection.sendall(asked)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -357,7 +357,7 @@ def test_connections_that_were_served_and_stay_keep_nobody_out(live: Live) -> No
 def test_one_who_leaves_in_the_middle_leaves_nothing(live: Live) -> None:
     for cut in (b"", b"{", b'{"config": "x"'):
         head = f"POST {V1}/experiments HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 500\r\n\r\n"
-        with live.connected() as connection:
+        with live.connect() as connection:
             connection.sendall(head.encode() + cut)
     answer = live.ask("GET /experiments", TOKEN)
     assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["items"]) == 1

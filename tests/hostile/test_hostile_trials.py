@@ -1,5 +1,5 @@
-"""What a trial and its agent may claim over the one call that agents make: nothing of it reaches
-what is another trial's, and nothing of it stops the call.
+"""False claims of trials and agents in the one call that agents make: none reaches what is
+another trial's, and none stops the call.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.principals import Role
 from control_plane.actors import addresses
-from control_plane.actors.trial_checkpoints import CHECKPOINTS
-from control_plane.api.auth import Role
+from control_plane.actors.trial.checkpoints import CHECKPOINTS
 from control_plane.state.table import Key
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -41,10 +41,10 @@ def checkpoint(
 
 
 @pytest.fixture
-def two(served: Cluster) -> tuple[Agent, str, str]:
+def two(cluster: Cluster) -> tuple[Agent, str, str]:
     """An agent with two running trials: the one attacked, and the one that attacks."""
-    assert served.create(CONFIG).status == 201
-    agent = Agent(served)
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
     first, second = agent.take_work()
     return agent, first, second
 
@@ -54,37 +54,37 @@ def trial_of(allocation: str) -> int:
 
 
 def test_a_checkpoint_stays_its_trials_whatever_another_trial_reports(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
     assert agent.report(victim, checkpoint(victim, THEIRS)).status == 200
-    before = served.get(f"/checkpoints/{THEIRS}").json
+    before = cluster.get(f"/checkpoints/{THEIRS}").json
     stolen = checkpoint(thief, THEIRS, steps=9, metadata={"stolen": True})
     assert agent.report(thief, stolen).status == 200
-    assert served.get(f"/checkpoints/{THEIRS}").json == before
+    assert cluster.get(f"/checkpoints/{THEIRS}").json == before
     assert before["trial_id"] == trial_of(victim)
-    assert served.get(f"/trials/{trial_of(thief)}/checkpoints").json["items"] == []
-    assert served.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] is None
+    assert cluster.get(f"/trials/{trial_of(thief)}/checkpoints").json["items"] == []
+    assert cluster.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] is None
     # Why nothing came of it is told where the trial's history is.
-    history = served.get("/experiments/1/history").json["items"]
+    history = cluster.get("/experiments/1/history").json["items"]
     told = [line["text"] + " ".join(line["reasons"]) for line in history]
     assert any(f"checkpoint {THEIRS}" in line and "another trial" in line for line in told)
 
 
 def test_a_trial_that_claimed_anothers_checkpoint_goes_on_with_its_own(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
     agent.report(victim, checkpoint(victim, THEIRS))
     agent.report(thief, checkpoint(thief, THEIRS), checkpoint(thief, OURS), checkpoint(thief, OURS))
-    assert served.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] == OURS
-    assert served.get(f"/checkpoints/{OURS}").json["trial_id"] == trial_of(thief)
+    assert cluster.get(f"/trials/{trial_of(thief)}").json["latest_checkpoint"] == OURS
+    assert cluster.get(f"/checkpoints/{OURS}").json["trial_id"] == trial_of(thief)
     agent.finish(thief)
-    assert served.get(f"/trials/{trial_of(thief)}").json["state"] == "COMPLETED"
+    assert cluster.get(f"/trials/{trial_of(thief)}").json["state"] == "COMPLETED"
 
 
 def test_two_that_report_one_checkpoint_in_one_call_do_not_share_it(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, one, other = two
     reports = [
@@ -92,23 +92,23 @@ def test_two_that_report_one_checkpoint_in_one_call_do_not_share_it(
         for name in (one, other)
     ]
     assert agent.sync(reports=reports).status == 200
-    row = served.services.table.get(Key(CHECKPOINTS, THEIRS))
+    row = cluster.services.table.get(Key(CHECKPOINTS, THEIRS))
     assert row is not None
     owner = int(row.body)
     for trial_id in map(trial_of, (one, other)):
-        part = served.services.engine.part(addresses.trial(trial_id), f"checkpoint/{THEIRS}")
+        part = cluster.services.engine.read_part(addresses.trial(trial_id), f"checkpoint/{THEIRS}")
         assert (part is not None) == (trial_id == owner)
 
 
 def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, victim, thief = two
     agent.report(victim, checkpoint(victim, THEIRS), checkpoint(victim, OURS, steps=6))
     path = f"{V1}/checkpoints/{THEIRS}"
-    assert call(served.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
+    assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
     agent.report(thief, checkpoint(thief, THEIRS))
-    found = served.get(f"/checkpoints/{THEIRS}").json
+    found = cluster.get(f"/checkpoints/{THEIRS}").json
     assert (found["trial_id"], found["state"]) == (trial_of(victim), "DELETING")
 
 
@@ -128,16 +128,16 @@ def test_a_deleted_checkpoint_of_another_trial_is_not_taken_over(
     ],
 )
 def test_a_checkpoint_lies_where_its_trial_may_write_or_it_is_none(
-    served: Cluster, two: tuple[Agent, str, str], path: str
+    cluster: Cluster, two: tuple[Agent, str, str], path: str
 ) -> None:
     agent, victim, thief = two
     places = {"own": thief.replace(".", "/"), "other": victim.replace(".", "/"), "uuid": OURS}
     line = checkpoint(thief, OURS, path=path.format(**places))
     assert agent.report(thief, line).status == 200
-    assert served.get(f"/checkpoints/{OURS}").status == 404
+    assert cluster.get(f"/checkpoints/{OURS}").status == 404
 
 
-def named(steps: int, values: dict[str, float]) -> dict[str, Any]:
+def named_metrics(steps: int, values: dict[str, float]) -> dict[str, Any]:
     return {**metrics(steps), "metrics": values}
 
 
@@ -156,40 +156,42 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_metric_of_any_name_comes_back_as_it_was_and_as_json(
-    served: Cluster, two: tuple[Agent, str, str], name: str
+    cluster: Cluster, two: tuple[Agent, str, str], name: str
 ) -> None:
     agent, mine, _ = two
-    assert agent.report(mine, named(1, {name: 0.5, "fine": 0.25})).status == 200
+    assert agent.report(mine, named_metrics(1, {name: 0.5, "fine": 0.25})).status == 200
     path = f"/trials/{trial_of(mine)}/metrics"
-    (found,) = served.get(path).json["items"]
+    (found,) = cluster.get(path).json["items"]
     assert found["metrics"] == {name: 0.5, "fine": 0.25}
-    names = [item["name"] for item in served.get(f"{path}/names").json["items"]]
+    names = [item["name"] for item in cluster.get(f"{path}/names").json["items"]]
     assert sorted(names) == sorted([name, "fine"])
-    answer = served.get(f"{path}/series?group=training")
+    answer = cluster.get(f"{path}/series?group=training")
     assert answer.headers["content-type"] == "application/json"
     assert len(answer.json["series"]) == 2
 
 
 def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     for round_ in range(4):
         lines = [
-            named(n, {"fine": 1.0} | {f"{round_}-{n}-{name}": 1.0 for name in range(12_000)})
+            named_metrics(
+                n, {"fine": 1.0} | {f"{round_}-{n}-{name}": 1.0 for name in range(12_000)}
+            )
             for n in range(4)
         ]
         assert agent.report(mine, *lines).status == 200
     # 4 calls of 4 lines of 12,000 names of their own: 192,000, of which 500 are drawn.
-    names = served.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
+    names = cluster.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
     assert len(names) == 500
     assert next(item for item in names if item["name"] == "fine")["count"] == 16
-    course, _ = next(iter(served.services.courses._kept.values()))
-    assert course.numbers() <= 16 + 16 * 500
+    series, _ = next(iter(cluster.services.metric_series._cache.values()))
+    assert series.count_numbers() <= 16 + 16 * 500
 
 
 def test_a_page_of_huge_reports_is_cut_by_its_size(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     text = "x" * 200_000
@@ -198,7 +200,7 @@ def test_a_page_of_huge_reports_is_cut_by_its_size(
         assert agent.report(mine, *lines).status == 200
     seen, cursor, pages = [], "", 0
     while True:
-        answer = served.get(f"/trials/{trial_of(mine)}/metrics?limit=500{cursor}")
+        answer = cluster.get(f"/trials/{trial_of(mine)}/metrics?limit=500{cursor}")
         # 4 MiB, and the report that went over it.
         assert len(answer.body) < 4 * 2**20 + 256 * 1024
         seen += [item["steps_completed"] for item in answer.json["items"]]
@@ -211,36 +213,36 @@ def test_a_page_of_huge_reports_is_cut_by_its_size(
     assert pages == 2
 
 
-def rows(served: Cluster, trial_id: int, prefix: str) -> int:
+def rows(cluster: Cluster, trial_id: int, prefix: str) -> int:
     address = addresses.trial(trial_id)
-    return len(served.services.table.query(address, f"{prefix}#", f"{prefix}~").rows)
+    return len(cluster.services.table.query(address, f"{prefix}#", f"{prefix}~").rows)
 
 
 def test_an_environment_reported_over_and_over_is_kept_once(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     for n in range(5):
         said = {"kind": "environment", "hostname": f"h{n}", "packages": ["x" * 100_000]}
         assert agent.report(mine, said).status == 200
-    assert rows(served, trial_of(mine), "E") == 1
-    assert served.get(f"/trials/{trial_of(mine)}").json["environment"]["hostname"] == "h4"
+    assert rows(cluster, trial_of(mine), "E") == 1
+    assert cluster.get(f"/trials/{trial_of(mine)}").json["environment"]["hostname"] == "h4"
 
 
 def test_of_a_checkpoint_that_is_begun_no_more_is_kept_than_its_name(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     intent = {"kind": "checkpoint_intent", "uuid": OURS, "path": "../..", "junk": "x" * 100_000}
     assert agent.report(mine, intent, {**intent, "uuid": "../.."}, {**intent, "uuid": 7}).status
     address = addresses.trial(trial_of(mine))
-    (row,) = served.services.table.query(address, "I#", "I~").rows
+    (row,) = cluster.services.table.query(address, "I#", "I~").rows
     assert len(row.body) < 100
 
 
 @pytest.mark.parametrize("steps", [-1, -(2**63), 2**53, 2**63, 10**30, 1.5, "1", None, True, []])
 def test_steps_that_are_no_count_say_nothing(
-    served: Cluster, two: tuple[Agent, str, str], steps: object
+    cluster: Cluster, two: tuple[Agent, str, str], steps: object
 ) -> None:
     agent, mine, _ = two
     lines = [
@@ -249,14 +251,14 @@ def test_steps_that_are_no_count_say_nothing(
         {"kind": "completed", "length": steps, "metric": 0.1},
     ]
     assert agent.report(mine, *lines).status == 200
-    found = served.get(f"/trials/{trial_of(mine)}").json
+    found = cluster.get(f"/trials/{trial_of(mine)}").json
     assert (found["metric"], found["latest_checkpoint"]) == (None, None)
-    assert served.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
-    assert served.get("/experiments/1").json["trials"]["completed"] == 0
+    assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
+    assert cluster.get("/experiments/1").json["trials"]["completed"] == 0
 
 
 def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, other = two
     huge = 2**53 - 1
@@ -264,9 +266,9 @@ def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
     agent.report(mine, {"kind": "completed", "length": huge, "metric": -1e308})
     agent.report(other, metrics(1, "validation", loss=0.5))
     agent.finish(other)
-    assert served.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
-    assert served.get(f"/trials/{trial_of(mine)}").status == 200
-    assert served.get("/experiments/1").status == 200
+    assert cluster.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
+    assert cluster.get(f"/trials/{trial_of(mine)}").status == 200
+    assert cluster.get("/experiments/1").status == 200
 
 
 @pytest.mark.parametrize(
@@ -282,16 +284,16 @@ def test_huge_steps_that_are_a_count_harm_nobody_but_their_trial(
 )
 @pytest.mark.parametrize("writer", ["0", "Agent", "agent_", "AGENT"])
 def test_a_trial_speaks_for_nobody_else(
-    served: Cluster, two: tuple[Agent, str, str], line: dict[str, Any], writer: str
+    cluster: Cluster, two: tuple[Agent, str, str], line: dict[str, Any], writer: str
 ) -> None:
     agent, mine, _ = two
-    before = served.get(f"/trials/{trial_of(mine)}").json
+    before = cluster.get(f"/trials/{trial_of(mine)}").json
     assert agent.report(mine, line, writer=writer).status == 200
-    assert served.get(f"/trials/{trial_of(mine)}").json == before
+    assert cluster.get(f"/trials/{trial_of(mine)}").json == before
 
 
 def test_metadata_that_are_too_much_are_left_out_and_the_checkpoint_is_not(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     nested: Any = 1
@@ -300,27 +302,27 @@ def test_metadata_that_are_too_much_are_left_out_and_the_checkpoint_is_not(
     for n, metadata in enumerate([{"x": "y" * 100_000}, nested, {"x" * 20_000: 1}], 1):
         uuid = f"0000000{n}-0000-4000-8000-000000000009"
         agent.report(mine, checkpoint(mine, uuid, metadata=metadata))
-        found = served.get(f"/checkpoints/{uuid}")
+        found = cluster.get(f"/checkpoints/{uuid}")
         assert found.status == 200
         assert len(found.body) < 20_000
 
 
 def test_an_agent_reports_about_its_own_trials_only(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     _, victim, _ = two
-    stranger = Agent(served, "stranger")
+    stranger = Agent(cluster, "stranger")
     stranger.known = [victim]
-    before = served.get(f"/trials/{trial_of(victim)}").json
+    before = cluster.get(f"/trials/{trial_of(victim)}").json
     exited = {"kind": "exited", "reason": "completed", "code": 0}
     stranger.report(victim, metrics(5, "validation", loss=0.0), checkpoint(victim, THEIRS))
     stranger.report(victim, {"kind": "environment", "hostname": "mine"})
     stranger.report(victim, exited, writer="agent")
     stranger.log(victim, 0, "forged\n")
-    assert served.get(f"/trials/{trial_of(victim)}").json == before
-    assert served.get(f"/trials/{trial_of(victim)}/metrics").json["items"] == []
-    assert served.get(f"/trials/{trial_of(victim)}/logs").json["text"] == ""
-    assert served.get(f"/checkpoints/{THEIRS}").status == 404
+    assert cluster.get(f"/trials/{trial_of(victim)}").json == before
+    assert cluster.get(f"/trials/{trial_of(victim)}/metrics").json["items"] == []
+    assert cluster.get(f"/trials/{trial_of(victim)}/logs").json["text"] == ""
+    assert cluster.get(f"/checkpoints/{THEIRS}").status == 404
 
 
 def line(**fields: Any) -> dict[str, Any]:
@@ -368,7 +370,7 @@ def test_a_call_that_makes_no_sense_is_refused_and_named(
 
 
 def test_offsets_twice_backwards_or_with_gaps_count_once_each(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     offsets = [10, 10, 5, 30, 20, 30, 2**53]
@@ -378,13 +380,13 @@ def test_offsets_twice_backwards_or_with_gaps_count_once_each(
     ]
     answer = agent.sync(reports=reports)
     assert answer.json["acked"][mine] == {"0": 2**53}
-    items = served.get(f"/trials/{trial_of(mine)}/metrics").json["items"]
+    items = cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"]
     # Of 10, 10, 5, 30, 20, 30 and the last, those that grow: 10, 30 and the last.
     assert [item["steps_completed"] for item in items] == [0, 3, 6]
     agent.sync(logs=[{"allocation": mine, "offset": 7, "text": "behind a gap"}])
     agent.sync(logs=[{"allocation": mine, "offset": 0, "text": "ab"}] * 3)
     agent.sync(logs=[{"allocation": mine, "offset": 1, "text": "bc\ud800"}])
-    text = served.get(f"/trials/{trial_of(mine)}/logs").json["text"]
+    text = cluster.get(f"/trials/{trial_of(mine)}/logs").json["text"]
     assert text.startswith("abc")
     assert "gap" not in text
 
@@ -405,12 +407,12 @@ def test_a_body_that_is_no_call_is_refused(two: tuple[Agent, str, str], body: by
     agent, _, _ = two
     headers = [("content-type", "application/json")]
     path = f"{V1}/agents/{agent.name}/sync"
-    answer = call(agent.served.app, "POST", path, token=agent.token, headers=headers, body=body)
+    answer = call(agent.cluster.app, "POST", path, token=agent.token, headers=headers, body=body)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
 def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
     line = metrics(1, loss=1.0)
@@ -422,11 +424,11 @@ def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
     assert agent.sync(reports=[tall]).status == 422
     wide = [{"allocation": mine, "writer": "0", "offset": 1, "line": {"x": "y" * 200_000}}] * 6
     assert agent.sync(reports=wide).status == 413
-    assert served.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
+    assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []
 
 
 def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
-    served: Cluster, two: tuple[Agent, str, str]
+    cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, other = two
     answer = agent.sync()
@@ -442,7 +444,7 @@ def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
     assert "writers" in answer.json["error"]["message"]
     # Its other trials are heard as before.
     agent.finish(other)
-    assert served.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
+    assert cluster.get(f"/trials/{trial_of(other)}").json["state"] == "COMPLETED"
 
 
 @pytest.mark.parametrize(
@@ -458,13 +460,13 @@ def test_an_agent_that_makes_up_writers_is_refused_before_its_session_is_full(
     ids=["colours", "blanks", "both", "names", "dashes", "brackets"],
 )
 def test_a_log_made_to_be_hard_to_read_is_read_in_a_moment(
-    served: Cluster, two: tuple[Agent, str, str], text: str
+    cluster: Cluster, two: tuple[Agent, str, str], text: str
 ) -> None:
     agent, mine, _ = two
     agent.log(mine, 0, f"{text}\n" * 2_500)
     began = time.monotonic()
     for query in ("", "?level=ERROR", "?search=nothing"):
-        answer = served.get(f"/trials/{trial_of(mine)}/logs/lines{query}")
+        answer = cluster.get(f"/trials/{trial_of(mine)}/logs/lines{query}")
         assert answer.status == 200
     # 3 x 2,500 lines; in the worst way of trying them, one line took 70 ms.
     assert time.monotonic() - began < 10

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from tests.unit.api.agent_side import CONFIG
-from tests.unit.api.cluster import TOKENS, V1, Cluster, cluster
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
 SECONDS_MAX = 5.0
@@ -22,20 +22,20 @@ SECONDS_MAX = 5.0
 Way = Callable[[Cluster, str], Answer]
 
 
-def as_experiment(served: Cluster, text: str) -> Answer:
-    return served.create(f"{CONFIG}\n{text}")
+def as_experiment(cluster: Cluster, text: str) -> Answer:
+    return cluster.create(f"{CONFIG}\n{text}")
 
 
-def as_template(served: Cluster, text: str) -> Answer:
+def as_template(cluster: Cluster, text: str) -> Answer:
     path = f"{V1}/templates/hostile"
     return call(
-        served.app, "PUT", path, token=TOKENS[Role.USER], content={"config": f"a: 1\n{text}"}
+        cluster.app, "PUT", path, token=TOKENS[Role.USER], content={"config": f"a: 1\n{text}"}
     )
 
 
-def as_override(served: Cluster, text: str) -> Answer:
+def as_override(cluster: Cluster, text: str) -> Answer:
     """In pieces that an override may have."""
-    return served.create(CONFIG, overrides=[f"data={text[:4000]}"])
+    return cluster.create(CONFIG, overrides=[f"data={text[:4000]}"])
 
 
 WAYS: dict[str, Way] = {
@@ -135,11 +135,11 @@ ODD_BUT_FINE = {
 
 @every_way
 @pytest.mark.parametrize("name", HOSTILE)
-def test_it_is_refused_in_a_moment_with_a_reason(served: Cluster, way: Way, name: str) -> None:
-    served.store_code()
-    before = served.get("/experiments").json
+def test_it_is_refused_in_a_moment_with_a_reason(cluster: Cluster, way: Way, name: str) -> None:
+    cluster.store_code()
+    before = cluster.get("/experiments").json
     began = time.monotonic()
-    answer = way(served, HOSTILE[name])
+    answer = way(cluster, HOSTILE[name])
     assert time.monotonic() - began < SECONDS_MAX
     assert answer.status in (200, 201, 413, 422), answer.body[:500]
     if answer.status == 422:
@@ -149,22 +149,22 @@ def test_it_is_refused_in_a_moment_with_a_reason(served: Cluster, way: Way, name
         assert len(error["details"]) <= 200
         assert len(answer.body) < 64 * 1024
     if answer.status != 201:
-        assert served.get("/experiments").json == before
+        assert cluster.get("/experiments").json == before
     if way is as_experiment and name not in ODD_BUT_FINE:
         assert answer.status == 422, answer.body[:500]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
-def test_text_of_another_encoding_is_no_configuration(served: Cluster, encoding: str) -> None:
-    served.store_code()
+def test_text_of_another_encoding_is_no_configuration(cluster: Cluster, encoding: str) -> None:
+    cluster.store_code()
     # As it arrives: bytes of another encoding cannot be text in JSON, unless each stands for one.
     text = CONFIG.encode(encoding).decode("latin-1")
-    answer = served.create(text)
+    answer = cluster.create(text)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_byte_order_mark_at_the_beginning_is_passed_over(served: Cluster) -> None:
-    assert served.create(f"\ufeff{CONFIG}", validate_only=True).status == 200
+def test_a_byte_order_mark_at_the_beginning_is_passed_over(cluster: Cluster) -> None:
+    assert cluster.create(f"\ufeff{CONFIG}", validate_only=True).status == 200
 
 
 GRID = """
@@ -186,16 +186,16 @@ hyperparameters:
     ],
 )
 def test_a_grid_of_too_many_points_is_refused_with_their_number(
-    served: Cluster, axes: int, count: int, number: str
+    cluster: Cluster, axes: int, count: int, number: str
 ) -> None:
     lines = [f"  x{n}: {{type: double, minval: 0, maxval: 1, count: {count}}}" for n in range(axes)]
     began = time.monotonic()
-    answer = served.create(GRID + "\n".join(lines))
+    answer = cluster.create(GRID + "\n".join(lines))
     assert time.monotonic() - began < SECONDS_MAX
     assert (answer.status, answer.code) == (422, "invalid")
     told = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
     assert number.replace(",", "") in told, told
-    assert served.get("/experiments").json["items"] == []
+    assert cluster.get("/experiments").json["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_grid_of_too_many_points_is_refused_with_their_number(
         ("reproducibility.experiment_seed", 10**30),
     ],
 )
-def test_a_number_beyond_reason_is_refused(served: Cluster, field: str, value: int) -> None:
-    answer = served.create(CONFIG, overrides=[f"{field}={value}"])
+def test_a_number_beyond_reason_is_refused(cluster: Cluster, field: str, value: int) -> None:
+    answer = cluster.create(CONFIG, overrides=[f"{field}={value}"])
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert any(field in detail["path"] for detail in answer.json["error"]["details"])
 
@@ -248,26 +248,26 @@ def test_a_number_beyond_reason_is_refused(served: Cluster, field: str, value: i
     ],
     ids=lambda override: override[:20],
 )
-def test_an_override_that_is_none_is_refused_by_its_place(served: Cluster, override: str) -> None:
-    answer = served.create(CONFIG, overrides=[override])
+def test_an_override_that_is_none_is_refused_by_its_place(cluster: Cluster, override: str) -> None:
+    answer = cluster.create(CONFIG, overrides=[override])
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert answer.json["error"]["details"]
 
 
-def test_a_template_and_what_is_laid_over_it_do_not_multiply(served: Cluster) -> None:
+def test_a_template_and_what_is_laid_over_it_do_not_multiply(cluster: Cluster) -> None:
     wide = "data: {" + ", ".join(f"k{n}: &a{n} [1, 2, 3]" for n in range(2_000)) + "}"
     path = f"{V1}/templates/wide"
-    put = call(served.app, "PUT", path, token=TOKENS[Role.USER], content={"config": wide})
+    put = call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content={"config": wide})
     assert put.status == 200
     overrides = [f"data.k{n}.a=1" for n in range(200)]
     began = time.monotonic()
-    answer = served.create(CONFIG, template="wide", overrides=overrides)
+    answer = cluster.create(CONFIG, template="wide", overrides=overrides)
     assert time.monotonic() - began < SECONDS_MAX
     assert answer.status in (201, 422)
     # A configuration at its limit, over a template at its limit.
     near = "data: {" + ", ".join(f"j{n}: [1, 2]" for n in range(20_000)) + "}"
     began = time.monotonic()
-    answer = served.create(f"{CONFIG}\n{near}", template="wide")
+    answer = cluster.create(f"{CONFIG}\n{near}", template="wide")
     assert time.monotonic() - began < 2 * SECONDS_MAX
     assert answer.status in (201, 413, 422), answer.body[:300]
 
@@ -282,14 +282,14 @@ def test_a_template_and_what_is_laid_over_it_do_not_multiply(served: Cluster) ->
 def test_any_text_is_answered(
     tmp_path_factory: pytest.TempPathFactory, text: str, way: str
 ) -> None:
-    answer = WAYS[way](_shared(tmp_path_factory), text)
+    answer = WAYS[way](_shared_cluster(tmp_path_factory), text)
     assert answer.status in (200, 201, 422), (text, answer.body)
 
 
-_KEPT: list[Cluster] = []
+_CLUSTERS: list[Cluster] = []
 
 
-def _shared(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    if not _KEPT:
-        _KEPT.append(cluster(tmp_path_factory.mktemp("yaml")))
-    return _KEPT[0]
+def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    if not _CLUSTERS:
+        _CLUSTERS.append(build_cluster(tmp_path_factory.mktemp("yaml")))
+    return _CLUSTERS[0]

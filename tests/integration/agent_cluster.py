@@ -17,7 +17,7 @@ SHADOW = "detcloud/__init__.py", "detcloud/launch/__init__.py"
 
 
 @dataclass
-class Desired:
+class DesiredEntry:
     """One entry of the desired list."""
 
     spec: dict[str, Any]
@@ -28,7 +28,7 @@ class Desired:
 
 
 @dataclass
-class Received:
+class ReceivedLine:
     """One report line with the time of its arrival."""
 
     allocation: str
@@ -50,10 +50,10 @@ class FakeCluster:
     answers_to_drop: int = 0
     forgets_exited: bool = False
     calls: list[dict[str, Any]] = field(default_factory=list)
-    reports: list[Received] = field(default_factory=list)
+    reports: list[ReceivedLine] = field(default_factory=list)
     acked: dict[str, dict[str, int]] = field(default_factory=dict)
     log: dict[str, bytes] = field(default_factory=dict)
-    desired: dict[str, Desired] = field(default_factory=dict)
+    desired: dict[str, DesiredEntry] = field(default_factory=dict)
     archives: dict[str, bytes] = field(default_factory=dict)
     refused_text: str | None = None
 
@@ -118,7 +118,9 @@ class FakeCluster:
         code = {"sha256": digest, "size": len(archive), "path": f"/api/v1/model-code/{digest}"}
         base = {"version": 1, "trial_seed": 2**32 + 5, "config": {}, "allocation_id": allocation}
         with self.changed:
-            self.desired[allocation] = Desired({**base, **spec}, code, {"revision": 1, "length": 1})
+            self.desired[allocation] = DesiredEntry(
+                {**base, **spec}, code, {"revision": 1, "length": 1}
+            )
             self._change()
 
     def change(self, allocation: str, **fields: Any) -> None:
@@ -135,7 +137,7 @@ class FakeCluster:
             self._change()
 
     def lines(self, allocation: str, writer: str = "0") -> list[dict[str, Any]]:
-        """What one writer reported, in order."""
+        """The report lines of one writer, in order."""
         return [
             received.line
             for received in self.reports
@@ -146,7 +148,7 @@ class FakeCluster:
         """The kinds, with a container's state in place of `container`."""
         return [str(line.get("state", line["kind"])) for line in self.lines(allocation, writer)]
 
-    def exited(self, allocation: str) -> dict[str, Any] | None:
+    def exit_record(self, allocation: str) -> dict[str, Any] | None:
         """The agent's exit record, once it is here."""
         records = self.lines(allocation, "agent")
         return next((record for record in records if record["kind"] == "exited"), None)
@@ -191,14 +193,14 @@ class FakeCluster:
             acked = self.acked.setdefault(report["allocation"], {})
             if report["offset"] > acked.get(report["writer"], 0):
                 acked[report["writer"]] = report["offset"]
-                self.reports.append(Received(**report, at=time.time()))
+                self.reports.append(ReceivedLine(**report, at=time.time()))
         for piece in body["logs"]:
             held = self.log.setdefault(piece["allocation"], b"")
             text = piece["text"].encode()[len(held) - piece["offset"] :]
             assert piece["offset"] <= len(held)
             self.log[piece["allocation"]] = held + text
         for allocation, desired in self.desired.items():
-            if self.forgets_exited and self.exited(allocation) and desired.state != "forget":
+            if self.forgets_exited and self.exit_record(allocation) and desired.state != "forget":
                 desired.state = "forget"
                 self._change()
 

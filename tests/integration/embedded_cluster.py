@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detcloud.cli.processes import descendants
 from detcloud.client import Client
+from detcloud.shared.processes import list_descendants
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,7 @@ class EmbeddedCluster:
         return self.client()
 
     def command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", "lambdas.embedded", "--home", str(self.home)]
+        return [sys.executable, "-P", "-m", "lambdas.local", "--home", str(self.home)]
 
     def client(self) -> Client:
         client = Client(self.record()["url"], (self.home / "token").read_text().strip())
@@ -112,7 +112,7 @@ class EmbeddedCluster:
 
     def _note(self) -> None:
         assert self.process is not None
-        self._started |= {found.pid for found in descendants(self.process.pid)}
+        self._started |= {found.pid for found in list_descendants(self.process.pid)}
 
 
 def environment() -> dict[str, str]:
@@ -141,7 +141,7 @@ def config(pause_seconds: float = 0.0, batches: int = 4, trials: int = 4) -> dic
 
 
 def eventually(look: Callable[[], T], seconds: float = 20.0) -> T:
-    """What `look` finds once it finds something."""
+    """The first true value of `look`, which is called until there is one."""
     give_up_at = time.monotonic() + seconds
     while not (seen := look()):
         assert time.monotonic() < give_up_at, "waited in vain"

@@ -1,4 +1,4 @@
-"""What a team's stack is made from in tests: settings, pools, and functions that only answer."""
+"""The inputs of a team's stack in tests: settings, pools, and functions that only answer."""
 
 import zipfile
 from pathlib import Path
@@ -20,8 +20,9 @@ def team_config(folder: Path) -> dict[str, str]:
     archive = folder / "functions.zip"
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("lambdas/__init__.py", "")
+        written.writestr("lambdas/aws/__init__.py", "")
         for name in FUNCTIONS:
-            written.writestr(f"lambdas/{name}.py", HANDLER)
+            written.writestr(f"lambdas/aws/{name}.py", HANDLER)
     (folder / "pools.yaml").write_text("resource_pools:\n  - pool_name: default\n")
     return {
         "detcloud:account": ACCOUNT,

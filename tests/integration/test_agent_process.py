@@ -23,10 +23,10 @@ def test_a_trial_is_started_reported_and_forgotten(
     cluster.forgets_exited = True
     cluster.assign("4.1", PRELUDE + 'print("hello")\nreport("completed", length=1)\n' + LEAVE)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
     assert [line["kind"] for line in cluster.lines("4.1")] == ["completed", "exit"]
-    exited = cluster.exited("4.1")
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"], exited["signal"]) == ("completed", 0, None)
     assert exited["directive_revision"] == 1
@@ -41,7 +41,7 @@ def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
     config = {"environment": {"environment_variables": ["COLOUR=blue", "PYTHONHASHSEED=9"]}}
     cluster.assign("4.1", program, config=config)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     seen = cluster.lines("4.1")[0]
     environment, home = seen["env"], agent.work / "allocations/4.1"
     assert "AGENT_SECRET" not in environment
@@ -71,14 +71,14 @@ for length in range(2, 7):
     until(lambda: cluster.lines("4.1"))
     until(lambda: cluster.log.get("4.1") == b"log line\n", seconds=2.0)
 
-    def arrived(count: int) -> bool:
+    def has_arrived(count: int) -> bool:
         return len(cluster.lines("4.1")) >= count
 
     down_seconds, up_seconds = [], []
     for length in range(2, 7):
         changed = time.time()
         cluster.change("4.1", directives={"revision": length, "length": length})
-        until(functools.partial(arrived, length))
+        until(functools.partial(has_arrived, length))
         completed = next(r for r in cluster.reports if r.line.get("length") == length)
         down_seconds.append(completed.line["seen"] - changed)
         up_seconds.append(completed.at - completed.line["seen"])
@@ -133,8 +133,8 @@ while True:
     pids = cluster.lines("4.1")[0]["pids"]
     assert all(map(alive, pids))
     cluster.change("4.1", state="kill", grace_ms=300)
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["signal"]) == ("killed", signal.SIGKILL)
     assert "asked" in [line["kind"] for line in cluster.lines("4.1")]
@@ -147,7 +147,7 @@ def test_children_left_behind_by_a_finished_trial_are_reaped(
     program = 'report("child", pid=subprocess.Popen(["sleep", "600"]).pid)\n'
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert not alive(cluster.lines("4.1")[0]["pid"])
 
 
@@ -156,8 +156,8 @@ def test_a_trial_without_an_exit_line_failed_with_the_end_of_its_log(
 ) -> None:
     cluster.assign("4.1", 'raise ValueError("the learning rate is a fish")')
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"]) == ("errored", 1)
     assert "exit code 1" in exited["message"]
@@ -169,8 +169,8 @@ def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook="echo no such package; exit 3\n")
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "errored"
     assert "startup-hook.sh failed with exit code 3" in exited["message"]
@@ -192,7 +192,7 @@ report("seen", greeting=os.environ["GREETING"], files=files, sleeper=sleeper)
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE, hook=hook)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     seen = cluster.lines("4.1")[0]
     assert (seen["greeting"], seen["files"]) == ("hello", 77)
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
@@ -207,8 +207,8 @@ def test_a_startup_hooks_failing_command_ends_it_and_an_early_exit_does_not(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook=hook)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["code"], exited["reason"]) == (code, "errored" if code else "completed")
     assert b"later" not in cluster.log.get("4.1", b"")
@@ -219,8 +219,8 @@ def test_a_trial_that_fails_after_its_hook_is_no_failure_of_the_hook(
 ) -> None:
     cluster.assign("4.1", PRELUDE + "sys.exit(5)", hook="echo ready\n")
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["message"].startswith("the trial's process ended with exit code 5")
 
@@ -229,8 +229,8 @@ def test_wrong_model_code_is_never_run(agent: AgentProcess, cluster: FakeCluster
     cluster.assign("4.1", PRELUDE + LEAVE)
     cluster.archives = {digest: b"something else" for digest in cluster.archives}
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "start_failed"
     assert "digest" in exited["message"]
@@ -252,11 +252,11 @@ for n in range(150):
     first.wait()
     time.sleep(0.5)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(150))
     assert cluster.log["4.1"] == b"".join(b"%d\n" % n for n in range(150))
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
-    exited = cluster.exited("4.1")
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"]) == ("completed", 0)
     assert cluster.epoch == 2
@@ -272,8 +272,8 @@ def test_an_exit_while_no_agent_ran_is_reported_by_the_next_one(
     first.wait()
     until((agent.work / "allocations/4.1/agent/exit.json").exists)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"]) == ("errored", 7)
 
@@ -287,8 +287,8 @@ def test_a_trial_whose_supervisor_was_killed_is_lost_and_ended(
     until(lambda: cluster.lines("4.1"))
     ready = cluster.lines("4.1")[0]
     os.kill(ready["parent"], signal.SIGKILL)
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "lost"
     assert not alive(ready["pid"])
@@ -301,8 +301,8 @@ def test_a_kill_for_what_never_ran_here_is_answered(
     cluster.assign("4.1", PRELUDE + LEAVE)
     cluster.change("4.1", state="kill")
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
     until(lambda: not (agent.work / "allocations/4.1").exists())
 
 
@@ -321,7 +321,7 @@ for n in range(60):
     cluster.down = True
     time.sleep(1.0)
     cluster.down = False
-    until(lambda: cluster.exited("4.1"), seconds=20)
+    until(lambda: cluster.exit_record("4.1"), seconds=20)
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(60))
     assert cluster.answers_to_drop == 0
 
@@ -335,8 +335,8 @@ def test_a_fenced_agent_kills_its_trials_and_enrols_again(
     cluster.fence()
     until(lambda: cluster.epoch == 3)
     assert not alive(cluster.lines("4.1")[0]["pid"])
-    until(lambda: cluster.exited("4.1"))
-    exited = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     # A loss: for the nodes of a gang that fail of it, it is the cause.
     assert exited["notice"] == "another session of its agent began"
@@ -358,9 +358,9 @@ while directives()["revision"] < 5:
     directives = agent.work / "allocations/4.1/in/directives.json"
     until(lambda: json.loads(directives.read_bytes()).get("preempt") == notice, seconds=1.0)
     cluster.change("4.1", directives={"revision": 5, "length": 9, "preempt": None})
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert cluster.lines("4.1")[1]["preempt"] == notice
-    exited = cluster.exited("4.1")
+    exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "preempted"
 
@@ -374,7 +374,7 @@ def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
     until(lambda: cluster.lines("4.1") and cluster.lines("5.1"))
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=10) == 0
-    reasons = {name: (cluster.exited(name) or {}).get("reason") for name in ("4.1", "5.1")}
+    reasons = {name: (cluster.exit_record(name) or {}).get("reason") for name in ("4.1", "5.1")}
     assert reasons == {"4.1": "preempted", "5.1": "killed"}
 
 
@@ -388,7 +388,7 @@ for n in range(10):
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert [line.get("value") for line in cluster.lines("4.1")] == [
         0,
         1,

@@ -30,7 +30,7 @@ def assign(cluster: FakeCluster, name: str, program: str = LEAVES, **spec: Any) 
     cluster.assign_files(name, {"model_def.py": program}, **{**base, **spec})
 
 
-def templates(agent: AgentProcess) -> list[int]:
+def fork_servers(agent: AgentProcess) -> list[int]:
     """The processes whose working directory is the agent's folder for its template."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cwd"):
@@ -51,15 +51,15 @@ def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
 ) -> None:
     assign(cluster, "4.1", config=stay(2.0))
     first = agent.start()
-    until(lambda: b"launch.template" in cluster.log.get("4.1", b""), seconds=40)
+    until(lambda: b"launch.fork_server" in cluster.log.get("4.1", b""), seconds=40)
     process = json.loads((agent.work / "allocations/4.1/agent/process.json").read_bytes())
     first.kill()
     first.wait()
     # The supervisor was forked in the same folder and stays.
-    until(lambda: templates(agent) == [process["supervisor"]])
+    until(lambda: fork_servers(agent) == [process["supervisor"]])
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["code"] == 0
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["code"] == 0
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
     until(lambda: not alive(process["supervisor"]))
 
@@ -69,13 +69,13 @@ def test_a_stopped_agent_leaves_no_template_behind(
 ) -> None:
     assign(cluster, "4.1")
     process = agent.start()
-    until(lambda: cluster.exited("4.1"), seconds=40)
-    assert cluster.log["4.1"] == b"detcloud.launch.template\n"
-    until(lambda: len(templates(agent)) == 1)
-    (template,) = templates(agent)
+    until(lambda: cluster.exit_record("4.1"), seconds=40)
+    assert cluster.log["4.1"] == b"detcloud.launch.fork_server\n"
+    until(lambda: len(fork_servers(agent)) == 1)
+    (fork_server,) = fork_servers(agent)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) == 0
-    assert not alive(template)
+    assert not alive(fork_server)
 
 
 @pytest.mark.parametrize("how", ["option", "variable"])
@@ -86,7 +86,7 @@ def test_fast_starts_can_be_switched_off(
     if how == "variable":
         monkeypatch.setenv("DETCLOUD_PLAIN_STARTS", "1")
     agent.start(*(["--plain-starts"] if how == "option" else []))
-    until(lambda: cluster.exited("4.1"), seconds=30)
+    until(lambda: cluster.exit_record("4.1"), seconds=30)
     assert cluster.log["4.1"] == b"detcloud.launch.trial\n"
     assert not (agent.work / "template").exists()
 
@@ -114,7 +114,7 @@ sys.exit(0)
 """
     assign(cluster, "4.1", program, config=config)
     agent.start("--plain-starts")
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     reason = "this agent runs trials as processes"
     assert cluster.log["4.1"].decode().splitlines() == [
         f"[detcloud] image org/image:1 is not used: {reason}",
@@ -145,8 +145,8 @@ def test_a_mount_that_cannot_be_fails_the_start_clearly(
     mount = {"host_path": host, "container_path": container}
     assign(cluster, "4.1", config={"bind_mounts": [mount]})
     agent.start()
-    until(lambda: cluster.exited("4.1"))
-    found = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    found = cluster.exit_record("4.1")
     assert found is not None
     # It is the trial's own failure, unlike a start that the machine is not up to.
     assert found["reason"] == "errored"
@@ -161,5 +161,5 @@ def test_a_startup_hook_sees_the_configured_variables(
     config = {"environment": {"environment_variables": {"cpu": ["COLOUR=blue"], "cuda": []}}}
     cluster.assign_files("4.1", files, version=1, entrypoint="model_def:Trial", config=config)
     agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert cluster.log["4.1"] == b"blue\n"

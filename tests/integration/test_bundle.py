@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from infra.bundle import EXTRAS, TARGETS, build
+from infra.bundle import EXTRAS, TARGETS, build_archive
 
 
 @pytest.mark.parametrize("kind", EXTRAS)
 def test_an_archive_for_another_machine_is_whole_and_within_the_quotas(
     kind: str, tmp_path: Path
 ) -> None:
-    archive = build(TARGETS["arm64"], tmp_path, kind)
+    archive = build_archive(TARGETS["arm64"], tmp_path, kind)
     with zipfile.ZipFile(archive) as opened:
         names = opened.namelist()
         unpacked = sum(info.file_size for info in opened.infolist())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.container import LABEL
+from detcloud.agent.docker.container import LABEL
 from tests.emulators.docker_engine import DockerEngine
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
@@ -26,13 +26,13 @@ for n in range(100):
 
 @pytest.fixture
 def options(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What makes an agent use the engine."""
+    """The options with which an agent uses the engine."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.socket}")
     return ["--container-runtime", "docker", "--container-memory-mib", "2048"]
 
 
 def containers(engine: DockerEngine, agent: AgentProcess) -> list[dict[str, Any]]:
-    return engine.api.containers(f"{LABEL}work={agent.work}")
+    return engine.api.list_containers(f"{LABEL}work={agent.work}")
 
 
 def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
@@ -48,12 +48,12 @@ def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
     (container,) = containers(engine, agent)
     assert container["State"] == "running"
     agent.start(*options)
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(100))
     notice, *printed = cluster.log["4.1"].decode().splitlines()
     assert notice.startswith("[detcloud] image ")
     assert printed == [str(n) for n in range(100)]
-    assert (cluster.exited("4.1") or {})["reason"] == "completed"
+    assert (cluster.exit_record("4.1") or {})["reason"] == "completed"
     assert [one for one in cluster.kinds("4.1") if one != "environment"] == [
         "PULLING",
         "STARTING",
@@ -77,8 +77,8 @@ def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
     first.kill()
     first.wait()
     agent.start(*options)
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
 def test_an_agent_that_is_given_no_folders_mounts_nothing(
@@ -86,8 +86,8 @@ def test_an_agent_that_is_given_no_folders_mounts_nothing(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, **container_spec())
     agent.start(*options, "--allow-mount")
-    until(lambda: cluster.exited("4.1"))
-    ended = cluster.exited("4.1") or {}
+    until(lambda: cluster.exit_record("4.1"))
+    ended = cluster.exit_record("4.1") or {}
     assert ended["reason"] == "errored"
     assert "not allowed on this agent; allowed are: none" in ended["message"]
 
@@ -124,8 +124,8 @@ def test_a_trial_of_another_runtime_is_not_taken_over(
     assert "allocations/4.1 was begun with --container-runtime process" in said
     agent.start()
     cluster.change("4.1", state="kill", grace_ms=0)
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
 def test_a_runtime_that_is_none_is_refused(

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent import images, pulled_images
+from detcloud.agent.docker import image_cache as pulled_images
+from detcloud.agent.docker import images
 from tests.conformance.container_runtime import begin, run
 from tests.emulators.docker_engine import DockerEngine, root_folder, shell_files
 from tests.emulators.registry import Registry, serving_registry
 from tests.integration.agent_process import LEAVE
 from tests.integration.docker_node import container_spec, docker_runtime
 from tests.integration.test_docker_runtime import environments
-from tests.integration.trial_node import TrialNode, exited, printed
+from tests.integration.trial_node import TrialNode, exit_record, log_text
 
 pytestmark = pytest.mark.end_to_end
 
@@ -59,16 +60,16 @@ def test_an_image_is_pulled_once_and_recorded_by_its_digest(
     node: TrialNode, registry: Registry, tmp_path: Path
 ) -> None:
     trial = run(node, LEAVE, **asking(registry.image))
-    assert exited(trial)["reason"] == "completed", printed(trial)
+    assert exit_record(trial)["reason"] == "completed", log_text(trial)
     (record,) = environments(trial)
     assert (record["image"], record["image_digest"]) == (registry.image, registry.digest)
-    assert f"[detcloud] pulling image {registry.image}\n" in printed(trial)
-    assert f"[detcloud] image {registry.image}, {registry.digest}\n" in printed(trial)
+    assert f"[detcloud] pulling image {registry.image}\n" in log_text(trial)
+    assert f"[detcloud] image {registry.image}, {registry.digest}\n" in log_text(trial)
     assert PASSWORD.encode() not in everything(tmp_path / "allocations")
     pulls = registry.pulls
     trial.directory.path.rename(tmp_path / "first")
     again = TrialNode(tmp_path / "b", runtime=node.runtime, spec=container_spec())
-    assert exited(run(again, LEAVE, **asking(registry.image)))["reason"] == "completed"
+    assert exit_record(run(again, LEAVE, **asking(registry.image)))["reason"] == "completed"
     assert registry.pulls == pulls
     third = TrialNode(tmp_path / "c", runtime=node.runtime, spec=container_spec())
     run(third, LEAVE, **asking(registry.image, force_pull_image=True))
@@ -81,11 +82,11 @@ def test_a_login_that_is_refused_is_the_trials_failure(
     node: TrialNode, registry: Registry, tmp_path: Path, password: str | None
 ) -> None:
     trial = run(node, LEAVE, **asking(registry.image, password))
-    ended = exited(trial)
+    ended = exit_record(trial)
     assert ended["reason"] == "errored"
     assert f"image {registry.image} cannot be pulled: " in ended["message"]
     assert "environment.registry_auth" in ended["message"]
-    assert f"[detcloud] image {registry.image} cannot be pulled" in printed(trial)
+    assert f"[detcloud] image {registry.image} cannot be pulled" in log_text(trial)
     assert b"wrong-canary" not in everything(tmp_path / "allocations")
 
 
@@ -93,7 +94,7 @@ def test_an_image_that_does_not_exist_is_the_trials_failure(
     node: TrialNode, registry: Registry
 ) -> None:
     missing = f"{registry.address}/team/missing:9"
-    ended = exited(run(node, LEAVE, **asking(missing)))
+    ended = exit_record(run(node, LEAVE, **asking(missing)))
     assert ended["reason"] == "errored"
     assert f"image {missing} cannot be pulled" in ended["message"]
     assert "manifest unknown" in ended["message"]
@@ -101,17 +102,17 @@ def test_an_image_that_does_not_exist_is_the_trials_failure(
 
 def test_a_registry_that_does_not_answer_is_the_machines_trouble(node: TrialNode) -> None:
     trial = run(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
-    assert exited(trial)["reason"] == "start_failed"
-    assert printed(trial).count("trying again") == images.ATTEMPTS_MAX - 1
+    assert exit_record(trial)["reason"] == "start_failed"
+    assert log_text(trial).count("trying again") == images.ATTEMPTS_MAX - 1
 
 
 def test_a_kill_ends_the_attempts_to_pull(node: TrialNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "ATTEMPTS_MAX", 10_000)
     trial = begin(node, LEAVE, **asking("127.0.0.1:9/team/trial:1"))
-    node.look(trial, lambda: "trying again" in printed(trial))
+    node.watch(trial, lambda: "trying again" in log_text(trial))
     trial.kill(1000)
-    node.look(trial)
-    assert exited(trial)["reason"] == "killed"
+    node.watch(trial)
+    assert exit_record(trial)["reason"] == "killed"
 
 
 def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine) -> None:
@@ -122,7 +123,7 @@ def test_the_trial_image_builds_on_a_base_without_a_network(engine: DockerEngine
     build = ["build", "--network", "host", "-t", "localhost/built:1"]
     base = ["--build-arg", "BASE=localhost/slim:1", "--build-arg", "TORCH=2.99"]
     engine.docker(*build, *base, str(TRIAL_IMAGE))
-    config = (engine.api.image("localhost/built:1") or {})["Config"]
+    config = (engine.api.find_image("localhost/built:1") or {})["Config"]
     assert (config["User"], config["WorkingDir"]) == ("1000:1000", "/home/detcloud")
     show = ["run", "--rm", "--network", "host", "localhost/built:1", "sh", "-c"]
     steps = engine.docker(*show, "while read line; do echo $line; done < /steps").splitlines()
@@ -137,33 +138,33 @@ def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
     others, said = "localhost/others:1", list[str]()
     engine.docker("import", "-", others, content=root_folder())
 
-    def launched(folder: str, **asked: Any) -> None:
+    def run_trial(folder: str, **spec: Any) -> None:
         runtime = docker_runtime(engine, tmp_path, said)
         node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
-        assert exited(run(node, LEAVE, **asked))["reason"] == "completed"
+        assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
     # Of its own content, or it would be other tests' image under one more name.
     made = Registry(root_folder(), [PATH, "OF=a full disk"], "team", PASSWORD)
     with serving_registry(made) as registry:
         name = registry.image
-        launched("a", **asking(name))
+        run_trial("a", **asking(name))
         monkeypatch.setattr(pulled_images, "DISK_SHARE_MAX", 0.0)
         # It was used just now.
-        launched("b")
+        run_trial("b")
         monkeypatch.setattr(pulled_images, "KEPT_SECONDS", 1.0)
         time.sleep(1.0)
         # It is wanted, and then a container has it.
-        launched("c", **asking(name))
+        run_trial("c", **asking(name))
         engine.docker("create", "--name", "holder", name, "true")
         time.sleep(1.0)
-        launched("d")
-        assert (bool(engine.api.image(name)), said) == (True, [])
+        run_trial("d")
+        assert (bool(engine.api.find_image(name)), said) == (True, [])
         engine.docker("rm", "holder")
-        launched("e")
-        assert engine.api.image(name) is None
+        run_trial("e")
+        assert engine.api.find_image(name) is None
         assert "fills up: image sha256:" in said[0]
-        launched("f", **asking(name))
-        assert engine.api.image(name)
+        run_trial("f", **asking(name))
+        assert engine.api.find_image(name)
     # What no agent pulled is no agent's to remove.
-    assert engine.api.image(others)
+    assert engine.api.find_image(others)
     assert len(said) == 1

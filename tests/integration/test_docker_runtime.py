@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.container import LABEL
-from detcloud.agent.container_launch import container_name
-from detcloud.agent.docker_api import Engine
+from detcloud.agent.docker.container import LABEL
+from detcloud.agent.docker.engine import EngineClient
+from detcloud.agent.docker.launch import container_name
 from tests.conformance.container_runtime import begin, run, states
 from tests.conftest import require
 from tests.emulators.docker_engine import IMAGE, DockerEngine, root_folder
 from tests.integration.agent_process import LEAVE, OBEY
 from tests.integration.docker_node import USER, container_spec, docker_runtime
-from tests.integration.trial_node import TrialNode, exited, printed, reported
+from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
 
 pytestmark = pytest.mark.end_to_end
 
@@ -64,7 +64,7 @@ def environments(trial: Any) -> list[dict[str, Any]]:
     return [line for line in found if line["kind"] == "environment"]
 
 
-def waited(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     give_up_at = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up_at, "waited in vain"
@@ -92,11 +92,11 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     trial = begin(
         node, program + READY, config=container_spec(resources={"shm_size": 5 << 20})["config"]
     )
-    node.look(trial, lambda: reported(trial))
-    seen = reported(trial)[0]
-    found = engine.api.inspect(container_name(trial.directory.agent)) or {}
+    node.watch(trial, lambda: report_lines(trial))
+    seen = report_lines(trial)[0]
+    found = engine.api.inspect_container(container_name(trial.directory.agent)) or {}
     trial.kill(0)
-    node.look(trial)
+    node.watch(trial)
     assert (seen["uid"], seen["capabilities"], seen["raises"]) == (USER, 0, "1")
     assert (seen["inputs"], seen["new"], seen["package"], seen["code"]) == (0, 0, 0, 1)
     assert seen["agent"] == ["container", "trial.log"]
@@ -112,10 +112,10 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
 
 def test_the_image_and_its_digest_are_recorded(node: TrialNode, engine: DockerEngine) -> None:
     trial = run(node, LEAVE)
-    known = engine.api.image(IMAGE) or {}
+    known = engine.api.find_image(IMAGE) or {}
     (record,) = environments(trial)
     assert (record["image"], record["image_digest"]) == (IMAGE, known["Id"])
-    assert printed(trial) == f"[detcloud] image {IMAGE}, {known['Id']}\n"
+    assert log_text(trial) == f"[detcloud] image {IMAGE}, {known['Id']}\n"
 
 
 def test_mounts_are_made_where_they_are_asked_for(node: TrialNode, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ except OSError as error:
     print(error.strerror)
 """
     trial = run(node, program + LEAVE, config=container_spec(bind_mounts=mounts)["config"])
-    assert printed(trial).splitlines()[-2:] == ["1 2 3", "Read-only file system"]
+    assert log_text(trial).splitlines()[-2:] == ["1 2 3", "Read-only file system"]
     assert sorted(one.name for one in data.iterdir()) == ["found", "rows"]
 
 
@@ -155,7 +155,7 @@ def test_a_mount_that_cannot_be_is_the_trials_failure(
     allowed = (Path("/usr"), Path("/root"), Path("/tmp"), Path("/work"))
     runtime = docker_runtime(engine, tmp_path, mounts_allowed=(*allowed, Path.cwd()))
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec(bind_mounts=[mount]))
-    ended = exited(run(node, LEAVE))
+    ended = exit_record(run(node, LEAVE))
     assert ended["reason"] == "errored"
     assert message in ended["message"]
 
@@ -164,18 +164,18 @@ def test_a_real_training_in_a_container(node: TrialNode, tmp_path: Path) -> None
     torch = require("torch")
     spec = {"entrypoint": ["python3", "train.py"], "metric": "loss", "smaller_is_better": True}
     trial = node.run("5.1", {"train.py": LINE}, **spec)
-    assert exited(trial)["reason"] == "completed", printed(trial)
-    losses = [line["metrics"]["loss"] for line in reported(trial) if line["kind"] == "metrics"]
+    assert exit_record(trial)["reason"] == "completed", log_text(trial)
+    losses = [line["metrics"]["loss"] for line in report_lines(trial) if line["kind"] == "metrics"]
     # Four batches and the validation.
     assert len(losses) == 5
     assert losses[3] < losses[0] / 10
-    lines = {line["kind"]: line for line in reported(trial)}
+    lines = {line["kind"]: line for line in report_lines(trial)}
     assert lines["completed"]["length"] == 4
     assert lines["environment"]["torch"] == torch.__version__
     # The trial wrote it, into a folder that was the agent's.
     folder = tmp_path / "store/5.1" / lines["checkpoint"]["path"]
     assert folder.stat().st_uid == USER
-    assert "[detcloud] metrics could not be written" not in printed(trial)
+    assert "[detcloud] metrics could not be written" not in log_text(trial)
     assert 0 < torch.load(folder / "slope.pt").item() < 2
 
 
@@ -183,7 +183,7 @@ def test_a_trial_that_runs_out_of_memory_is_told_so(tmp_path: Path, engine: Dock
     runtime = docker_runtime(engine, tmp_path, memory_bytes=64 << 20)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = run(node, 'print("filling", flush=True)\nfilled = b"x" * (512 << 20)\n')
-    ended = exited(trial)
+    ended = exit_record(trial)
     assert (ended["reason"], ended["signal"]) == ("errored", signal.SIGKILL)
     assert "out of memory" in ended["message"]
     assert "limit of 64 MiB" in ended["message"]
@@ -195,10 +195,10 @@ def test_an_image_without_a_python_fails_with_a_reason(
 ) -> None:
     engine.docker("import", "-", "localhost/empty:1", content=root_folder())
     trial = run(node, LEAVE, image={"cpu": "localhost/empty:1"}, config={})
-    ended = exited(trial)
+    ended = exit_record(trial)
     assert ended["reason"] == "errored"
     assert 'exec: "python3": executable file not found' in ended["message"]
-    assert ended["message"] in printed(trial)
+    assert ended["message"] in log_text(trial)
     assert states(trial) == ["PULLING", "STARTING"]
 
 
@@ -208,7 +208,7 @@ def test_an_image_whose_python_fails_is_quoted(node: TrialNode, engine: DockerEn
     archive = root_folder({"opt/python3": program})
     engine.docker("import", *change, "-", "localhost/old:1", content=archive)
     trial = run(node, LEAVE, image={"cpu": "localhost/old:1"})
-    ended = exited(trial)
+    ended = exit_record(trial)
     assert (ended["reason"], ended["code"]) == ("errored", 2)
     assert "before the trial began, and said: python3: too old" in ended["message"]
 
@@ -225,21 +225,21 @@ def leave(*_):
 signal.signal(signal.SIGTERM, leave)
 """
     trial = begin(node, program + READY)
-    node.look(trial, lambda: reported(trial))
-    engine.api.signal(container_name(trial.directory.agent), number)
-    node.look(trial)
-    assert exited(trial)["reason"] == "lost"
+    node.watch(trial, lambda: report_lines(trial))
+    engine.api.signal_container(container_name(trial.directory.agent), number)
+    node.watch(trial)
+    assert exit_record(trial)["reason"] == "lost"
     # As when an engine is stopped, there is time to save something.
     saved = ["saved"] if number == signal.SIGTERM else []
-    assert [line["kind"] for line in reported(trial)] == ["ready", *saved]
+    assert [line["kind"] for line in report_lines(trial)] == ["ready", *saved]
 
 
 def test_a_container_that_is_removed_by_hand_is_lost(node: TrialNode, engine: DockerEngine) -> None:
     trial = begin(node, READY)
-    node.look(trial, lambda: reported(trial))
-    engine.api.remove(container_name(trial.directory.agent))
-    node.look(trial)
-    assert exited(trial)["reason"] == "lost"
+    node.watch(trial, lambda: report_lines(trial))
+    engine.api.remove_container(container_name(trial.directory.agent))
+    node.watch(trial)
+    assert exit_record(trial)["reason"] == "lost"
 
 
 def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
@@ -247,24 +247,26 @@ def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
 ) -> None:
     def make(name: str, work: Path) -> None:
         labels = {f"{LABEL}work": str(work), f"{LABEL}directory": str(work / "gone")}
-        engine.api.create(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": labels})
+        engine.api.create_container(
+            name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": labels}
+        )
 
     make("left", tmp_path)
     make("another", tmp_path / "another")
     node = TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
-    waited(lambda: engine.api.inspect("left") is None)
+    wait_until(lambda: engine.api.inspect_container("left") is None)
     trial = run(node, LEAVE)
-    waited(lambda: engine.api.inspect(container_name(trial.directory.agent)) is None)
-    assert engine.api.inspect("another") is not None
-    engine.api.remove("another")
+    wait_until(lambda: engine.api.inspect_container(container_name(trial.directory.agent)) is None)
+    assert engine.api.inspect_container("another") is not None
+    engine.api.remove_container("another")
 
 
 def test_a_name_that_an_older_launch_holds_is_taken_from_it(
     node: TrialNode, tmp_path: Path, engine: DockerEngine
 ) -> None:
     name = container_name(tmp_path / "allocations/4.1/agent")
-    engine.api.create(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": {}})
-    assert exited(run(node, LEAVE))["reason"] == "completed"
+    engine.api.create_container(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": {}})
+    assert exit_record(run(node, LEAVE))["reason"] == "completed"
 
 
 def test_a_crash_right_after_the_record_starts_the_container_once(
@@ -272,16 +274,16 @@ def test_a_crash_right_after_the_record_starts_the_container_once(
 ) -> None:
     # What a crash leaves before the engine was asked: the record, and no container.
     trial = begin(node, 'report("ready")\n' + OBEY)
-    node.look(trial, lambda: reported(trial))
+    node.watch(trial, lambda: report_lines(trial))
     records = trial.directory.agent / "container"
     node.abandon()
-    engine.api.remove(container_name(trial.directory.agent))
+    engine.api.remove_container(container_name(trial.directory.agent))
     for name in ("begun", "process.json"):
         (records / name).unlink()
     again = TrialNode(tmp_path, runtime=docker_runtime(engine, tmp_path), spec=container_spec())
     (adopted,) = again.node.allocations()
-    again.look(adopted, lambda: len(reported(adopted)) == 2)
-    assert len(engine.api.containers(f"{LABEL}work={tmp_path}")) == 1
+    again.watch(adopted, lambda: len(report_lines(adopted)) == 2)
+    assert len(engine.api.list_containers(f"{LABEL}work={tmp_path}")) == 1
 
 
 @pytest.fixture
@@ -298,33 +300,33 @@ def test_an_engine_that_is_away_changes_nothing(
     tmp_path: Path, engine: DockerEngine, away: Path
 ) -> None:
     said: list[str] = []
-    runtime = docker_runtime(Engine(str(away)), tmp_path, said)
+    runtime = docker_runtime(EngineClient(str(away)), tmp_path, said)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, 'report("ready")\n' + OBEY)
-    node.look(trial, lambda: reported(trial))
+    node.watch(trial, lambda: report_lines(trial))
     away.unlink()
-    node.look(trial, lambda: said)
+    node.watch(trial, lambda: said)
     assert "could not be looked after, trying again: the container engine at" in said[0]
-    trial.direct({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
-    waited(lambda: (trial.directory.agent / "container/exit.json").exists())
-    node.look(trial, lambda: True)
-    assert trial.active
+    trial.apply_directives({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
+    wait_until(lambda: (trial.directory.agent / "container/exit.json").exists())
+    node.watch(trial, lambda: True)
+    assert trial.is_active
     away.symlink_to(engine.socket)
-    node.look(trial)
-    assert exited(trial)["reason"] == "preempted"
+    node.watch(trial)
+    assert exit_record(trial)["reason"] == "preempted"
 
 
 def test_a_start_waits_for_an_engine_that_is_away(
     tmp_path: Path, engine: DockerEngine, away: Path
 ) -> None:
     away.unlink()
-    runtime = docker_runtime(Engine(str(away)), tmp_path)
+    runtime = docker_runtime(EngineClient(str(away)), tmp_path)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, LEAVE)
     threading.Timer(0.5, lambda: away.symlink_to(engine.socket)).start()
-    node.look(trial)
-    assert exited(trial)["reason"] == "completed"
-    assert "trying again" in printed(trial)
+    node.watch(trial)
+    assert exit_record(trial)["reason"] == "completed"
+    assert "trying again" in log_text(trial)
 
 
 def test_records_that_a_trial_forges_do_not_end_it(node: TrialNode) -> None:
@@ -339,11 +341,11 @@ os.mkdir(records + "/kill.json")
 open(records + "/kill.json/full", "w").close()
 """
     trial = begin(node, program + READY)
-    node.look(trial, lambda: reported(trial))
+    node.watch(trial, lambda: report_lines(trial))
     time.sleep(0.2)
-    node.look(trial, lambda: True)
-    assert trial.active
+    node.watch(trial, lambda: True)
+    assert trial.is_active
     trial.kill(30_000)
     # The supervisor reads no grace there, and gives none.
-    node.look(trial)
-    assert exited(trial)["reason"] in ("killed", "errored")
+    node.watch(trial)
+    assert exit_record(trial)["reason"] in ("killed", "errored")

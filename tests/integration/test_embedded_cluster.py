@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from detcloud.cli.processes import pss_bytes, read
 from detcloud.client import Experiment
+from detcloud.shared.processes import pss_bytes, read_process
 from tests.integration.embedded_cluster import (
     EmbeddedCluster,
     config,
@@ -44,16 +44,16 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]
     one.end()
 
 
-def ended(experiment: Experiment) -> bool:
+def has_ended(experiment: Experiment) -> bool:
     experiment.refresh()
-    return experiment.ended
+    return experiment.has_ended
 
 
 def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
     experiment = client.create_experiment(config(), model_dir(tmp_path / "model"))
     assert (experiment.id, experiment.state) == (1, "ACTIVE")
-    eventually(lambda: ended(experiment))
+    eventually(lambda: has_ended(experiment))
     assert experiment.state == "COMPLETED"
     assert experiment.data["trials"] == {
         "requested": 4,
@@ -93,9 +93,9 @@ def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_pa
     cluster.kill()
     client = cluster.start()
     assert client.url == url
-    assert read(agent_pid) is None
+    assert read_process(agent_pid) is None
     experiment = client.experiment(experiment.id)
-    eventually(lambda: ended(experiment), seconds=30)
+    eventually(lambda: has_ended(experiment), seconds=30)
     trials = list(experiment.trials())
     assert experiment.state == "COMPLETED"
     assert [trial.data["restarts"] for trial in trials] == [0, 0]
@@ -114,10 +114,10 @@ def test_a_stopped_server_preempts_and_the_next_one_resumes(
     eventually(lambda: list(trial.metrics()))
     agent_pid = cluster.record()["agent_pid"]
     assert cluster.stop() == 0
-    assert read(agent_pid) is None
+    assert read_process(agent_pid) is None
     assert not (cluster.home / "server.json").exists()
     experiment = cluster.start().experiment(experiment.id)
-    eventually(lambda: ended(experiment))
+    eventually(lambda: has_ended(experiment))
     assert experiment.state == "COMPLETED"
     [trial] = experiment.trials()
     assert trial.data["restarts"] == 0
@@ -136,7 +136,7 @@ def test_a_killed_agent_is_replaced_and_its_trials_go_on(
     process = subprocess.Popen(["kill", "-9", str(former)])
     assert process.wait() == 0
     eventually(lambda: cluster.record()["agent_pid"] != former)
-    eventually(lambda: ended(experiment))
+    eventually(lambda: has_ended(experiment))
     assert experiment.state == "COMPLETED"
     assert [trial.data["restarts"] for trial in experiment.trials()] == [0, 0]
 
@@ -153,7 +153,7 @@ def test_pause_frees_the_slots_and_activate_resumes(
     # The wish reaches the trials at once, not with the next call of a quiet agent 10 s later.
     assert time.monotonic() - began < 5
     experiment.activate()
-    eventually(lambda: ended(experiment))
+    eventually(lambda: has_ended(experiment))
     assert experiment.state == "COMPLETED"
 
 
@@ -169,7 +169,7 @@ def test_a_log_line_arrives_within_two_seconds(cluster: EmbeddedCluster, tmp_pat
     said_at = float(eventually(lambda: trial.log_chunk()["text"]))
     assert time.time() - said_at < 2.0
     experiment.kill()
-    eventually(lambda: ended(experiment))
+    eventually(lambda: has_ended(experiment))
     assert experiment.state == "CANCELED"
 
 

@@ -15,14 +15,21 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.allocation import Allocation
-from detcloud.agent.environment import shared_environment
-from detcloud.agent.runtime import supervisor_gone
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.assignment.environment import shared_environment
+from detcloud.agent.processes.fork_server import ForkServer
+from detcloud.agent.processes.runtime import is_supervisor_gone
 from detcloud.agent.slots import cpu_slots, threads_per_slot
-from detcloud.agent.template import Template
 from tests.end_to_end.outcome import weights_digest
 from tests.integration.agent_process import alive, until
-from tests.integration.trial_node import TrialNode, command, exited, opened, printed, reported
+from tests.integration.trial_node import (
+    TrialNode,
+    command,
+    exit_record,
+    log_text,
+    opened,
+    report_lines,
+)
 
 pytestmark = pytest.mark.end_to_end
 
@@ -124,30 +131,30 @@ class Trial(pytorch.PyTorchTrial):
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """One for the tests that do it no harm."""
-    made = make_template(tmp_path_factory.mktemp("template"))
-    yield made
-    made.close()
+    server = make_fork_server(tmp_path_factory.mktemp("template"))
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def own_template(tmp_path: Path) -> Iterator[Template]:
+def own_fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     """One for a test that harms it."""
-    made = make_template(tmp_path / "template")
-    yield made
-    made.close()
+    server = make_fork_server(tmp_path / "template")
+    yield server
+    server.close()
 
 
-def make_template(folder: Path, **options: Any) -> Template:
+def make_fork_server(folder: Path, **options: Any) -> ForkServer:
     environment = shared_environment(os.environ, THREADS)
-    return Template(folder, environment, said.append, **options)
+    return ForkServer(folder, environment, said.append, **options)
 
 
 said: list[str] = []
 
 
-def counted(folder: Path, stay_seconds: float = 0.0) -> dict[str, str]:
+def counting_program(folder: Path, stay_seconds: float = 0.0) -> dict[str, str]:
     program = COUNTED.replace("RUNS", repr(str(folder / "runs")))
     return {"model_def.py": program.replace("STAY", str(stay_seconds))}
 
@@ -158,22 +165,22 @@ def runs(folder: Path) -> int:
 
 def began_in(allocation: Allocation) -> str:
     """The module that its process began with."""
-    return printed(allocation).split()[0]
+    return log_text(allocation).split()[0]
 
 
-def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, template: Template) -> None:
+def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, fork_server: ForkServer) -> None:
     variables = ["COLOUR=blue", "PATH=/opt/bin:/usr/bin:/bin"]
     config = {"environment": {"environment_variables": variables}}
     found: list[Any] = []
-    for used in (None, template, template):
+    for used in (None, fork_server, fork_server):
         node = TrialNode(tmp_path / f"node{len(found)}", used)
         allocation = node.run("4.1", {"model_def.py": SEEN}, config=config)
-        text = printed(allocation).replace(str(node.folder), "NODE")
+        text = log_text(allocation).replace(str(node.folder), "NODE")
         assert text.startswith("[{"), text
         found.append(json.loads(text))
     (plain, plain_drawn, plain_command), (forked, drawn, forked_command), (_, again, _) = found
     assert "launch.trial" in plain_command
-    assert "launch.template" in forked_command
+    assert "launch.fork_server" in forked_command
     assert {k: (v, plain[k]) for k, v in forked.items() if v != plain[k]} == {}
     assert forked["environ"]["COLOUR"] == "blue"
     # No number is drawn twice.
@@ -181,44 +188,46 @@ def test_a_forked_trial_sees_what_a_plain_one_sees(tmp_path: Path, template: Tem
 
 
 def test_a_forked_trial_comes_to_the_same_weights_bit_by_bit(
-    tmp_path: Path, template: Template
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
     outcomes = []
-    for name, used in (("plain", None), ("forked", template)):
+    for name, used in (("plain", None), ("forked", fork_server)):
         node = TrialNode(tmp_path / name, used)
         files = {"model_def.py": NOISY}
         spec = {"entrypoint": "model_def:NoisyTrial", "scheduling_unit": 2, "metric": "loss"}
         allocation = node.run("4.1", files, **spec)
-        assert exited(allocation)["reason"] == "completed", printed(allocation)
-        metrics = [line["metrics"] for line in reported(allocation) if line["kind"] == "metrics"]
+        assert exit_record(allocation)["reason"] == "completed", log_text(allocation)
+        metrics = [
+            line["metrics"] for line in report_lines(allocation) if line["kind"] == "metrics"
+        ]
         (manifest,) = (tmp_path / name / "store").rglob("manifest.json")
         outcomes.append((metrics, weights_digest(manifest.parent)))
     assert outcomes[0][0]
     assert outcomes[0] == outcomes[1]
 
 
-def test_workers_pools_and_products_work_in_a_forked_trial(template: Template) -> None:
+def test_workers_pools_and_products_work_in_a_forked_trial(fork_server: ForkServer) -> None:
     # Worker processes share tensors through sockets, whose paths may not be longer than 107 bytes.
     with TemporaryDirectory() as folder:
-        node = TrialNode(Path(folder), template)
+        node = TrialNode(Path(folder), fork_server)
         allocation = node.run("4.1", {"model_def.py": WORKERS})
         # Every one of 600 x 600 entries is a sum of 600 ones.
         expected = ["[[0, 1, 2, 3], [4, 5, 6, 7]]", "[2, 4]", "216000000.0"]
-        assert printed(allocation).splitlines() == expected
+        assert log_text(allocation).splitlines() == expected
         opened.clear()
 
 
 @pytest.mark.parametrize("forked", [False, True])
 def test_a_trials_last_words_are_heard_however_untidily_it_ends(
-    tmp_path: Path, template: Template, forked: bool
+    tmp_path: Path, fork_server: ForkServer, forked: bool
 ) -> None:
     import gzip
 
-    node = TrialNode(tmp_path, template if forked else None)
+    node = TrialNode(tmp_path, fork_server if forked else None)
     allocation = node.run("4.1", {"model_def.py": UNTIDY})
     code = allocation.directory.code
-    assert printed(allocation) == "no newlinethread\natexit\n"
-    assert exited(allocation)["code"] == 3
+    assert log_text(allocation) == "no newlinethread\natexit\n"
+    assert exit_record(allocation)["code"] == 3
     assert (code / "unflushed.txt").read_text() == "all of it"
     assert gzip.decompress((code / "packed.gz").read_bytes()) == b"all of it too"
 
@@ -234,49 +243,52 @@ def test_a_trials_last_words_are_heard_however_untidily_it_ends(
     ],
 )
 def test_what_would_tell_the_difference_starts_plainly(
-    tmp_path: Path, template: Template, files: dict[str, str], variable: str
+    tmp_path: Path, fork_server: ForkServer, files: dict[str, str], variable: str
 ) -> None:
     config = {"environment": {"environment_variables": [variable]}}
-    node = TrialNode(tmp_path, template)
-    allocation = node.run("4.1", counted(tmp_path) | files, config=config)
+    node = TrialNode(tmp_path, fork_server)
+    allocation = node.run("4.1", counting_program(tmp_path) | files, config=config)
     assert began_in(allocation) == "detcloud.launch.trial"
     assert runs(tmp_path) == 1
 
 
 def test_a_forked_trial_outlives_its_template_and_the_next_has_a_new_one(
-    tmp_path: Path, own_template: Template
+    tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
-    node = TrialNode(tmp_path, own_template)
-    allocation = node.begin("4.1", counted(tmp_path, stay_seconds=0.5))
-    node.look(allocation, (tmp_path / "runs").exists)
-    first = own_template.pid
+    node = TrialNode(tmp_path, own_fork_server)
+    allocation = node.begin("4.1", counting_program(tmp_path, stay_seconds=0.5))
+    node.watch(allocation, (tmp_path / "runs").exists)
+    first = own_fork_server.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    node.look(allocation)
-    assert (exited(allocation)["code"], began_in(allocation)) == (0, "detcloud.launch.template")
-    second = node.run("5.1", counted(tmp_path))
-    assert began_in(second) == "detcloud.launch.template"
-    assert own_template.pid not in (None, first)
+    node.watch(allocation)
+    assert (exit_record(allocation)["code"], began_in(allocation)) == (
+        0,
+        "detcloud.launch.fork_server",
+    )
+    second = node.run("5.1", counting_program(tmp_path))
+    assert began_in(second) == "detcloud.launch.fork_server"
+    assert own_fork_server.pid not in (None, first)
     assert runs(tmp_path) == 2
 
 
 def test_a_killed_supervisor_takes_its_forked_trial_along(
-    tmp_path: Path, template: Template
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    node = TrialNode(tmp_path, template)
-    allocation = node.begin("4.1", counted(tmp_path, stay_seconds=60))
+    node = TrialNode(tmp_path, fork_server)
+    allocation = node.begin("4.1", counting_program(tmp_path, stay_seconds=60))
     process = allocation.directory.agent / "process.json"
-    node.look(allocation, lambda: process.exists() and (tmp_path / "runs").exists())
+    node.watch(allocation, lambda: process.exists() and (tmp_path / "runs").exists())
     found = json.loads(process.read_bytes())
-    assert "template" in command(found["pid"])
+    assert "fork_server" in command(found["pid"])
     os.kill(found["supervisor"], signal.SIGKILL)
-    node.look(allocation)
-    assert exited(allocation)["reason"] == "lost"
+    node.watch(allocation)
+    assert exit_record(allocation)["reason"] == "lost"
     until(lambda: not alive(found["pid"]))
 
 
 def test_a_forked_trial_hears_a_kill_and_all_it_began_is_swept(
-    tmp_path: Path, template: Template
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
     program = """
 import os, signal, subprocess, sys, time
@@ -291,33 +303,33 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(600)
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.begin("4.1", {"model_def.py": program})
-    node.look(allocation, lambda: "daemon" in printed(allocation).split())
+    node.watch(allocation, lambda: "daemon" in log_text(allocation).split())
     allocation.kill(300)
-    node.look(allocation)
-    found = exited(allocation)
+    node.watch(allocation)
+    found = exit_record(allocation)
     assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
-    words = printed(allocation).split()
+    words = log_text(allocation).split()
     assert "asked" in words
     assert not alive(int(words[words.index("daemon") + 1]))
-    until(lambda: supervisor_gone(allocation.directory.agent))
+    until(lambda: is_supervisor_gone(allocation.directory.agent))
 
 
 def test_a_template_that_hangs_is_given_up_and_nothing_runs_twice(
-    tmp_path: Path, own_template: Template
+    tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
-    node = TrialNode(tmp_path, own_template)
-    own_template.warm()
-    assert own_template.pid is not None
-    os.kill(own_template.pid, signal.SIGSTOP)
+    node = TrialNode(tmp_path, own_fork_server)
+    own_fork_server.warm_up()
+    assert own_fork_server.pid is not None
+    os.kill(own_fork_server.pid, signal.SIGSTOP)
     began = time.monotonic()
-    allocation = node.run("4.1", counted(tmp_path))
+    allocation = node.run("4.1", counting_program(tmp_path))
     assert began_in(allocation) == "detcloud.launch.trial"
     assert runs(tmp_path) == 1
     # The bound is 2 s, and the plain start comes after it.
     assert time.monotonic() - began < 10
-    assert own_template.pid is None
+    assert own_fork_server.pid is None
 
 
 @pytest.mark.parametrize(
@@ -338,34 +350,34 @@ def test_a_template_that_is_none_is_said_once_and_trials_start_plainly(
     # A descriptor of three digits needs a shell that knows them.
     script = f"exec bash -c '{program.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' \"$@\""
     said.clear()
-    template = make_template(tmp_path / "template", command=f'set -- "$0" "$@"; {script}')
+    fork_server = make_fork_server(tmp_path / "template", command=f'set -- "$0" "$@"; {script}')
     try:
-        node = TrialNode(tmp_path, template)
+        node = TrialNode(tmp_path, fork_server)
         for name in ("4.1", "5.1"):
-            assert began_in(node.run(name, counted(tmp_path))) == "detcloud.launch.trial"
+            assert began_in(node.run(name, counting_program(tmp_path))) == "detcloud.launch.trial"
     finally:
-        template.close()
+        fork_server.close()
     assert runs(tmp_path) == 2
     assert len(said) == 1, said
     assert reason in said[0]
 
 
 def test_templates_killed_at_any_moment_lose_no_trial_and_repeat_none(
-    tmp_path: Path, own_template: Template
+    tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
-    node = TrialNode(tmp_path, own_template)
+    node = TrialNode(tmp_path, own_fork_server)
     for number in range(4):
         # A machine that takes seconds to begin it would begin the trial without it.
-        own_template.warm()
-        node.run(f"{number}.1", counted(tmp_path))
-        victim = own_template.pid
+        own_fork_server.warm_up()
+        node.run(f"{number}.1", counting_program(tmp_path))
+        victim = own_fork_server.pid
         assert victim is not None
-        allocation = node.begin(f"{number}.2", counted(tmp_path))
+        allocation = node.begin(f"{number}.2", counting_program(tmp_path))
         # A start takes about 40 ms: the kill falls before, into and after it.
         time.sleep(number * 0.015)
         os.kill(victim, signal.SIGKILL)
-        node.look(allocation)
-        assert exited(allocation)["code"] == 0, exited(allocation)
+        node.watch(allocation)
+        assert exit_record(allocation)["code"] == 0, exit_record(allocation)
         assert runs(tmp_path) == 2 * number + 2
         # While it is still dying it would be taken for a living one.
         with contextlib.suppress(ChildProcessError):
@@ -373,29 +385,33 @@ def test_templates_killed_at_any_moment_lose_no_trial_and_repeat_none(
 
 
 def test_an_idle_template_ends_and_comes_back(tmp_path: Path) -> None:
-    template = make_template(tmp_path / "template", idle_seconds_max=0.2)
+    fork_server = make_fork_server(tmp_path / "template", idle_seconds_max=0.2)
     try:
-        node = TrialNode(tmp_path, template)
-        assert began_in(node.run("4.1", counted(tmp_path))) == "detcloud.launch.template"
-        idle = template.pid
+        node = TrialNode(tmp_path, fork_server)
+        assert (
+            began_in(node.run("4.1", counting_program(tmp_path))) == "detcloud.launch.fork_server"
+        )
+        idle = fork_server.pid
         assert idle is not None
         time.sleep(0.3)
-        node.node.tend()
-        assert template.pid is None
+        node.node.release_idle_resources()
+        assert fork_server.pid is None
         assert not alive(idle)
-        assert began_in(node.run("5.1", counted(tmp_path))) == "detcloud.launch.template"
+        assert (
+            began_in(node.run("5.1", counting_program(tmp_path))) == "detcloud.launch.fork_server"
+        )
     finally:
-        template.close()
+        fork_server.close()
 
 
 def test_a_template_is_closed_at_once_also_while_it_begins(tmp_path: Path) -> None:
     said.clear()
-    template = make_template(tmp_path / "template", command="sleep 60")
+    fork_server = make_fork_server(tmp_path / "template", command="sleep 60")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(template.warm)
-        until(lambda: template.pid)
+        waiting = pool.submit(fork_server.warm_up)
+        until(lambda: fork_server.pid)
         began = time.monotonic()
-        template.close()
+        fork_server.close()
         waiting.result()
     assert time.monotonic() - began < 5
-    assert (template.pid, said) == (None, [])
+    assert (fork_server.pid, said) == (None, [])

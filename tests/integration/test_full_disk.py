@@ -53,12 +53,12 @@ def test_an_exit_that_the_agent_cannot_record_is_recorded_when_there_is_room(
     until(lambda: [line["kind"] for line in cluster.lines("4.1")] == ["ready", "late", "exit"])
     until((agent.work / "allocations/4.1/agent/exit.json").exists)
     time.sleep(1.2)
-    assert cluster.exited("4.1") is None
+    assert cluster.exit_record("4.1") is None
     assert process.poll() is None
     limit(process.pid)
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
-    assert (cluster.exited("4.1") or {})["reason"] == "completed"
+    assert (cluster.exit_record("4.1") or {})["reason"] == "completed"
 
 
 def test_directives_that_cannot_be_written_reach_the_trial_later(
@@ -75,8 +75,8 @@ def test_directives_that_cannot_be_written_reach_the_trial_later(
     directives = agent.work / "allocations/4.1/in/directives.json"
     assert json.loads(directives.read_bytes())["revision"] == 1
     limit(process.pid)
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "preempted"
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "preempted"
 
 
 def test_a_trial_is_killed_even_when_the_request_finds_no_room(
@@ -90,8 +90,8 @@ def test_a_trial_is_killed_even_when_the_request_finds_no_room(
     cluster.change("4.1", state="kill")
     until((agent.work / "allocations/4.1/agent/exit.json").exists)
     limit(process.pid)
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "killed"
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
 def test_a_trial_that_finds_no_room_to_start_fails_clearly_and_the_next_one_starts(
@@ -104,14 +104,14 @@ def test_a_trial_that_finds_no_room_to_start_fails_clearly_and_the_next_one_star
     until((agent.work / "allocations/4.1/agent").exists)
     time.sleep(0.5)
     limit(process.pid)
-    until(lambda: cluster.exited("4.1"))
-    found = cluster.exited("4.1")
+    until(lambda: cluster.exit_record("4.1"))
+    found = cluster.exit_record("4.1")
     assert found is not None
     assert found["reason"] == "start_failed"
     assert "File too large" in found["message"]
     cluster.assign("5.1", PRELUDE + LEAVE)
-    until(lambda: cluster.exited("5.1"))
-    assert (cluster.exited("5.1") or {})["reason"] == "completed"
+    until(lambda: cluster.exit_record("5.1"))
+    assert (cluster.exit_record("5.1") or {})["reason"] == "completed"
     assert process.poll() is None
 
 
@@ -138,8 +138,8 @@ os.write(out, b'{"kind": "progress", "value": 1}\\n')
     time.sleep(0.7)
     assert not (agent.work / "allocations/4.1/agent/exit.json").exists()
     limit(supervisor)
-    until(lambda: cluster.exited("4.1"))
-    assert (cluster.exited("4.1") or {})["code"] == 3
+    until(lambda: cluster.exit_record("4.1"))
+    assert (cluster.exit_record("4.1") or {})["code"] == 3
     # Five lines `unheard N` of 10 bytes and `heard` with its newline, 6 bytes.
     assert cluster.log["4.1"] == b"[detcloud] 56 bytes of the log were lost: File too large\n"
 
@@ -148,7 +148,7 @@ def test_an_agent_whose_own_log_is_full_goes_on(agent: AgentProcess, cluster: Fa
     agent.errors = Path("/dev/full")
     cluster.assign("4.1", PRELUDE + LEAVE)
     process = agent.start()
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     cluster.fence()
     until(lambda: cluster.epoch == 3)
     process.send_signal(signal.SIGTERM)
@@ -169,7 +169,7 @@ def test_an_agent_says_once_that_it_lacks_room_and_when_it_has_it_again(
     go(agent, "4.1")
     time.sleep(2.5)
     limit(process.pid)
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     process.terminate()
     process.wait(timeout=20)
     with os.fdopen(receiver) as said:

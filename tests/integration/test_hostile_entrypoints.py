@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.agent.environment import shared_environment
+from detcloud.agent.assignment.environment import shared_environment
+from detcloud.agent.processes.fork_server import ForkServer
 from detcloud.agent.slots import cpu_slots, threads_per_slot
-from detcloud.agent.template import Template
 from tests.integration.agent_process import alive, until
-from tests.integration.trial_node import TrialNode, exited, printed, reported
+from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
 
 pytestmark = pytest.mark.end_to_end
 
@@ -22,17 +22,17 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module", params=["plain", "forked"])
-def template(
+def fork_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Template | None]:
+) -> Iterator[ForkServer | None]:
     """Every test runs with both kinds of starts."""
     if request.param == "plain":
         yield None
         return
     environment = shared_environment(os.environ, threads_per_slot(cpu_slots(1)))
-    made = Template(tmp_path_factory.mktemp("template"), environment, print)
-    yield made
-    made.close()
+    server = ForkServer(tmp_path_factory.mktemp("template"), environment, print)
+    yield server
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def template(
     ],
 )
 def test_an_entrypoint_that_fails_is_an_error_that_says_so(
-    tmp_path: Path, template: Template | None, entrypoint: object, program: str, message: str
+    tmp_path: Path, fork_server: ForkServer | None, entrypoint: object, program: str, message: str
 ) -> None:
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program}, entrypoint=entrypoint)
-    found = exited(allocation)
+    found = exit_record(allocation)
     assert found["reason"] == "errored"
     assert message in found["message"]
 
 
 def test_a_trial_that_hangs_and_hears_nothing_is_killed(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
 import signal, os
@@ -76,17 +76,17 @@ os.write(1, b"ready\\n")
 while True:
     pass
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.begin("4.1", {"model_def.py": program})
-    node.look(allocation, lambda: printed(allocation) == "ready\n")
+    node.watch(allocation, lambda: log_text(allocation) == "ready\n")
     allocation.kill(100)
-    node.look(allocation)
-    found = exited(allocation)
+    node.watch(allocation)
+    found = exit_record(allocation)
     assert (found["reason"], found["signal"]) == ("killed", signal.SIGKILL)
 
 
 def test_a_flood_of_output_is_cut_and_its_end_is_kept(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     # 64 MiB of lines against a limit of 1 MiB.
     program = """
@@ -100,7 +100,7 @@ for _ in range(1024):
 os.write(2, b"the last words\\n")
 sys.exit(3)
 """
-    node = TrialNode(tmp_path, template, log_bytes_max=MIB)
+    node = TrialNode(tmp_path, fork_server, log_bytes_max=MIB)
     allocation = node.run("4.1", {"model_def.py": program})
     log = allocation.directory.log.read_bytes()
     notice = b"[detcloud] the log has reached its limit of 1 MiB: only its end will follow\n"
@@ -111,11 +111,11 @@ sys.exit(3)
     left_out = 64 * MIB + 15 - MIB - (64 << 10)
     assert b"[detcloud] %d bytes of the log were left out here\n" % left_out in log
     assert log.endswith(b"the last words\n")
-    assert (exited(allocation)["code"], exited(allocation)["reason"]) == (3, "errored")
+    assert (exit_record(allocation)["code"], exit_record(allocation)["reason"]) == (3, "errored")
 
 
 def test_daemons_that_a_trial_leaves_are_ended_with_it(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
 import os, signal, sys, time
@@ -131,14 +131,14 @@ for _ in range(3):
 time.sleep(0.3)
 sys.exit(0)
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program})
-    daemons = [int(line) for line in printed(allocation).split()]
+    daemons = [int(line) for line in log_text(allocation).split()]
     assert len(daemons) == 3
     until(lambda: not any(map(alive, daemons)))
 
 
-def test_a_trial_with_closed_output_goes_on(tmp_path: Path, template: Template | None) -> None:
+def test_a_trial_with_closed_output_goes_on(tmp_path: Path, fork_server: ForkServer | None) -> None:
     program = """
 import os, pathlib, sys
 os.write(1, b"before\\n")
@@ -150,16 +150,16 @@ except OSError as error:
 os.close(2)
 sys.exit(0)
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program})
-    assert printed(allocation) == "before\n"
+    assert log_text(allocation) == "before\n"
     # EBADF
     assert (allocation.directory.code / "heard").read_text() == "9"
-    assert exited(allocation)["code"] == 0
+    assert exit_record(allocation)["code"] == 0
 
 
 def test_a_trial_that_destroys_its_own_files_is_still_recorded(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
 import os, pathlib, shutil
@@ -168,33 +168,33 @@ for name in ("in", "out", "code", "home"):
     shutil.rmtree(home / name)
 os._exit(5)
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program})
-    assert (exited(allocation)["code"], exited(allocation)["reason"]) == (5, "errored")
-    assert reported(allocation) == []
+    assert (exit_record(allocation)["code"], exit_record(allocation)["reason"]) == (5, "errored")
+    assert report_lines(allocation) == []
 
 
 def test_a_trial_under_a_limit_on_files_ends_with_an_error_and_a_record(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
     program = """
 import pathlib, resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 pathlib.Path("big").write_bytes(bytes(8192))
 """
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     allocation = node.run("4.1", {"model_def.py": program})
-    assert "File too large" in exited(allocation)["message"]
+    assert "File too large" in exit_record(allocation)["message"]
     assert (allocation.directory.code / "big").stat().st_size == 4096
 
 
 def test_a_start_and_an_end_at_one_moment_are_both_seen(
-    tmp_path: Path, template: Template | None
+    tmp_path: Path, fork_server: ForkServer | None
 ) -> None:
-    node = TrialNode(tmp_path, template)
+    node = TrialNode(tmp_path, fork_server)
     began = time.monotonic()
     allocation = node.begin("4.1", {"model_def.py": "import os; os._exit(0)"})
     allocation.kill(0)
-    node.look(allocation)
-    assert exited(allocation)["reason"] in ("killed", "errored")
+    node.watch(allocation)
+    assert exit_record(allocation)["reason"] in ("killed", "errored")
     assert time.monotonic() - began < 30

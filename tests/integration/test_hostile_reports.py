@@ -1,4 +1,4 @@
-"""What real trial processes may leave in out/: the agent passes on what is sound and survives."""
+"""Hostile files of real trial processes in out/: the agent sends what is sound and survives."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def ran(agent: AgentProcess, cluster: FakeCluster, program: str) -> dict[str, An
     cluster.assign("4.1", PRELUDE + program)
     cluster.assign("5.1", PRELUDE + FINE + LEAVE)
     process = agent.start()
-    until(lambda: cluster.exited("4.1") and cluster.exited("5.1"), seconds=30)
+    until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"), seconds=30)
     assert process.poll() is None
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
-    found = cluster.exited("4.1")
+    found = cluster.exit_record("4.1")
     assert found is not None
     return found
 
@@ -181,8 +181,8 @@ def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
     # A directory where the archive should be cached.
     (agent.work / f"cache/code/{intact['sha256']}.tar.gz/below").mkdir(parents=True)
     agent.start()
-    until(lambda: cluster.exited("4.1") and cluster.exited("5.1"))
-    refused, ended = cluster.exited("4.1"), cluster.exited("5.1")
+    until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
+    refused, ended = cluster.exit_record("4.1"), cluster.exit_record("5.1")
     assert refused is not None
     assert ended is not None
     assert refused["reason"] == "start_failed"

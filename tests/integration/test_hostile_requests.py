@@ -30,7 +30,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         model = model_dir(folder / "model")
         done = client.create_experiment(config(trials=2), model)
         client.create_experiment(config(trials=2), model, paused=True)
-        eventually(lambda: client.experiment(done.id).ended)
+        eventually(lambda: client.experiment(done.id).has_ended)
         token = (cluster.home / "token").read_text().strip()
         yield schemathesis.openapi.from_url(
             f"{client.url}/api/v1/openapi.json", headers={"Authorization": f"Bearer {token}"}

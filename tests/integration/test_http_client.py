@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from detcloud.http import ApiError, Transport, Unreachable, backoff_seconds
+from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 

@@ -1,4 +1,4 @@
-"""What user code can reach on an instance: the boot script's own units, on real networks."""
+"""The reach of user code on an instance: the boot script's own units, on real networks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.emulators.instance import (
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
 from tests.integration.docker_node import container_spec, docker_runtime
-from tests.integration.trial_node import TrialNode, printed
+from tests.integration.trial_node import TrialNode, log_text
 
 pytestmark = pytest.mark.end_to_end
 
@@ -33,15 +33,15 @@ pytestmark = pytest.mark.end_to_end
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     with instance(tmp_path_factory.mktemp("instance")) as made:
         # Or nothing that is closed below would prove anything.
-        reached = [made.fetched(url, TRIAL_UID) for url in METADATA]
-        reached += [made.fetched(url, place="guest") for url in METADATA]
+        reached = [made.fetch(url, TRIAL_UID) for url in METADATA]
+        reached += [made.fetch(url, place="guest") for url in METADATA]
         assert reached == [INSTANCE_ID] * 4
         made.start("detcloud-firewall")
         yield made
 
 
 @pytest.fixture(scope="module")
-def bridged(machine: Instance) -> Iterator[DockerEngine]:
+def bridged_engine(machine: Instance) -> Iterator[DockerEngine]:
     """Docker begins after the firewall, as the units say, and has rules of its own."""
     with docker_engine(machine.inside(), flags=()) as started:
         yield started
@@ -49,34 +49,38 @@ def bridged(machine: Instance) -> Iterator[DockerEngine]:
 
 @pytest.mark.parametrize("url", METADATA)
 def test_the_agent_alone_reaches_the_metadata(machine: Instance, url: str) -> None:
-    assert machine.fetched(url, AGENT_UID) == INSTANCE_ID
-    assert machine.fetched(url, TRIAL_UID) == "nothing"
-    assert machine.fetched(url, 0) == "nothing"
+    assert machine.fetch(url, AGENT_UID) == INSTANCE_ID
+    assert machine.fetch(url, TRIAL_UID) == "nothing"
+    assert machine.fetch(url, 0) == "nothing"
 
 
 @pytest.mark.parametrize("url", METADATA)
 def test_nothing_is_forwarded_to_the_metadata(machine: Instance, url: str) -> None:
-    assert machine.fetched(url, place="guest") == "nothing"
+    assert machine.fetch(url, place="guest") == "nothing"
 
 
 def test_a_trial_does_not_reach_the_metadata(
-    machine: Instance, bridged: DockerEngine, tmp_path: Path
+    machine: Instance, bridged_engine: DockerEngine, tmp_path: Path
 ) -> None:
     user, group = map(int, option("--container-user").split(":"))
-    runtime = docker_runtime(bridged, tmp_path, user=user, group=group)
+    runtime = docker_runtime(bridged_engine, tmp_path, user=user, group=group)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     program = f"print(os.getuid(), flush=True)\nfetch = {FETCH!r}\nfor url in {METADATA}:\n"
     program += '    subprocess.run([sys.executable, "-c", fetch, url])\n'
     trial = begin(node, program + LEAVE)
-    node.look(trial)
-    assert printed(trial).splitlines()[1:] == [str(TRIAL_UID), "nothing", "nothing"]
+    node.watch(trial)
+    assert log_text(trial).splitlines()[1:] == [str(TRIAL_UID), "nothing", "nothing"]
 
 
-def test_a_container_on_a_bridge_does_not_either(machine: Instance, bridged: DockerEngine) -> None:
+def test_a_container_on_a_bridge_does_not_either(
+    machine: Instance, bridged_engine: DockerEngine
+) -> None:
     mounts = [f"--volume={it['host_path']}:{it['host_path']}:ro" for it in machine_mounts()]
     fetch = [IMAGE, sys.executable, "-I", "-S", "-c", FETCH]
     cloud = "http://10.97.0.1/instance-id"
-    found = [bridged.docker("run", "--rm", *mounts, *fetch, url) for url in (cloud, METADATA[0])]
+    found = [
+        bridged_engine.docker("run", "--rm", *mounts, *fetch, url) for url in (cloud, METADATA[0])
+    ]
     assert found == [f"{INSTANCE_ID}\n", "nothing\n"]
 
 
@@ -114,10 +118,10 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     cluster.assign("5.1", PRELUDE + 'report("ready")\ntime.sleep(60)\n', **spec)
     until(lambda: cluster.lines("5.1"))
     cluster.assign("4.1", PRELUDE + TAKES + LEAVE, **spec)
-    until(lambda: cluster.exited("4.1"))
+    until(lambda: cluster.exit_record("4.1"))
     cluster.change("5.1", state="kill", grace_ms=0)
-    until(lambda: cluster.exited("5.1"))
-    assert (cluster.exited("4.1") or {})["reason"] == "completed", cluster.log
+    until(lambda: cluster.exit_record("5.1"))
+    assert (cluster.exit_record("4.1") or {})["reason"] == "completed", cluster.log
     seen = cluster.lines("4.1")[0]
     assert seen["uid"] == TRIAL_UID
     assert (seen["work"], seen["allocations"]) == (["allocations"], ["4.1"])
@@ -134,7 +138,7 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
 
 
 def option(name: str) -> str:
-    """What the agent of the boot script is told."""
+    """The value of an option that the boot script gives the agent."""
     (command,) = directives("detcloud-agent", "ExecStart")
     words = command.split()
     assert name in words, f"the unit gives no {name}"

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from detcloud.client import Client, Experiment
-from detcloud.http import ApiError
+from detcloud.shared.http import ApiError
 from tests.integration.embedded_cluster import EmbeddedCluster, config, eventually, model_dir
 
 FINAL = {"COMPLETED", "CANCELED", "ERROR"}
@@ -98,7 +98,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=experiments)
     def train_on(self, experiment: Experiment) -> None:
-        """It goes on if it has ended, is in the lists, and a trial of it has something left."""
+        """Continue it: allowed if it has ended, is listed, and a trial has something left to do."""
         before = self._state(experiment)
         refused = refusal_of(experiment.continue_)
         if refused is None:
@@ -113,7 +113,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(experiment=consumes(experiments))
     def delete(self, experiment: Experiment) -> None:
-        """It vanishes with all it stored if it has ended, and else stays as it is."""
+        """Delete it: it vanishes with its files if it has ended, and else stays as it is."""
         before = self._state(experiment)
         refused = refusal_of(experiment.delete)
         if refused is None:
@@ -130,7 +130,7 @@ class Lifecycle(RuleBasedStateMachine):
         """The search goes on without it; one that has ended stays as it is."""
         trial = next(experiment.trials(), None)
         if trial is not None:
-            ended_as = trial.state if trial.ended else None
+            ended_as = trial.state if trial.has_ended else None
             trial.kill()
             trial.refresh()
             assert ended_as in (None, trial.state)

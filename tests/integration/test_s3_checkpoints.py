@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.principals import Role
 from control_plane.api.app import create_app
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Role
+from control_plane.aws.object_store import S3ObjectStore
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
 from control_plane.config.section import Secret
 from control_plane.config.storage import S3
-from control_plane.objects.s3 import S3Store
+from control_plane.objects.model_code import model_code_key
 from detcloud.client.download import download_files
 from detcloud.core.checkpoint import CheckpointContext
-from detcloud.http import Transport
-from detcloud.s3 import Bucket
+from detcloud.shared.http import Transport
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import build_store
-from detcloud.trial_directory import TrialSpec
 from lambdas.clock import now_ms
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import TOKENS, Cluster, archive, cluster
+from tests.unit.api.cluster import TOKENS, Cluster, archive, build_cluster
 from tests.unit.api.exchange import call
 
 PREFIX = "team/a"
@@ -37,8 +37,8 @@ def bucket(s3: SeaweedFs) -> Bucket:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Cluster:
-    return cluster(tmp_path)
+def cluster(tmp_path: Path) -> Cluster:
+    return build_cluster(tmp_path)
 
 
 def storage(bucket: Bucket) -> str:
@@ -57,9 +57,9 @@ def storage(bucket: Bucket) -> str:
 class Trials:
     """Two trials of an experiment, which store checkpoints as their specification says."""
 
-    def __init__(self, served: Cluster, config: str) -> None:
-        assert served.create(config).status == 201
-        self.agent = Agent(served)
+    def __init__(self, cluster: Cluster, config: str) -> None:
+        assert cluster.create(config).status == 201
+        self.agent = Agent(cluster)
         self.specs: dict[str, dict[str, Any]] = {
             entry["allocation"]: entry["spec"] for entry in self.agent.sync().json["desired"]
         }
@@ -80,8 +80,8 @@ class Trials:
         answer = self.agent.report(f"{trial}.1", {"kind": kind, **fields})
         assert answer.status == 200, answer.body
 
-    def kill(self, served: Cluster) -> None:
-        served.post("/experiments/1/kill", {})
+    def kill(self, cluster: Cluster) -> None:
+        cluster.post("/experiments/1/kill", {})
         self.agent.sync()
         for allocation in self.specs:
             exited = {"kind": "exited", "reason": "killed", "code": None}
@@ -96,67 +96,67 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def collect(served: Cluster) -> None:
+def collect(cluster: Cluster) -> None:
     """Lets the collector come to its end."""
-    services = served.services
+    services = cluster.services
     collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
     for _ in range(50):
         if not collector.collect(budget_seconds=60):
             return
-        served.clock.ms += 60_000
+        cluster.clock.ms += 60_000
     raise AssertionError("the collection does not end")
 
 
 def checkpoints(bucket: Bucket) -> set[str]:
     """The UUIDs of those of which a file is there."""
-    return {key.split("/")[3] for key, _ in bucket.listed("1/")}
+    return {key.split("/")[3] for key, _ in bucket.list_objects("1/")}
 
 
 def test_a_checkpoint_is_stored_by_its_trial_and_fetched_from_the_bucket(
-    served: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
 ) -> None:
-    trials = Trials(served, storage(bucket))
+    trials = Trials(cluster, storage(bucket))
     uuid = trials.store(1, 5, folder)
-    assert sorted(key for key, _ in bucket.listed("")) == [
+    assert sorted(key for key, _ in bucket.list_objects("")) == [
         f"1/1/1/{uuid}/{name}" for name in ("deep/weights ü.bin", "manifest.json", "metadata.json")
     ]
-    files = served.get(f"/checkpoints/{uuid[:8]}/files").json["items"]
+    files = cluster.get(f"/checkpoints/{uuid[:8]}/files").json["items"]
     assert all(file["url"].startswith(f"{bucket.place.endpoint_url}/") for file in files)
     stranger = Transport("http://127.0.0.1:9", "dct_token", attempts_max=1)
     download_files(stranger, files, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "deep" / "weights ü.bin").read_bytes() == b"weights"
 
 
-def test_the_keys_reach_the_trial_and_nobody_else(served: Cluster, bucket: Bucket) -> None:
-    trials = Trials(served, storage(bucket))
+def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Bucket) -> None:
+    trials = Trials(cluster, storage(bucket))
     spec = trials.specs["1.1"]
     assert spec["storage"]["secret_key"] == SECRET_KEY
     assert SECRET_KEY not in json.dumps(spec["config"])
     assert SECRET_KEY not in repr(TrialSpec(storage=spec["storage"]))
     for path in ("/experiments/1", "/experiments/1/history", "/experiments", "/trials/1"):
-        assert SECRET_KEY not in served.get(path).body.decode()
+        assert SECRET_KEY not in cluster.get(path).body.decode()
 
 
 def test_what_is_not_kept_goes_from_the_bucket_and_the_rest_stays(
-    served: Cluster, bucket: Bucket, folder: Path
+    cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
-    trials = Trials(served, storage(bucket))
+    trials = Trials(cluster, storage(bucket))
     first, latest = trials.store(1, 5, folder), trials.store(1, 6, folder)
     other = trials.store(2, 5, folder)
     bucket.write("tensorboard/9/events", [b"of another experiment"])
-    trials.kill(served)
-    collect(served)
+    trials.kill(cluster)
+    collect(cluster)
     # As configured, 1 best and 1 latest of each trial are kept; none has a metric.
     assert checkpoints(bucket) == {latest, other}
-    state = served.get(f"/checkpoints/{first}").json["state"]
+    state = cluster.get(f"/checkpoints/{first}").json["state"]
     assert state == "DELETED"
-    assert served.get(f"/checkpoints/{first}/files").status == 404
+    assert cluster.get(f"/checkpoints/{first}/files").status == 404
 
 
 def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(
-    served: Cluster, bucket: Bucket, folder: Path
+    cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
-    trials = Trials(served, storage(bucket))
+    trials = Trials(cluster, storage(bucket))
     kept = trials.store(1, 5, folder)
     uuid = "0000000a-0000-4000-8000-00000000000a"
     path = f"1/1/1/{uuid}"
@@ -164,42 +164,42 @@ def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(
     bucket.write(f"{path}/metadata.json", [b"{}"])
     named = {"Bucket": bucket.place.name, "Key": f"{PREFIX}/{path}/weights"}
     bucket._client.create_multipart_upload(**named)
-    trials.kill(served)
-    collect(served)
+    trials.kill(cluster)
+    collect(cluster)
     assert checkpoints(bucket) == {kept}
     assert "Uploads" not in bucket._client.list_multipart_uploads(Bucket=bucket.place.name)
 
 
 def test_a_deleted_experiment_leaves_nothing_in_the_bucket(
-    served: Cluster, bucket: Bucket, folder: Path
+    cluster: Cluster, bucket: Bucket, folder: Path
 ) -> None:
-    trials = Trials(served, storage(bucket))
+    trials = Trials(cluster, storage(bucket))
     trials.store(1, 5, folder)
     trials.store(2, 5, folder)
     bucket.write("tensorboard/1/1/events", [b"of ours"])
     bucket.write("10/1/1/x/manifest.json", [b"of another experiment"])
-    trials.kill(served)
-    deleted = call(served.app, "DELETE", "/api/v1/experiments/1", token=TOKENS[Role.USER])
+    trials.kill(cluster)
+    deleted = call(cluster.app, "DELETE", "/api/v1/experiments/1", token=TOKENS[Role.USER])
     assert deleted.status in (200, 202), deleted.body
-    collect(served)
-    assert served.get("/experiments/1").status == 404
-    assert [key for key, _ in bucket.listed("")] == ["10/1/1/x/manifest.json"]
+    collect(cluster)
+    assert cluster.get("/experiments/1").status == 404
+    assert [key for key, _ in bucket.list_objects("")] == ["10/1/1/x/manifest.json"]
 
 
 def test_a_bucket_that_is_gone_is_said_and_tried_again(
-    served: Cluster, bucket: Bucket, folder: Path, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, bucket: Bucket, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trials = Trials(served, storage(bucket))
+    trials = Trials(cluster, storage(bucket))
     uuids = [trials.store(1, steps, folder) for steps in (5, 6)]
-    contents = {key: b"".join(bucket.read(key)) for key, _ in bucket.listed("")}
+    contents = {key: b"".join(bucket.read(key)) for key, _ in bucket.list_objects("")}
     for key in contents:
         bucket.delete(key)
     bucket._client.delete_bucket(Bucket=bucket.place.name)
-    answer = served.get(f"/checkpoints/{uuids[0]}/files")
+    answer = cluster.get(f"/checkpoints/{uuids[0]}/files")
     assert (answer.status, answer.code) == (503, "unavailable")
     assert f"there is no bucket {bucket.place.name}" in answer.json["error"]["message"]
-    trials.kill(served)
-    services = served.services
+    trials.kill(cluster)
+    services = cluster.services
     collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
     collector.collect(budget_seconds=60)
     assert f"there is no bucket {bucket.place.name}" in caplog.text
@@ -207,7 +207,7 @@ def test_a_bucket_that_is_gone_is_said_and_tried_again(
     bucket._client.create_bucket(Bucket=bucket.place.name)
     for key, content in contents.items():
         bucket.write(key, [content])
-    collect(served)
+    collect(cluster)
     assert checkpoints(bucket) == {uuids[1]}
 
 
@@ -223,15 +223,15 @@ def test_a_cluster_may_keep_checkpoints_in_a_bucket_unless_told_otherwise(
         access_key=Secret(str(place.access_key)),
         secret_key=Secret(str(place.secret_key)),
     )
-    served = cluster(tmp_path, checkpoints=default)
-    trials = Trials(served, CONFIG)
+    cluster = build_cluster(tmp_path, checkpoints=default)
+    trials = Trials(cluster, CONFIG)
     assert trials.specs["1.1"]["storage"]["bucket"] == place.name
 
 
 def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: SeaweedFs) -> None:
-    served = cluster(tmp_path)
-    objects = S3Store(s3.bucket(), now_ms)
-    app = create_app(replace(served.services, objects=objects, now_ms=now_ms))
+    cluster = build_cluster(tmp_path)
+    objects = S3ObjectStore(s3.bucket(), now_ms)
+    app = create_app(replace(cluster.services, objects=objects, now_ms=now_ms))
     content = archive()
     digest = hashlib.sha256(content).hexdigest()
     offer = {"sha256": digest, "size": len(content)}

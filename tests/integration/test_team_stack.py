@@ -11,11 +11,11 @@ import pytest
 from botocore.exceptions import ParamValidationError
 from pulumi_aws import iam, kms, sqs
 
-from control_plane.state.dynamodb import DynamoTable, definition
+from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.state.table import Expect, Key, Put
 from infra.aws.events import INTENTS, MAIL
 from infra.aws.program import run
-from tests.emulators.materialise import Materialised, materialise
+from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.integration.team_stack import team_config
 
@@ -25,14 +25,14 @@ ARRIVES_SECONDS_MAX = 20.0
 @pytest.fixture(scope="module")
 def outputs(aws: Ministack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return materialise(
-        run, "vision", team_config(tmp_path_factory.mktemp("team")), Materialised(aws)
+        run, "vision", team_config(tmp_path_factory.mktemp("team")), EmulatorMaker(aws)
     )
 
 
 def test_the_table_is_the_one_that_the_state_needs(aws: Ministack, outputs: dict[str, Any]) -> None:
     dynamodb = aws.client("dynamodb")
     found = dynamodb.describe_table(TableName=outputs["table"])["Table"]
-    wanted = definition(outputs["table"])
+    wanted = table_definition(outputs["table"])
     assert found["KeySchema"] == wanted["KeySchema"]
     assert found["StreamSpecification"] == wanted["StreamSpecification"]
     assert found["AttributeDefinitions"] == wanted["AttributeDefinitions"]
@@ -60,14 +60,14 @@ def test_a_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> N
 def test_only_mail_and_intents_that_are_new_wake_anybody(
     aws: Ministack, outputs: dict[str, Any]
 ) -> None:
-    table = DynamoTable(aws.client("dynamodb"), outputs["table"])
+    table = DynamoDbTable(aws.client("dynamodb"), outputs["table"])
     mail, other = Key("trial#1", "M#1#a"), Key("trial#1", "head")
     intents = {Key("jobs#gpus", "1"), Key("notices", "i-1#end"), Key("suggestions", "1")}
     for key in (other, mail, *intents):
         table.commit((Put(key, 1, b"x", Expect.ABSENT),))
     table.commit((Put(mail, 2, b"y", 1),))
-    assert _arrived(aws, "advance", lambda keys: mail in keys) == [mail]
-    found = _arrived(aws, "tick", lambda keys: intents <= set(keys))
+    assert _wait_for_rows(aws, "advance", lambda keys: mail in keys) == [mail]
+    found = _wait_for_rows(aws, "tick", lambda keys: intents <= set(keys))
     assert sorted(found) == sorted(intents)
 
 
@@ -112,7 +112,7 @@ def test_roles_may_what_their_policies_say(
 def test_two_teams_live_beside_each_other(
     aws: Ministack, outputs: dict[str, Any], tmp_path: Path
 ) -> None:
-    second = materialise(run, "speech", team_config(tmp_path), Materialised(aws))
+    second = materialise(run, "speech", team_config(tmp_path), EmulatorMaker(aws))
     assert not {outputs[name] for name in ("url", "table", "objects")} & set(second.values())
     with urllib.request.urlopen(f"{second['url']}/", timeout=20) as answer:
         assert answer.read().startswith(b"detcloud-speech")
@@ -137,10 +137,10 @@ def test_what_could_not_be_made_as_it_was_said_is_refused(
         registers()
 
     with pytest.raises(error, match=said):
-        materialise(program, "team", {}, Materialised(aws))
+        materialise(program, "team", {}, EmulatorMaker(aws))
 
 
-def _arrived(aws: Ministack, name: str, is_all: Callable[[list[Key]], bool]) -> list[Key]:
+def _wait_for_rows(aws: Ministack, name: str, is_all: Callable[[list[Key]], bool]) -> list[Key]:
     """The rows that the function was called for, from what it prints, once all are there."""
     logs, group = aws.client("logs"), f"/aws/lambda/detcloud-vision-{name}"
     give_up_at = time.monotonic() + ARRIVES_SECONDS_MAX

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from infra.aws.program import run
-from infra.terraform import FILE, export
+from infra.aws.terraform import PROVIDER
+from infra.terraform.export import FILE, export
 from tests.emulators.ministack import Ministack, ministack
 from tests.emulators.server import missing, require_program
 from tests.integration.team_stack import team_config
@@ -40,7 +41,7 @@ class Terraform:
         self._environment = {**os.environ, "TF_CLI_CONFIG_FILE": str(rc)}
 
     def __call__(self, *words: str) -> str:
-        """What it says. Fails the test where it fails."""
+        """Run Terraform; its output. Fails the test where Terraform fails."""
         done = subprocess.run(
             [self._program, *words, "-no-color"],
             cwd=self.folder,
@@ -55,7 +56,7 @@ class Terraform:
 
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Ministack]:
-    """Of its own: a stack made by Terraform takes names that others take, too."""
+    """An account of the test's own, since a stack of Terraform takes names that others take too."""
     with ministack(tmp_path) as running:
         yield running
 
@@ -63,21 +64,21 @@ def account(tmp_path: Path) -> Iterator[Ministack]:
 def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> None:
     terraform = Terraform(tmp_path)
     config = {**team_config(tmp_path), "detcloud:monthlyBudget": "50"}
-    document = export(run, "vision", config, tmp_path)
+    document = export(run, PROVIDER, "vision", config, tmp_path)
     terraform("init")
     terraform("validate")
     del document["resource"][TOO_SLOW]
     (tmp_path / FILE).write_text(json.dumps(document))
-    _at_the_emulator(tmp_path, account)
+    _use_emulator(tmp_path, account)
     terraform("apply", "-auto-approve", "-parallelism=20")
-    _answers(account, tmp_path)
+    _check_health(account, tmp_path)
     lines = map(json.loads, terraform("plan", "-json").splitlines())
     changes = [line["change"]["resource"] for line in lines if line["type"] == "planned_change"]
     assert {it["resource_type"] for it in changes} <= FORGOTTEN
 
 
-def _at_the_emulator(folder: Path, account: Ministack) -> None:
-    """What is changed is changed beside the stack, which stays as it is."""
+def _use_emulator(folder: Path, account: Ministack) -> None:
+    """Point Terraform to the emulator by an override, so that the stack stays as it is."""
     provider: dict[str, Any] = {
         "access_key": "test",
         "secret_key": "test",
@@ -90,7 +91,7 @@ def _at_the_emulator(folder: Path, account: Ministack) -> None:
     override.write_text(json.dumps({"provider": {"aws": provider}}))
 
 
-def _answers(account: Ministack, folder: Path) -> None:
+def _check_health(account: Ministack, folder: Path) -> None:
     state = json.loads((folder / "terraform.tfstate").read_text())
     [api] = [it for it in state["resources"] if it["type"] == "aws_apigatewayv2_api"]
     name = api["instances"][0]["attributes"]["id"]

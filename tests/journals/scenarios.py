@@ -1,11 +1,11 @@
-"""What is recorded: every scenario of the simulation, and what those leave out."""
+"""The scenarios to record: all of the simulation's, and those for what they leave out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnableRequested
+from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
     JobAudited,
@@ -16,43 +16,45 @@ from control_plane.actors.experiment_messages import (
     SettingsChanged,
     UnarchiveRequested,
 )
-from control_plane.actors.pool_messages import (
-    AuditFound,
+from control_plane.actors.messages.pool import (
     PoolConfigured,
     PoolRemoved,
     PoolSettings,
     SlotsReleased,
+    StaleAllocationsFound,
 )
-from control_plane.actors.pool_scheduling import STARTS_MAX
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.trial import (
+    CheckpointDeletionRequested,
     CheckpointFilesDeleted,
-    CheckpointsUnwanted,
     TrialKillRequested,
     WorkAssigned,
 )
-from control_plane.dispatch import mailbox
-from control_plane.dispatch.kinds import encode_for
+from control_plane.actors.pool.scheduling import STARTS_MAX
+from control_plane.engine import mailbox
+from control_plane.engine.actor_types import encode_message_for
 from control_plane.fleet.budget import check_budgets
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode, instance_key
+from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.scheduling.model import SchedulerRules
-from control_plane.searchers.bayesian import BayesianPlan
-from control_plane.searchers.brackets import adaptive_asha, adaptive_simple
-from control_plane.searchers.custom import CustomPlan
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.exploration import Exploration
-from control_plane.searchers.grid import GridPlan
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.population import PopulationPlan
-from control_plane.searchers.posted import Posted, asked
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
-from control_plane.searchers.search import MethodPlan, SearchPlan
-from control_plane.searchers.single import SinglePlan
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.synchronous import RungLadder
+from control_plane.searchers.method import MethodPlan
+from control_plane.searchers.methods.adaptive_asha import plan_adaptive_asha
+from control_plane.searchers.methods.adaptive_simple import plan_adaptive_simple
+from control_plane.searchers.methods.bayesian import BayesianPlan
+from control_plane.searchers.methods.custom import CustomPlan
+from control_plane.searchers.methods.grid import GridPlan
+from control_plane.searchers.methods.pbt import PopulationPlan
+from control_plane.searchers.methods.single import SinglePlan
+from control_plane.searchers.posted_operations import PostedOperations, parse_operations
+from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Categorical, Group
-from control_plane.searchers.synchronous import Ladder
 from control_plane.state.table import Expect, Put
 from control_plane.suggestions.model import Observation, Problem
 from control_plane.suggestions.suggester import Suggester
-from tests.simulation.cluster import POOL, Cluster, submitted
+from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import (
     EXPERIMENT,
     SCENARIOS,
@@ -70,7 +72,12 @@ from tests.simulation.scripted_agent import (
     metric_of,
     train_at_once,
 )
-from tests.unit.searchers.steered import after, close, create, shut
+from tests.unit.searchers.custom_search import (
+    close_operation,
+    create_operation,
+    shutdown_operation,
+    validate_after_operation,
+)
 
 TRIAL = "trial#1"
 # 1,000 micro-dollars a second, and a limit of 40 seconds of that.
@@ -85,10 +92,10 @@ ROUNDS = 10
 HALVING = HalvingPlan(4, 3, 2.0, 8, 3, smaller_is_better=True, rules=LENGTH_ERA)
 EXPLORATION = Exploration(resample_probability=0.5, perturb_factor=0.2)
 POPULATION = PopulationPlan(4, 4, 3, 0.5, EXPLORATION, smaller_is_better=True, rules=STEP_ERA)
-LADDER = Ladder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
+LADDER = RungLadder(4, 2.0, smaller_is_better=True, rules=LENGTH_ERA)
 
 
-def searched(
+def search_scenario(
     method: MethodPlan, script: Script, time_metric: str = ""
 ) -> Callable[[Cluster], None]:
     """A search of 2 x 2 points, run to its end on an agent of 2 slots."""
@@ -98,9 +105,9 @@ def searched(
         cluster.add_agent("a", 2, script)
         space = Group({"x": Categorical((0.25, 0.5)), "y": Categorical((1, 2))})
         plan = SearchPlan(method, space, 7)
-        message = replace(submitted(1, 1), plan=plan, time_metric=time_metric)
+        message = replace(submission(1, 1), plan=plan, time_metric=time_metric)
         cluster.command(EXPERIMENT, message)
-        cluster.settle()
+        cluster.run_to_rest()
 
     return play
 
@@ -112,7 +119,7 @@ def suggest_in_vain(cluster: Cluster) -> None:
         raise ImportError(f"no model for suggestion {number}")
 
     cluster.host = replace(cluster.host, suggester=Suggester(cluster.engine, fail))
-    searched(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
+    search_scenario(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), train_at_once)(cluster)
 
 
 def kill_one_and_all(cluster: Cluster) -> None:
@@ -123,25 +130,25 @@ def kill_one_and_all(cluster: Cluster) -> None:
     cluster.round()
     cluster.command(TRIAL, TrialKillRequested())
     cluster.round()
-    cluster.engine.command(EXPERIMENT, KillRequested(), by="ana")
-    cluster.settle()
+    cluster.engine.execute_command(EXPERIMENT, KillRequested(), by="ana")
+    cluster.run_to_rest()
 
 
-def bury_a_message(cluster: Cluster) -> None:
+def fold_a_dead_letter(cluster: Cluster) -> None:
     """A message to a trial becomes a dead letter: the trial ends in ERROR, the other goes on."""
     cluster.add_pool()
     cluster.submit(2)
     cluster.command(EXPERIMENT, PauseRequested())
     clock = mailbox.next_clock(0, cluster.now_ms) + 1_000
     key = mailbox.mail_key(TRIAL, clock, "somebody")
-    encoded = [encode_for(TRIAL, WorkAssigned(3, False))]
-    put = mailbox.put_mail(key, "somebody", mailbox.UNKNOWN, clock, encoded, cluster.now_ms)
+    encoded = [encode_message_for(TRIAL, WorkAssigned(3, False))]
+    put = mailbox.mail_write(key, "somebody", mailbox.UNKNOWN, clock, encoded, cluster.now_ms)
     cluster.engine.table.commit([put])
     row = cluster.engine.table.get(key)
     assert row is not None
-    cluster.engine.follow(cluster.engine.dead_letter(mailbox.read_mail(row)))
+    cluster.engine.advance_until_idle(cluster.engine.dead_letter_mail(mailbox.read_mail(row)))
     cluster.command(EXPERIMENT, KillRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def disable_and_enable(cluster: Cluster) -> None:
@@ -154,7 +161,7 @@ def disable_and_enable(cluster: Cluster) -> None:
     cluster.round()
     cluster.command("agent#a", AgentEnableRequested())
     cluster.command("agent#a", AgentDisableRequested(slot=1, drain=True))
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def collect(cluster: Cluster) -> None:
@@ -162,14 +169,14 @@ def collect(cluster: Cluster) -> None:
     paused = next(scenario for scenario in SCENARIOS if scenario.name == "pause")
     paused.play(cluster)
     prefix = "P#checkpoint/"
-    parts = [k.sort for k in cluster.shadow.rows if k[0] == TRIAL and k.sort.startswith(prefix)]
+    parts = [k.sort for k in cluster.checker.rows if k[0] == TRIAL and k.sort.startswith(prefix)]
     uuid = min(parts).removeprefix(prefix)
-    cluster.command(TRIAL, CheckpointsUnwanted((uuid,)))
+    cluster.command(TRIAL, CheckpointDeletionRequested((uuid,)))
     cluster.command(TRIAL, CheckpointFilesDeleted((uuid,)))
-    cluster.post(f"pool#{POOL}", AuditFound((SlotsReleased(1, 1, "", ("a",)),)))
+    cluster.post(f"pool#{POOL}", StaleAllocationsFound((SlotsReleased(1, 1, "", ("a",)),)))
     cluster.command(EXPERIMENT, ArchiveRequested())
     cluster.command(EXPERIMENT, UnarchiveRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def start_many(cluster: Cluster) -> None:
@@ -177,7 +184,7 @@ def start_many(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.submit(STARTS_MAX + 1)
     cluster.add_agent("a", STARTS_MAX + 1, train_at_once)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def move(cluster: Cluster) -> None:
@@ -196,7 +203,7 @@ def move(cluster: Cluster) -> None:
     cluster.post(EXPERIMENT, JobAudited(POOL))
     cluster.post(EXPERIMENT, JobAudited("spot"))
     cluster.command("pool#spare", PoolRemoved())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def spend(cluster: Cluster) -> None:
@@ -205,34 +212,34 @@ def spend(cluster: Cluster) -> None:
     """
     cluster.add_pool()
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, BUDGET))
-    agent = _rented(cluster, "a", ignore_all_but_a_kill)
-    message = submitted(1, 3)
+    agent = _add_rented_agent(cluster, "a", ignore_all_but_a_kill)
+    message = submission(1, 3)
     settings = replace(message.settings, max_cost=MAX_COST)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
-    cluster.until(lambda: cluster.shadow.state(EXPERIMENT).bill.is_limited, "at its limit")
+    cluster.until(lambda: cluster.checker.actor_state(EXPERIMENT).bill.is_limited, "at its limit")
     cluster.until(lambda: not agent.runs, "stopped")
     check_budgets(cluster.engine, [POOL])
     cluster.command(EXPERIMENT, SettingsChanged(max_cost=2 * MAX_COST, max_cost_given=True))
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.round()
-    assert cluster.shadow.state(f"pool#{POOL}").waits.startswith("waits: the budget of pool")
+    assert cluster.checker.actor_state(f"pool#{POOL}").waits.startswith("waits: the budget of pool")
     agent.script = train_in_turns
     raised = replace(BUDGET, over_budget=True, budget_micros=1_000_000)
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, raised))
     check_budgets(cluster.engine, [POOL])
-    cluster.settle()
+    cluster.run_to_rest()
 
 
-def _rented(cluster: Cluster, name: str, script: Script) -> ScriptedAgent:
-    """The agent of an instance that is launched now."""
+def _add_rented_agent(cluster: Cluster, name: str, script: Script) -> ScriptedAgent:
+    """Add the agent of an instance that is launched now."""
     state, now_ms = InstanceState.RUNNING, cluster.now_ms
     row = InstanceRow(name, POOL, RENTED, state, now_ms, "launch")
-    cluster.engine.table.commit([Put(instance_key(row), 1, encode(row), Expect.ABSENT)])
+    cluster.engine.table.commit([Put(instance_key(row), 1, encode_row(row), Expect.ABSENT)])
     return cluster.add_agent(name, RENTED.slots, script)
 
 
 def train_on(run: Run) -> list[Line]:
-    """Validates in every turn until it is stopped."""
+    """A script that validates in every round until it is stopped."""
     if run.directives["preempt"]:
         return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
     metrics = {run.spec["metric"]: metric_of(run)}
@@ -240,22 +247,36 @@ def train_on(run: Run) -> list[Line]:
     return [{"kind": "metrics", **validation}]
 
 
-def steered(cluster: Cluster) -> None:
+def drive_custom_search(cluster: Cluster) -> None:
     """A search method makes two trials, lengthens one of them, and ends the search."""
     cluster.add_pool()
     cluster.add_agent("a", 2, train_at_once)
     plan = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
-    cluster.command(EXPERIMENT, replace(submitted(1, 1), plan=plan, searcher="custom"))
+    cluster.command(EXPERIMENT, replace(submission(1, 1), plan=plan, searcher="custom"))
     posts = (
-        (create(1), after(1, 2), after(1, 4), create(2), after(2, 2)),
-        (after(1, 6), close(1), close(2), {"type": "set_searcher_progress", "progress": 0.5}),
-        (shut(cancel=True),),
+        (
+            create_operation(1),
+            validate_after_operation(1, 2),
+            validate_after_operation(1, 4),
+            create_operation(2),
+            validate_after_operation(2, 2),
+        ),
+        (
+            validate_after_operation(1, 6),
+            close_operation(1),
+            close_operation(2),
+            {"type": "set_searcher_progress", "progress": 0.5},
+        ),
+        (shutdown_operation(cancel=True),),
     )
     for number, operations in enumerate(posts, 1):
-        cluster.command(EXPERIMENT, OperationsPosted(Posted(number, number, asked(operations))))
+        cluster.command(
+            EXPERIMENT,
+            OperationsPosted(PostedOperations(number, number, parse_operations(operations))),
+        )
         for _ in range(ROUNDS):
             cluster.round()
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def refuse(run: Run) -> list[Line]:
@@ -266,24 +287,24 @@ def refuse(run: Run) -> list[Line]:
     ]
 
 
-RECORDED: dict[str, Callable[[Cluster], None]] = {
+SCENARIOS_TO_RECORD: dict[str, Callable[[Cluster], None]] = {
     **{scenario.name: scenario.play for scenario in SCENARIOS},
-    "grid": searched(GridPlan(4, 3, LENGTH_ERA), train_at_once),
-    "halving": searched(HALVING, train_at_once),
-    "stopping": searched(replace(HALVING, stops=True), train_in_turns),
-    "adaptive": searched(adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
-    "adaptive_asha": searched(adaptive_asha(HALVING, "conservative"), train_at_once),
-    "timed": searched(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
-    "population": searched(POPULATION, train_in_turns),
-    "custom": steered,
-    "single": searched(SinglePlan(4, LENGTH_ERA), fail_twice),
+    "grid": search_scenario(GridPlan(4, 3, LENGTH_ERA), train_at_once),
+    "halving": search_scenario(HALVING, train_at_once),
+    "stopping": search_scenario(replace(HALVING, stops=True), train_in_turns),
+    "adaptive": search_scenario(plan_adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
+    "adaptive_asha": search_scenario(plan_adaptive_asha(HALVING, "conservative"), train_at_once),
+    "timed": search_scenario(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
+    "population": search_scenario(POPULATION, train_in_turns),
+    "custom": drive_custom_search,
+    "single": search_scenario(SinglePlan(4, LENGTH_ERA), fail_twice),
     "bayesian-failed": suggest_in_vain,
     "kill": kill_one_and_all,
-    "dead-letter": bury_a_message,
+    "dead-letter": fold_a_dead_letter,
     "collect": collect,
     "many": start_many,
     "disable": disable_and_enable,
     "move": move,
     "cost": spend,
-    "invalid": searched(GridPlan(4, 0, LENGTH_ERA), refuse),
+    "invalid": search_scenario(GridPlan(4, 0, LENGTH_ERA), refuse),
 }

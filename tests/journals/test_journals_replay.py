@@ -5,41 +5,43 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.dispatch.replay import replay
+from control_plane.engine.replay import replay_actor
 from control_plane.state.sqlite import SqliteTable
 from detcloud import __version__
-from tests.journals import kept
-from tests.journals.scenarios import RECORDED
+from tests.journals import journal_files
+from tests.journals.scenarios import SCENARIOS_TO_RECORD
 
-FILES = sorted(kept.FOLDER.glob("*/*.json.gz"))
+FILES = sorted(journal_files.FOLDER.glob("*/*.json.gz"))
 AGAIN = "`python -m tests.journals.record` records those of an unreleased version again"
 
 
-def called(path: Path) -> str:
+def scenario_name(path: Path) -> str:
     return f"{path.parent.name}/{path.name.removesuffix('.json.gz')}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=called)
+@pytest.mark.parametrize("path", FILES, ids=scenario_name)
 def test_a_recorded_journal_replays_with_todays_code(path: Path, tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
-    addresses = kept.read(path, table)
-    found = [replay(table, address) for address in addresses]
+    addresses = journal_files.load_file(path, table)
+    found = [replay_actor(table, address) for address in addresses]
     table.close()
     assert [(each.address, each.difference) for each in found if each.difference] == [], AGAIN
     assert all(each.complete and each.entries for each in found)
 
 
 def test_every_scenario_of_this_version_is_recorded() -> None:
-    recorded = {called(path) for path in FILES if path.parent.name == __version__}
-    assert recorded == {f"{__version__}/{name}" for name in RECORDED}, AGAIN
+    recorded = {scenario_name(path) for path in FILES if path.parent.name == __version__}
+    assert recorded == {f"{__version__}/{name}" for name in SCENARIOS_TO_RECORD}, AGAIN
 
 
-@pytest.mark.parametrize("path", sorted(kept.FOLDER.glob(f"*/{kept.SHAPES}")), ids=called)
+@pytest.mark.parametrize(
+    "path", sorted(journal_files.FOLDER.glob(f"*/{journal_files.SHAPES}")), ids=scenario_name
+)
 def test_what_a_release_took_for_granted_still_holds(path: Path) -> None:
-    """A state's new fields come last, and the default of a message's field never changes: it is
-    not stored.
+    """A state's new fields come last, and the default of a message's field never changes, since
+    it is not stored.
     """
-    then, now = json.loads(path.read_text(encoding="utf-8")), kept.shapes()
+    then, now = json.loads(path.read_text(encoding="utf-8")), journal_files.current_shapes()
     for name, fields in then["states"].items():
         assert now["states"][name][: len(fields)] == fields, f"{name}: {AGAIN}"
     for name, defaults in then["defaults"].items():

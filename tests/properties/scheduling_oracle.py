@@ -10,20 +10,20 @@ from fractions import Fraction
 from hashlib import md5
 
 from control_plane.scheduling.model import (
-    Capacity,
-    Holding,
+    AgentCapacity,
+    AllocationRequest,
     Job,
-    Place,
-    Request,
+    Placement,
+    RunningAllocation,
     SchedulerRules,
 )
 
-Started = tuple[str, tuple[Place, ...]]
+Started = tuple[str, tuple[Placement, ...]]
 
 
 @dataclass
 class Decision:
-    """What was started where, and who has to go."""
+    """The starts of a plan, and its victims."""
 
     starts: list[Started] = field(default_factory=list)
     victims: list[str] = field(default_factory=list)
@@ -41,44 +41,46 @@ class Agent:
     draining: bool
 
     @property
-    def used(self) -> int:
+    def used_slots(self) -> int:
         return self.total - self.free
 
 
 class Cluster:
     """The agents of a label and the rules of fitting."""
 
-    def __init__(self, agents: Iterable[Capacity], rules: SchedulerRules) -> None:
+    def __init__(self, agents: Iterable[AgentCapacity], rules: SchedulerRules) -> None:
         self.rules = rules
         self.agents = [
             Agent(a.agent, a.total, a.free, a.aux_total, a.aux_free, a.draining) for a in agents
         ]
 
-    def fit(self, request: Request) -> tuple[Place, ...]:
+    def fit(self, request: AllocationRequest) -> tuple[Placement, ...]:
         """Section 5."""
         shared = [a for a in self.agents if self.has_room(a, request.slots)]
         if shared:
             best = min(shared, key=lambda a: (-self.score(a, request.slots), *tie(request, a)))
-            return (Place(best.name, request.slots),)
+            return (Placement(best.name, request.slots),)
         if request.single_agent or request.slots <= 1:
             return ()
-        unused = [a for a in self.agents if a.used == 0 and a.total > 0 and not a.draining]
+        unused = [a for a in self.agents if a.used_slots == 0 and a.total > 0 and not a.draining]
         sizes = sorted({a.total for a in unused}, reverse=True)
         for size in sizes:
             some = sorted((a for a in unused if a.total == size), key=lambda a: tie(request, a))
             if request.slots % size == 0 and len(some) * size >= request.slots:
-                return tuple(Place(a.name, size) for a in some[: request.slots // size])
-        return self.mixed(request, unused, sizes) if self.rules.heterogeneous else ()
+                return tuple(Placement(a.name, size) for a in some[: request.slots // size])
+        return self.mixed_gang(request, unused, sizes) if self.rules.heterogeneous else ()
 
-    def mixed(self, request: Request, unused: list[Agent], sizes: list[int]) -> tuple[Place, ...]:
-        places: list[Place] = []
+    def mixed_gang(
+        self, request: AllocationRequest, unused: list[Agent], sizes: list[int]
+    ) -> tuple[Placement, ...]:
+        places: list[Placement] = []
         left = request.slots
         for size in sizes:
             for agent in sorted(
                 (a for a in unused if a.total == size), key=lambda a: tie(request, a)
             ):
                 if left >= size:
-                    places.append(Place(agent.name, size))
+                    places.append(Placement(agent.name, size))
                     left -= size
         return tuple(places) if left == 0 else ()
 
@@ -87,18 +89,18 @@ class Cluster:
 
     def score(self, agent: Agent, slots: int) -> Fraction:
         free, total = agent.free, agent.total
-        if agent.used == 0 and slots == 0:
+        if agent.used_slots == 0 and slots == 0:
             free, total = agent.aux_free, agent.aux_total
         return Fraction(1, 1 + free) if self.rules.fitting == "best" else Fraction(free, total)
 
-    def change(self, places: Iterable[Place], sign: int) -> None:
+    def change(self, places: Iterable[Placement], sign: int) -> None:
         for place in places:
             for agent in self.agents:
                 if agent.name == place.agent and not agent.draining:
                     agent.free += sign * place.slots
                     agent.aux_free += sign if place.slots == 0 else 0
 
-    def could_ever(self, request: Request) -> bool:
+    def could_ever(self, request: AllocationRequest) -> bool:
         """If nobody used the agents."""
         idle = deepcopy(self)
         for agent in idle.agents:
@@ -107,16 +109,18 @@ class Cluster:
         return bool(idle.fit(request))
 
 
-def tie(request: Request, agent: Agent) -> tuple[int, str]:
-    return ((number(request.allocation) - number(agent.name)) % 2**64, agent.name)
+def tie(request: AllocationRequest, agent: Agent) -> tuple[int, str]:
+    return ((number(request.allocation_id) - number(agent.name)) % 2**64, agent.name)
 
 
 def number(text: str) -> int:
     return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:8], "little")
 
 
-def decided(jobs: Sequence[Job], agents: Sequence[Capacity], rules: SchedulerRules) -> Decision:
-    """What should be done."""
+def expected_decision(
+    jobs: Sequence[Job], agents: Sequence[AgentCapacity], rules: SchedulerRules
+) -> Decision:
+    """The decision that a scheduler should take."""
     every = Decision()
     for label in sorted({job.label for job in jobs}):
         some = [job for job in jobs if job.label == label]
@@ -124,15 +128,15 @@ def decided(jobs: Sequence[Job], agents: Sequence[Capacity], rules: SchedulerRul
         if rules.kind == "fair_share":
             one = fair_share(some, cluster)
         elif rules.kind == "round_robin":
-            one = limited(round_robin(some, cluster), some)
+            one = apply_max_slots(round_robin(some, cluster), some)
         else:
-            one = limited(priority(some, cluster, rules.preemption), some)
+            one = apply_max_slots(priority(some, cluster, rules.preemption), some)
         every.starts += one.starts
         every.victims += one.victims
     return every
 
 
-def placed(selected: Iterable[Request], cluster: Cluster) -> list[Started]:
+def expected_starts(selected: Iterable[AllocationRequest], cluster: Cluster) -> list[Started]:
     """Section 1: what was selected is fitted again, on agents that change, and may fail."""
     live = deepcopy(cluster)
     starts: list[Started] = []
@@ -140,13 +144,13 @@ def placed(selected: Iterable[Request], cluster: Cluster) -> list[Started]:
         places = live.fit(request)
         live.change(places, -1)
         if places:
-            starts.append((request.allocation, places))
+            starts.append((request.allocation_id, places))
     return starts
 
 
 @dataclass
 class Group:
-    """Of a fair share."""
+    """A group of a fair share."""
 
     job: Job
     demand: int
@@ -155,7 +159,7 @@ class Group:
     offered: int = 0
     preoffer: int = 0
     disabled: bool = False
-    pending: list[Request] = field(default_factory=list)
+    pending: list[AllocationRequest] = field(default_factory=list)
 
     @property
     def time(self) -> tuple[int, int]:
@@ -173,12 +177,12 @@ def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
     capacity = sum(agent.total for agent in cluster.agents)
     groups = [group for job in jobs if (group := group_of(job, cluster)) is not None]
     groups.sort(key=lambda group: (group.demand, group.time))
-    filled(groups, capacity)
+    fill_offers(groups, capacity)
     decision = Decision()
     for group in groups:
         if group.active > group.offered:
             staying = group.active
-            running = sorted(group.job.holdings, key=lambda h: (not h.leaving, h.start))
+            running = sorted(group.job.allocations, key=lambda h: (not h.leaving, h.start))
             for holding in running:
                 if (
                     staying > group.offered
@@ -187,20 +191,20 @@ def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
                 ):
                     staying -= holding.slots
                     if not holding.leaving:
-                        decision.victims.append(holding.allocation)
+                        decision.victims.append(holding.allocation_id)
         budget = group.offered - group.active
         for request in group.job.pending:
             if 0 < request.slots <= budget and cluster.fit(request):
                 budget -= request.slots
                 selected.append(request)
-    decision.starts = placed(selected, cluster)
+    decision.starts = expected_starts(selected, cluster)
     return decision
 
 
 def group_of(job: Job, cluster: Cluster) -> Group | None:
     pending = [r for r in job.pending if r.slots and cluster.could_ever(r)]
-    active = sum(h.slots for h in job.holdings)
-    fixed = sum(h.slots for h in job.holdings if not h.preemptible)
+    active = sum(h.slots for h in job.allocations)
+    fixed = sum(h.slots for h in job.allocations if not h.preemptible)
     demand = active + sum(r.slots for r in pending)
     if demand == 0:
         return None
@@ -209,7 +213,7 @@ def group_of(job: Job, cluster: Cluster) -> Group | None:
     return Group(job, demand, active, fixed, fixed, fixed, pending=pending)
 
 
-def filled(groups: list[Group], capacity: int) -> None:
+def fill_offers(groups: list[Group], capacity: int) -> None:
     left = max(0, capacity - sum(group.presubscribed for group in groups))
     total = weight(groups)
     latest = sorted(groups, key=lambda group: group.time, reverse=True)
@@ -219,7 +223,7 @@ def filled(groups: list[Group], capacity: int) -> None:
             if not group.is_open:
                 continue
             was_open = True
-            left -= served(group, start, left, total)
+            left -= serve_group(group, start, left, total)
             if group.offered == group.demand:
                 total = weight(groups)
         if left > 0:
@@ -237,7 +241,7 @@ def filled(groups: list[Group], capacity: int) -> None:
             return
 
 
-def served(group: Group, start: int, left: int, total: Fraction) -> int:
+def serve_group(group: Group, start: int, left: int, total: Fraction) -> int:
     share = max(1, int(start * exact(group.job.weight) / total)) if total else 1
     given = min(share, left, group.demand - group.offered)
     if group.preoffer > 0 and group.preoffer >= given:
@@ -259,7 +263,7 @@ def exact(weight: float) -> Fraction:
 def round_robin(jobs: Sequence[Job], cluster: Cluster) -> Decision:
     """Section 4, with max_slots."""
     order = sorted(
-        jobs, key=lambda job: (sum(h.slots for h in job.holdings), job.submitted_ms, job.group)
+        jobs, key=lambda job: (sum(h.slots for h in job.allocations), job.submitted_ms, job.group)
     )
     live = deepcopy(cluster)
     starts: list[Started] = []
@@ -272,34 +276,34 @@ def round_robin(jobs: Sequence[Job], cluster: Cluster) -> Decision:
                 places = live.fit(request)
                 live.change(places, -1)
                 if places:
-                    starts.append((request.allocation, places))
+                    starts.append((request.allocation_id, places))
                 staying.append((job, queue))
         queues = staying
     return Decision(starts)
 
 
-def has_room(job: Job, starts: Iterable[Started], request: Request) -> bool:
+def has_room(job: Job, starts: Iterable[Started], request: AllocationRequest) -> bool:
     if job.max_slots is None or request.slots == 0:
         return True
-    own = {r.allocation: r.slots for r in job.pending}
+    own = {r.allocation_id: r.slots for r in job.pending}
     given = sum(own.get(name, 0) for name, _ in starts)
-    return sum(h.slots for h in job.holdings) + given + request.slots <= job.max_slots
+    return sum(h.slots for h in job.allocations) + given + request.slots <= job.max_slots
 
 
-def limited(decision: Decision, jobs: Sequence[Job]) -> Decision:
+def apply_max_slots(decision: Decision, jobs: Sequence[Job]) -> Decision:
     """Nobody keeps more than its max_slots."""
     for job in jobs:
         staying = [
             h
-            for h in job.holdings
-            if h.slots and not h.leaving and h.allocation not in decision.victims
+            for h in job.allocations
+            if h.slots and not h.leaving and h.allocation_id not in decision.victims
         ]
         while job.max_slots is not None and sum(h.slots for h in staying) > job.max_slots:
             goes = max((h for h in staying if h.preemptible), key=lambda h: h.start, default=None)
             if goes is None:
                 break
             staying.remove(goes)
-            decision.victims.append(goes.allocation)
+            decision.victims.append(goes.allocation_id)
     return decision
 
 
@@ -340,7 +344,7 @@ class PriorityPass:
                 for request in job.pending
                 if (request.slots > 0) == self.with_slots
             ]
-            unplaced: list[tuple[Request, Job]] = []
+            unplaced: list[tuple[AllocationRequest, Job]] = []
             marked = bool(self.gone)
             for _, _, request, job in sorted(queue, key=lambda one: one[:2]):
                 if not has_room(job, self.reserved, request):
@@ -356,39 +360,39 @@ class PriorityPass:
                 if has_room(job, self.reserved, request) and not self.reserve(request):
                     self.preempt(request, job)
 
-    def reserve(self, request: Request) -> bool:
+    def reserve(self, request: AllocationRequest) -> bool:
         places = self.local.fit(request)
         self.local.change(places, -1)
         if places:
-            self.reserved.append((request.allocation, places))
+            self.reserved.append((request.allocation_id, places))
         return bool(places)
 
-    def preempt(self, request: Request, job: Job) -> None:
+    def preempt(self, request: AllocationRequest, job: Job) -> None:
         trial = deepcopy(self.local)
-        removed: list[Holding] = []
+        removed: list[RunningAllocation] = []
         for holding in self.victims_for(job):
-            trial.change(holding.places, 1)
+            trial.change(holding.placements, 1)
             removed.append(holding)
             if trial.fit(request):
                 break
         else:
             return
         self.local = trial
-        self.gone |= {holding.allocation for holding in removed}
-        self.victims += [holding.allocation for holding in removed if not holding.leaving]
+        self.gone |= {holding.allocation_id for holding in removed}
+        self.victims += [holding.allocation_id for holding in removed if not holding.leaving]
         self.reserve(request)
 
-    def victims_for(self, job: Job) -> list[Holding]:
+    def victims_for(self, job: Job) -> list[RunningAllocation]:
         known = [
             (other, holding)
             for other in self.jobs
-            for holding in other.holdings
-            if (holding.slots > 0) == self.with_slots and holding.allocation not in self.gone
+            for holding in other.allocations
+            if (holding.slots > 0) == self.with_slots and holding.allocation_id not in self.gone
         ]
-        leaving = [h for _, h in sorted(known, key=queued) if h.leaving]
+        leaving = [h for _, h in sorted(known, key=queue_order) if h.leaving]
         staying = [
             h
-            for other, h in sorted(known, key=queued, reverse=True)
+            for other, h in sorted(known, key=queue_order, reverse=True)
             if h.preemptible
             and not h.leaving
             and (other.priority, other.position) > (job.priority, job.position)
@@ -396,6 +400,6 @@ class PriorityPass:
         return leaving + staying
 
 
-def queued(one: tuple[Job, Holding]) -> tuple[int, Decimal, int, int, int]:
+def queue_order(one: tuple[Job, RunningAllocation]) -> tuple[int, Decimal, int, int, int]:
     job, holding = one
     return (job.priority, job.position, job.submitted_ms, job.group, holding.start)

@@ -6,35 +6,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from control_plane.searchers.bayesian import BayesianPlan, BayesianState
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.method import (
-    Advice,
     CreateTrial,
     Event,
     ExitReason,
+    ExternalInput,
     Shutdown,
-    Suggested,
+    SuggestedPoints,
     SuggestionFailed,
     TrialClosed,
-    TrialExited,
+    TrialExitedEarly,
+    TrialLengthReached,
     TrialProgressed,
-    TrialReached,
 )
+from control_plane.searchers.methods.bayesian import BayesianPlan, BayesianState
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
     SearchPlan,
     SearchState,
     SearchStep,
     TrialOperation,
-    advise,
-    begin,
-    expand,
-    handle,
-    progress,
+    begin_search,
+    completed_share,
+    expand_creates,
+    handle_event,
+    handle_external_input,
 )
 from control_plane.searchers.space import Double, Group
-from tests.unit.searchers.kept import Kept
+from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 LENGTH = 4
 # Invalid trials are replaced without end, so a run has to stop making them.
@@ -62,14 +62,14 @@ class Run:
     created: list[CreateTrial] = field(default_factory=list)
     ends: list[Shutdown] = field(default_factory=list)
     invalid: int = 0
-    sent: list[Advice] = field(default_factory=list)
+    sent: list[ExternalInput] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.plan = SearchPlan(self.method, Group({"x": Double(0.0, 1.0)}), 7)
-        self.generator = Generator.seeded(7)
-        self.parts = Kept()
+        self.generator = Generator.from_seed(7)
+        self.blobs = RecordingBlobStore()
         self.done = self.forfeited = 0.0
-        self._take(begin(self.plan, self.parts))
+        self._accept_step(begin_search(self.plan, self.blobs))
 
     @property
     def waiting(self) -> BayesianState:
@@ -78,63 +78,71 @@ class Run:
 
     def advance(self, data: st.DataObject) -> None:
         """One step of whoever may take one."""
-        who = ["search"] * self.more + ["adviser"] * self.waiting.awaits_advice
+        who = ["search"] * self.more + ["adviser"] * self.waiting.awaits_external_input
         who += ["trial"] * bool(self.open) + ["repeat"] * bool(self.sent)
         assert set(who) - {"repeat"}, "the search waits for nobody"
         match data.draw(st.sampled_from(who)):
             case "search":
-                self._take(
-                    expand(self.plan, self.state, self.generator, self.create_max, self.parts)
+                self._accept_step(
+                    expand_creates(
+                        self.plan, self.state, self.generator, self.create_max, self.blobs
+                    )
                 )
             case "adviser":
-                self._tell(self._advice(data))
+                self._send_input(self._draw_input(data))
             case "repeat":
                 before = self.waiting
                 advice = data.draw(st.sampled_from(self.sent))
-                self._tell(advice)
+                self._send_input(advice)
                 assert self.waiting.answered == before.answered, advice
             case "trial":
                 trial = data.draw(st.sampled_from(sorted(self.open)))
-                event = self._event(data, trial)
-                self._take(
-                    handle(
-                        self.plan, self.state, self.generator, event, self.create_max, self.parts
+                event = self._draw_event(data, trial)
+                self._accept_step(
+                    handle_event(
+                        self.plan, self.state, self.generator, event, self.create_max, self.blobs
                     )
                 )
 
-    def _advice(self, data: st.DataObject) -> Advice:
+    def _draw_input(self, data: st.DataObject) -> ExternalInput:
         number = self.waiting.answered
         count = data.draw(st.integers(0, 3))
         # A value that nothing else has says which suggestion became which trial.
         points = tuple({"x": 100.0 + number + i} for i in range(count))
-        advice: Advice = Suggested(number, points) if points else SuggestionFailed(number, "no")
+        advice: ExternalInput = (
+            SuggestedPoints(number, points) if points else SuggestionFailed(number, "no")
+        )
         self.sent.append(advice)
         return advice
 
-    def _tell(self, advice: Advice) -> None:
-        self._take(
-            advise(self.plan, self.state, self.generator, advice, self.create_max, self.parts)
+    def _send_input(self, advice: ExternalInput) -> None:
+        self._accept_step(
+            handle_external_input(
+                self.plan, self.state, self.generator, advice, self.create_max, self.blobs
+            )
         )
 
-    def _event(self, data: st.DataObject, trial: int) -> Event:
+    def _draw_event(self, data: st.DataObject, trial: int) -> Event:
         units = self.open[trial]
         if data.draw(st.integers(0, 5)) == 0:
-            reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
+            reasons = [
+                r for r in ExitReason if self.invalid < INVALID_MAX or not r.is_invalid_hparams
+            ]
             reason = data.draw(st.sampled_from(reasons))
             del self.open[trial]
-            self.invalid += reason.invalid_hparams
-            if reason.invalid_hparams:
+            self.invalid += reason.is_invalid_hparams
+            if reason.is_invalid_hparams:
                 self.forfeited = units / LENGTH / self.method.max_trials
-            return TrialExited(trial, reason, float(min(units, LENGTH)))
+            return TrialExitedEarly(trial, reason, float(min(units, LENGTH)))
         self.open[trial] += 1
         if units < LENGTH:
             return TrialProgressed(trial, 1.0)
         if units == LENGTH:
-            return TrialReached(trial, LENGTH, data.draw(st.floats()))
+            return TrialLengthReached(trial, LENGTH, data.draw(st.floats()))
         del self.open[trial]
         return TrialClosed(trial, float(LENGTH))
 
-    def _take(self, step: SearchStep) -> None:
+    def _accept_step(self, step: SearchStep) -> None:
         self.state = STATE.validate_json(STATE.dump_json(step.state))
         assert self.state == step.state
         self.more = step.more
@@ -143,7 +151,7 @@ class Run:
         self.created += creates
         self.open.update((create.trial, 0) for create in creates)
         self.ends += [op for op in operations if isinstance(op, Shutdown)]
-        before, self.done = self.done, progress(self.plan, self.state)
+        before, self.done = self.done, completed_share(self.plan, self.state)
         assert before - self.forfeited - EPSILON <= self.done <= 1
         self.forfeited = 0.0
 
@@ -161,7 +169,7 @@ def test_it_ends_with_all_its_trials_closed(
     assert len(run.created) == plan.max_trials + replaced
     assert [create.trial for create in run.created] == list(range(len(run.created)))
     assert not run.open
-    assert not run.waiting.awaits_advice
+    assert not run.waiting.awaits_external_input
     assert run.done == 1.0
     assert len(run.ends) == 1
 

@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.cost import cost_of, micros_of
-from control_plane.actors.experiment_messages import CostLookDue, SettingsChanged, TrialMetered
-from control_plane.actors.records import Place, Status
-from control_plane.actors.step import RowSeen
-from control_plane.actors.trial_messages import (
+from control_plane.actors.cost import cost_of, to_micros
+from control_plane.actors.messages.experiment import CostCheckDue, SettingsChanged, TrialMetered
+from control_plane.actors.messages.trial import (
     AllocationExited,
     PreemptionRequested,
     SlotsAssigned,
     TrialCreated,
 )
+from control_plane.actors.records import Place, Status
+from control_plane.actors.step import ObservedRow
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode
-from tests.unit.actors import samples
-from tests.unit.actors.desk import START_MS, Desk
+from control_plane.fleet.rows import encode_row
+from tests.unit.actors import sample_messages as samples
+from tests.unit.actors.actor_harness import START_MS, ActorHarness
 
 POOL = "default"
 # A trial that is made to stop has stopped within that, as long as limits last for a while.
@@ -40,23 +40,25 @@ def test_what_runs_on_an_instance_in_turn_costs_at_most_the_instance(
     row = InstanceRow("a", POOL, offering, InstanceState.RUNNING, START_MS, "i")
     now_ms, total = START_MS, 0
     for count, elapsed_ms in zip(slots, times, strict=False):
-        desk = Desk("trial#4", {(f"instances#{POOL}", "a"): RowSeen(1, encode(row))})
-        desk.now_ms = now_ms
-        desk.tell(samples.created())
-        desk.tell(*[SlotsAssigned(1, (Place("a", tuple(range(count))),))] * repeats)
-        desk.now_ms = now_ms = now_ms + elapsed_ms
-        desk.tell(*[AllocationExited(1, "preempted")] * repeats)
-        assert desk.state.cost_micros >= 0
-        assert desk.state.cost_micros == cost_of(micros_of(price) * count // 4, elapsed_ms)
-        total += desk.state.cost_micros
-    assert total <= cost_of(micros_of(price), now_ms - START_MS)
+        actor = ActorHarness(
+            "trial#4", {(f"instances#{POOL}", "a"): ObservedRow(1, encode_row(row))}
+        )
+        actor.now_ms = now_ms
+        actor.deliver(samples.trial_created())
+        actor.deliver(*[SlotsAssigned(1, (Place("a", tuple(range(count))),))] * repeats)
+        actor.now_ms = now_ms = now_ms + elapsed_ms
+        actor.deliver(*[AllocationExited(1, "preempted")] * repeats)
+        assert actor.state.cost_micros >= 0
+        assert actor.state.cost_micros == cost_of(to_micros(price) * count // 4, elapsed_ms)
+        total += actor.state.cost_micros
+    assert total <= cost_of(to_micros(price), now_ms - START_MS)
 
 
 @dataclass
 class Runs:
     """The trials of an experiment on a clock of 500 ms steps: what they are told they do late."""
 
-    desk: Desk
+    actor: ActorHarness
     numbers: dict[int, int]
     cost: dict[int, int] = field(default_factory=dict)
     running: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -64,10 +66,10 @@ class Runs:
     epochs: dict[int, int] = field(default_factory=dict)
 
     def start(self, number: int, rate: int) -> None:
-        if self.desk.state.status is not Status.ACTIVE or number in self.running:
+        if self.actor.state.status is not Status.ACTIVE or number in self.running:
             return
         epoch = self.epochs[number] = self.epochs.get(number, 0) + 1
-        self.running[number] = (epoch, rate, self.desk.now_ms)
+        self.running[number] = (epoch, rate, self.actor.now_ms)
         self._tell(number, rate, True)
 
     def end(self, number: int) -> None:
@@ -75,22 +77,22 @@ class Runs:
             return
         _, rate, since_ms = self.running.pop(number)
         self.stops_ms.pop(number, None)
-        cost = cost_of(rate, self.desk.now_ms - since_ms)
+        cost = cost_of(rate, self.actor.now_ms - since_ms)
         self.cost[number] = self.cost.get(number, 0) + cost
         self._tell(number, 0, False)
 
     def _tell(self, number: int, rate: int, holds: bool) -> None:
-        epoch, now_ms = self.epochs[number], self.desk.now_ms
+        epoch, now_ms = self.epochs[number], self.actor.now_ms
         message = TrialMetered(number, epoch, self.cost.get(number, 0), rate, now_ms, holds)
         self._hear(message)
-        before = self.desk.state
-        self.desk.tell(message)
-        assert self.desk.state.bill.cost_micros == before.bill.cost_micros
+        before = self.actor.state
+        self.actor.deliver(message)
+        assert self.actor.state.bill.cost_micros == before.bill.cost_micros
 
     def _hear(self, *messages: object) -> None:
         for message in messages:
-            self.desk.tell(message)
-            for send in self.desk.sent:
+            self.actor.deliver(message)
+            for send in self.actor.sent:
                 if isinstance(send.message, PreemptionRequested):
                     self._stop(int(send.to.partition("#")[2]), KILLED_MS)
 
@@ -98,17 +100,17 @@ class Runs:
         """None of them ever stops by itself, however kindly it is asked to."""
         number = self.numbers[trial_id]
         if number in self.running:
-            due_ms = self.desk.now_ms + after_ms
+            due_ms = self.actor.now_ms + after_ms
             self.stops_ms[number] = min(due_ms, self.stops_ms.get(number, due_ms))
 
     def pass_time(self, steps: int) -> None:
         for _ in range(steps):
-            self.desk.now_ms += 500
-            due = [it for it in self.desk.timers if it.due_ms <= self.desk.now_ms]
-            self.desk.timers = [it for it in self.desk.timers if it not in due]
-            self._hear(*[CostLookDue() for _ in due])
+            self.actor.now_ms += 500
+            due = [it for it in self.actor.timers if it.due_ms <= self.actor.now_ms]
+            self.actor.timers = [it for it in self.actor.timers if it not in due]
+            self._hear(*[CostCheckDue() for _ in due])
             for number, stop_ms in list(self.stops_ms.items()):
-                if stop_ms <= self.desk.now_ms:
+                if stop_ms <= self.actor.now_ms:
                     self.end(number)
 
 
@@ -122,20 +124,20 @@ class Runs:
 def test_no_experiment_costs_more_than_its_limit(steps: list[tuple[int, int, int]]) -> None:
     # With four trials at $10 an hour each, $1 lasts for 90 s: they are made to stop 5.6 s before,
     # which is more than the 2 s and the tick of 0.5 s that it takes them.
-    desk = Desk("experiment#1")
-    desk.tell(samples.submitted(samples.random_plan(4)))
-    created = desk.ever_sent(TrialCreated)
-    desk.tell(SettingsChanged(max_cost=1.0, max_cost_given=True))
-    runs = Runs(desk, {it.trial_id: it.number for it in created})
+    actor = ActorHarness("experiment#1")
+    actor.deliver(samples.experiment_submitted(samples.random_plan(4)))
+    created = actor.all_messages(TrialCreated)
+    actor.deliver(SettingsChanged(max_cost=1.0, max_cost_given=True))
+    runs = Runs(actor, {it.trial_id: it.number for it in created})
     for number, rate, ticks in steps:
         if number in runs.running:
             runs.end(number)
         else:
             runs.start(number, rate // 4)
         runs.pass_time(ticks)
-        spent = desk.state.bill.spent_micros(desk.now_ms)
+        spent = actor.state.bill.spent_micros(actor.now_ms)
         direct = sum(runs.cost.values()) + sum(
-            cost_of(rate, desk.now_ms - since_ms) for _, rate, since_ms in runs.running.values()
+            cost_of(rate, actor.now_ms - since_ms) for _, rate, since_ms in runs.running.values()
         )
         assert 0 <= spent - direct <= len(runs.running)
         assert spent <= LIMIT

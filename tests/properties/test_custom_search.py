@@ -11,8 +11,15 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detcloud.http import Unreachable
-from tests.unit.searcher.beside import Beside, Crash, Generations, Steps, crashing_disk, expected
+from detcloud.shared.http import Unreachable
+from tests.unit.searcher.search_harness import (
+    Crash,
+    Generations,
+    SearchHarness,
+    Steps,
+    crashing_disk,
+    expected_lengths,
+)
 
 FIRST, CHILDREN = 2, 1
 # A run without faults takes some 110 steps and 40 requests.
@@ -35,27 +42,27 @@ FAULTS = st.builds(Faults, STEPS, REQUESTS, REQUESTS, REQUESTS)
 
 
 def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
-    """What the search came to, and how many steps that took."""
-    beside = Beside(root)
-    beside.steps = Steps(faults.crashes)
-    beside.lost, beside.doubled = faults.lost, faults.doubled
+    """Run the search; return its outcome and how many steps it took."""
+    harness = SearchHarness(root)
+    harness.steps = Steps(faults.crashes)
+    harness.lost, harness.doubled = faults.lost, faults.doubled
 
-    def restarted(method: str, path: str) -> None:
-        if beside.requests in faults.restarts:
-            beside.restart()
+    def restart_server(method: str, path: str) -> None:
+        if harness.requests in faults.restarts:
+            harness.restart()
         if "wait_seconds=20" in path:
-            beside.train()
+            harness.train()
 
-    with crashing_disk(beside.steps):
+    with crashing_disk(harness.steps):
         for _ in range(len(faults.crashes) + len(faults.lost) + 1):
             try:
-                beside.run(Generations(FIRST, CHILDREN), before=restarted)
+                harness.run(Generations(FIRST, CHILDREN), before=restart_server)
                 break
             except (Crash, Unreachable):
                 continue
-    experiments = beside.get("/experiments")["items"]
+    experiments = harness.get("/experiments")["items"]
     assert [(one["id"], one["state"]) for one in experiments] == [(1, "COMPLETED")]
-    return beside.lengths(), beside.steps
+    return harness.lengths(), harness.steps
 
 
 @settings(deadline=None, derandomize=True, max_examples=15)
@@ -63,4 +70,4 @@ def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
 def test_faults_change_nothing(faults: Faults) -> None:
     with tempfile.TemporaryDirectory() as root:
         found, _ = outcome(Path(root), faults)
-    assert found == expected(FIRST, CHILDREN)
+    assert found == expected_lengths(FIRST, CHILDREN)

@@ -3,8 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors import rules as lifecycles
-from control_plane.actors.experiment_messages import (
+from control_plane.actors import era_rules as lifecycles
+from control_plane.actors.experiment.trial_summaries import (
+    SUMMARIES_PER_PART,
+    Summaries,
+    TrialSummary,
+)
+from control_plane.actors.messages.experiment import (
     ActivateRequested,
     CancelRequested,
     ContinueRequested,
@@ -13,20 +18,19 @@ from control_plane.actors.experiment_messages import (
     SearchContinued,
     TrialEnded,
     TrialLengthReached,
-    TrialValidated,
+    TrialValidationReported,
 )
-from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused
-from control_plane.searchers.grid import GridPlan
-from control_plane.searchers.method import ExitReason
-from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
-from control_plane.searchers.search import MethodPlan, SearchPlan
-from control_plane.searchers.single import SinglePlan
+from control_plane.actors.step import CommandRefused
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
+from control_plane.searchers.method import ExitReason, MethodPlan
+from control_plane.searchers.methods.grid import GridPlan
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.methods.single import SinglePlan
+from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import LENGTH, submitted
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import LENGTH, experiment_submitted
 
 COMMANDS = (
     ActivateRequested(),
@@ -55,63 +59,63 @@ METHODS: st.SearchStrategy[MethodPlan] = st.one_of(
 )
 
 
-def begun(method: MethodPlan) -> Desk:
-    desk = Desk("experiment#1")
+def begin_experiment(method: MethodPlan) -> ActorHarness:
+    actor = ActorHarness("experiment#1")
     era = lifecycles.STEP_ERA if method.rules is STEP_ERA else lifecycles.LENGTH_ERA
     plan = SearchPlan(method, SPACE, 7)
-    desk.tell(submitted(plan, rules=era, searcher=method.kind))
-    return desk
+    actor.deliver(experiment_submitted(plan, rules=era, searcher=method.kind))
+    return actor
 
 
-def summaries(desk: Desk) -> list[TrialSummary]:
+def summaries(actor: ActorHarness) -> list[TrialSummary]:
     found: list[TrialSummary] = []
-    for index in range(-(-desk.state.trials // SUMMARIES_PER_PART)):
-        part = desk.part(f"trials/{index}")
+    for index in range(-(-actor.state.trials // SUMMARIES_PER_PART)):
+        part = actor.part(f"trials/{index}")
         assert isinstance(part, Summaries)
         found += part.trials
     return found
 
 
-def still_open(desk: Desk) -> list[int]:
-    life = desk.state.life
-    return [number for number, summary in enumerate(summaries(desk)) if summary.is_open(life)]
+def open_trials(actor: ActorHarness) -> list[int]:
+    life = actor.state.life
+    return [number for number, summary in enumerate(summaries(actor)) if summary.is_open(life)]
 
 
-def check(desk: Desk) -> None:
-    state, known = desk.state, summaries(desk)
+def check(actor: ActorHarness) -> None:
+    state, known = actor.state, summaries(actor)
     tally = state.search.tally
     assert state.trials == len(known) == tally.created
-    assert state.trials_open == len(still_open(desk)) == tally.created - tally.closed
+    assert state.trials_open == len(open_trials(actor)) == tally.created - tally.closed
     ends = [summary.status for summary in known if not summary.is_open(state.life)]
     assert state.trials_completed == ends.count(Status.COMPLETED)
     assert state.trials_errored == ends.count(Status.ERROR)
-    assert not state.status.final or not state.trials_open
-    assert state.status.stopping <= bool(state.trials_open)
+    assert not state.status.is_final or not state.trials_open
+    assert state.status.is_stopping <= bool(state.trials_open)
     assert state.progress is None or 0 <= state.progress <= 1
     assert tally.open_units >= 0
-    assert (state.ended_ms is not None) == state.status.final
+    assert (state.ended_ms is not None) == state.status.is_final
     # Every end asked for a collection.
-    assert state.generation >= state.life + state.status.final
+    assert state.generation >= state.life + state.status.is_final
 
 
-class Played:
-    """An experiment that is told what a legal cluster could tell it."""
+class ExperimentDriver:
+    """An experiment that receives messages which a real cluster could send it."""
 
     def __init__(self, method: MethodPlan) -> None:
-        self.desk = begun(method)
+        self.actor = begin_experiment(method)
         self.invalid = 0
 
     def act(self, data: st.DataObject) -> None:
-        numbers = still_open(self.desk)
+        numbers = open_trials(self.actor)
         if not numbers or data.draw(st.integers(0, 3)) == 0:
             self.command(data.draw(st.sampled_from(COMMANDS)))
             return
         number = data.draw(st.sampled_from(numbers))
         what = data.draw(st.integers(0, 3))
         if what == 0:
-            self.tell(TrialValidated(number, data.draw(st.integers(0, LENGTH)), 0.5))
+            self.deliver(TrialValidationReported(number, data.draw(st.integers(0, LENGTH)), 0.5))
         elif what == 1:
-            self.tell(TrialLengthReached(number, LENGTH, 0.5, closed=True))
+            self.deliver(TrialLengthReached(number, LENGTH, 0.5, closed=True))
         else:
             self.end(number, *data.draw(st.sampled_from(ENDS)))
 
@@ -119,36 +123,36 @@ class Played:
         if reason == ExitReason.INVALID_HP:
             self.invalid += 1
             reason = reason if self.invalid <= INVALID_MAX else ""
-        message = TrialEnded(number, status, reason, life=self.desk.state.life)
-        self.tell(message)
-        before = self.desk.state
+        message = TrialEnded(number, status, reason, life=self.actor.state.life)
+        self.deliver(message)
+        before = self.actor.state
         # Doubled, and late from another life.
-        self.desk.tell(message, TrialEnded(number, Status.ERROR, ExitReason.ERRORED, life=-1))
-        assert self.desk.state == before
+        self.actor.deliver(message, TrialEnded(number, Status.ERROR, ExitReason.ERRORED, life=-1))
+        assert self.actor.state == before
 
-    def tell(self, message: object) -> None:
-        self.desk.tell(message)
-        check(self.desk)
+    def deliver(self, message: object) -> None:
+        self.actor.deliver(message)
+        check(self.actor)
 
     def command(self, command: object) -> None:
-        before = self.desk.state
+        before = self.actor.state
         try:
-            self.tell(command)
-        except Refused:
-            assert self.desk.state == before
+            self.deliver(command)
+        except CommandRefused:
+            assert self.actor.state == before
 
     def finish(self) -> None:
-        """Every trial that is still to run completes."""
-        while not self.desk.state.status.final:
-            numbers = still_open(self.desk)
+        """Complete every trial that has still to run."""
+        while not self.actor.state.status.is_final:
+            numbers = open_trials(self.actor)
             if not numbers:
-                self.tell(SearchContinued())
+                self.deliver(SearchContinued())
             for number in numbers:
                 self.end(number, Status.COMPLETED, "")
 
 
-def wanted(method: MethodPlan, rules: Rules, invalid: int) -> int:
-    """Trials of a search in the end: one more for each that was invalid, where it is replaced."""
+def expected_trials(method: MethodPlan, rules: SearchRules, invalid: int) -> int:
+    """The trials of a completed search: one more for each invalid one, where these are replaced."""
     match method:
         case RandomPlan(max_trials=trials):
             return trials + (invalid if rules.replaces_invalid_hparams else 0)
@@ -165,21 +169,21 @@ def wanted(method: MethodPlan, rules: Rules, invalid: int) -> int:
 def test_the_books_agree_and_a_continued_search_makes_all_its_trials(
     method: MethodPlan, data: st.DataObject
 ) -> None:
-    played = Played(method)
+    driver = ExperimentDriver(method)
     for _ in range(data.draw(st.integers(0, 25))):
-        played.act(data)
-    played.finish()
-    while played.desk.state.status is not Status.COMPLETED or _left_over(played.desk):
-        before = played.desk.state
-        played.command(ContinueRequested())
-        if played.desk.state == before:
+        driver.act(data)
+    driver.finish()
+    while driver.actor.state.status is not Status.COMPLETED or _has_unfinished_trial(driver.actor):
+        before = driver.actor.state
+        driver.command(ContinueRequested())
+        if driver.actor.state == before:
             break
-        played.finish()
-    desk = played.desk
-    invalid = desk.state.search.tally.invalid
-    assert desk.state.trials == wanted(method, method.rules, invalid)
-    assert {summary.status for summary in summaries(desk)} == {Status.COMPLETED}
+        driver.finish()
+    actor = driver.actor
+    invalid = actor.state.search.tally.invalid
+    assert actor.state.trials == expected_trials(method, method.rules, invalid)
+    assert {summary.status for summary in summaries(actor)} == {Status.COMPLETED}
 
 
-def _left_over(desk: Desk) -> bool:
-    return any(summary.status != Status.COMPLETED for summary in summaries(desk))
+def _has_unfinished_trial(actor: ActorHarness) -> bool:
+    return any(summary.status != Status.COMPLETED for summary in summaries(actor))

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control_plane.fleet.records import InstanceState, Market
-from control_plane.fleet.rows import instances
+from control_plane.fleet.rows import read_instances
 from control_plane.state.faults import FlakyTable
-from provisioner.clouds.fake import FakeRules
+from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
 from tests.simulation.fleet import ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
 
@@ -95,8 +95,8 @@ def _calm_down(world: FleetWorld) -> None:
 
 
 def _is_at_rest(world: FleetWorld, least: int) -> bool:
-    """What lives is the minimum, each of them connected."""
-    rows = instances(world.table, POOL)
+    """Whether only the minimum of instances is left, each of them connected."""
+    rows = read_instances(world.table, POOL)
     running = [row for row in rows if row.state is InstanceState.RUNNING]
-    living = {machine.id for machine in world.cloud.living()}
+    living = {machine.id for machine in world.cloud.live_machines()}
     return len(rows) == len(running) == least and living == {row.id for row in rows}

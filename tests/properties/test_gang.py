@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Place, Status
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
+from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
@@ -14,10 +13,10 @@ from control_plane.actors.trial_messages import (
     SlotsAssigned,
     ValidationReported,
 )
-from control_plane.actors.trial_state import Wish
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import created
-from tests.unit.actors.samples import settings as trial_settings
+from control_plane.actors.records import Place, Status
+from control_plane.actors.trial.state import DesiredState
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import trial_created, trial_settings
 
 REASONS = ("completed", "preempted", "idle", "errored", "lost", "killed", "start_failed")
 STATES = ("PULLING", "STARTING", "RUNNING")
@@ -25,8 +24,8 @@ FEW = settings(deadline=None, derandomize=True, max_examples=300)
 
 
 @st.composite
-def nodes_lives(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
-    """What each of some nodes has to say: its states in order, then how it went; and the pool."""
+def node_histories(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
+    """The messages about each of some nodes: its states in order, then its end; and the pool's."""
     nodes = draw(st.integers(2, 4))
     lives: list[list[object]] = []
     for rank in range(nodes):
@@ -57,8 +56,8 @@ def nodes_lives(draw: st.DrawFn) -> tuple[int, list[list[object]]]:
     return nodes, lives
 
 
-def shuffled(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
-    """The lives in some order that keeps that of each, with repeats of what was said before."""
+def interleave(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
+    """The messages of all histories, each in its order, with some repeated."""
     left = [list(life) for life in lives if life]
     told: list[object] = []
     while left:
@@ -70,7 +69,7 @@ def shuffled(draw: st.DataObject, lives: list[list[object]]) -> list[object]:
     return told
 
 
-def gone_by(message: object) -> int | None:
+def rank_of_exit(message: object) -> int | None:
     """The node that the message says is gone."""
     match message:
         case AllocationExited(node_rank=rank):
@@ -89,37 +88,37 @@ def breaks(message: object) -> bool:
 
 
 @FEW
-@given(nodes_lives(), st.data())
+@given(node_histories(), st.data())
 def test_a_gang_ends_once_when_all_are_gone_and_never_runs_twice(
     drawn: tuple[int, list[list[object]]], data: st.DataObject
 ) -> None:
     nodes, lives = drawn
-    desk = Desk("trial#4")
+    actor = ActorHarness("trial#4")
     places = tuple(Place(str(rank), (0, 1)) for rank in range(nodes))
-    desk.tell(created(of=trial_settings(slots=2 * nodes)), SlotsAssigned(1, places))
+    actor.deliver(trial_created(of=trial_settings(slots=2 * nodes)), SlotsAssigned(1, places))
     gone: set[int] = set()
-    for message in shuffled(data, lives):
-        desk.tell(message)
-        rank = gone_by(message)
+    for message in interleave(data, lives):
+        actor.deliver(message)
+        rank = rank_of_exit(message)
         is_news = rank is not None and rank not in gone
         gone |= {rank} if rank is not None else set()
-        allocation = desk.state.allocation
-        holds = desk.state.epoch == 1 and allocation is not None
+        allocation = actor.state.allocation
+        holds = actor.state.epoch == 1 and allocation is not None
         # It holds its slots exactly until the last node is gone.
         assert holds == (len(gone) < nodes)
-        asked = [one.epoch for one in desk.ever_sent(SlotsRequested)]
-        given_back = [one.epoch for one in desk.ever_sent(SlotsReleased)]
-        assert asked == list(range(1, desk.state.epoch + 1))
+        asked = [one.epoch for one in actor.all_messages(SlotsRequested)]
+        given_back = [one.epoch for one in actor.all_messages(SlotsReleased)]
+        assert asked == list(range(1, actor.state.epoch + 1))
         # Before slots are asked for again, those of the epoch before were given back.
         assert given_back[: len(asked) - 1] == asked[:-1]
         if holds and is_news and breaks(message):
-            assert allocation.wish is Wish.KILL
-        assert desk.state.restarts + desk.state.losses <= 1
+            assert allocation.wish is DesiredState.KILL
+        assert actor.state.restarts + actor.state.losses <= 1
     assert len(gone) == nodes
 
 
 @FEW
-@given(nodes_lives(), st.data())
+@given(node_histories(), st.data())
 def test_a_gang_that_lost_an_agent_first_has_not_failed(
     drawn: tuple[int, list[list[object]]], data: st.DataObject
 ) -> None:
@@ -127,11 +126,11 @@ def test_a_gang_that_lost_an_agent_first_has_not_failed(
     nodes, lives = drawn
     lost = data.draw(st.integers(0, nodes - 1))
     lives[lost] = [AllocationLost(1, f"agent {lost} was lost", str(lost))]
-    desk = Desk("trial#4")
+    actor = ActorHarness("trial#4")
     places = tuple(Place(str(rank), (0, 1)) for rank in range(nodes))
-    desk.tell(created(of=trial_settings(slots=2 * nodes, max_restarts=0)))
-    desk.tell(SlotsAssigned(1, places), *shuffled(data, lives))
-    assert desk.state.restarts == 0
-    assert desk.state.status is Status.ACTIVE
-    assert desk.state.losses == 1
-    assert len(desk.state.recent_losses) == 1
+    actor.deliver(trial_created(of=trial_settings(slots=2 * nodes, max_restarts=0)))
+    actor.deliver(SlotsAssigned(1, places), *interleave(data, lives))
+    assert actor.state.restarts == 0
+    assert actor.state.status is Status.ACTIVE
+    assert actor.state.losses == 1
+    assert len(actor.state.recent_losses) == 1

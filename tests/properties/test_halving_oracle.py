@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
 from control_plane.searchers.method import ExitReason
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
-from control_plane.searchers.tournament import TournamentPlan
-from tests.unit.searchers.driven import Asked, Driven
+from tests.unit.searchers.driven_search import Answer, DrivenSearch
 
 WORST = float_info.max
 INVALID_MAX = 3
@@ -43,35 +43,35 @@ class Oracle:
         self.trains: dict[int, int] = {}
         self.closes: set[int] = set()
 
-    def begun(self) -> int:
+    def first_trials(self) -> int:
         most, concurrent = self.plan.max_trials, self.plan.max_concurrent_trials
         if concurrent > 0:
             return min(concurrent, most)
         return max(min(trunc(self.plan.divisor ** (self.plan.num_rungs - 1)), most), 1)
 
-    def created(self, trial: int) -> None:
+    def add_trial(self, trial: int) -> None:
         self.rung_of[trial] = 0
         self.outstanding[0] += 1
 
-    def validated(self, trial: int, metric: float) -> Asked:
+    def answer_result(self, trial: int, metric: float) -> Answer:
         signed = metric if self.plan.smaller_is_better else -metric
-        return self._answer(trial, signed)
+        return self._answer_to(trial, signed)
 
-    def exits(self, trial: int, reason: ExitReason) -> Asked:
+    def answer_exit(self, trial: int, reason: ExitReason) -> Answer:
         self.completed += 1
         had_result = self._has_result(trial)
         self.exited.add(trial)
         self.closed.add(trial)
-        if self.plan.rules is LENGTH_ERA and reason.invalid_hparams:
+        if self.plan.rules is LENGTH_ERA and reason.is_invalid_hparams:
             self.outstanding[self.rung_of[trial]] -= not had_result
             self.rungs = [[entry for entry in rung if entry[1] != trial] for rung in self.rungs]
             self.invalid += 1
-            return Asked(1, {}, frozenset())
-        return Asked(0, {}, frozenset()) if had_result else self._answer(trial, WORST)
+            return Answer(1, {}, frozenset())
+        return Answer(0, {}, frozenset()) if had_result else self._answer_to(trial, WORST)
 
-    def ended(self) -> Asked:
+    def answer_end(self) -> Answer:
         self.completed += 1
-        return Asked(0, {}, frozenset())
+        return Answer(0, {}, frozenset())
 
     def progress(self) -> float:
         results, most = len(self.rungs[0]), self.plan.max_trials
@@ -81,16 +81,16 @@ class Oracle:
     def _has_result(self, trial: int) -> bool:
         return trial in [entry[1] for entry in self.rungs[self.rung_of[trial]]]
 
-    def _answer(self, trial: int, metric: float) -> Asked:
+    def _answer_to(self, trial: int, metric: float) -> Answer:
         self.trains, self.closes = {}, set()
-        self._result(trial, metric)
+        self._record_result(trial, metric)
         counted = len(self.rung_of) - self.invalid
         creates = not self.trains and counted < self.plan.max_trials
         if not self.plan.stops and len(self.rungs[0]) == self.plan.max_trials:
             self._close_out()
-        return Asked(int(creates), self.trains, frozenset(self.closes))
+        return Answer(int(creates), self.trains, frozenset(self.closes))
 
-    def _result(self, trial: int, metric: float) -> None:
+    def _record_result(self, trial: int, metric: float) -> None:
         k = self.rung_of[trial]
         self.outstanding[k] -= 1
         if k == self.plan.num_rungs - 1:
@@ -108,7 +108,7 @@ class Oracle:
         if trial in self.exited:
             return
         if index < max(trunc(len(rung) / self.plan.divisor), 1):
-            self._goes_on(k, trial, metric)
+            self._continue_trial(k, trial, metric)
         else:
             self._close(trial)
 
@@ -118,21 +118,21 @@ class Oracle:
         index = sum(known <= metric for known, _ in rung)
         rung.insert(index, (metric, trial))
         if index < new:
-            self._goes_on(k, trial, metric)
+            self._continue_trial(k, trial, metric)
         elif new != old:
             older_metric, older = rung[old]
             is_over = older in self.closed and older not in self.exited
             if older not in self.promoted[k] and not is_over:
-                self._goes_on(k, older, older_metric)
+                self._continue_trial(k, older, older_metric)
 
-    def _goes_on(self, k: int, trial: int, metric: float) -> None:
+    def _continue_trial(self, k: int, trial: int, metric: float) -> None:
         self.promoted[k].add(trial)
         self.rung_of[trial] = k + 1
         self.outstanding[k + 1] += 1
         if trial in self.exited:
-            self._result(trial, WORST)
+            self._record_result(trial, WORST)
         elif self.need[k + 1] == self.need[k]:
-            self._result(trial, metric)
+            self._record_result(trial, metric)
         else:
             self.trains[trial] = self.need[k + 1]
 
@@ -154,18 +154,18 @@ class Oracle:
 class Pair:
     """A search and its oracles, one for each bracket; `owners` has the bracket of each trial."""
 
-    real: Driven
+    real: DrivenSearch
     may_be_invalid: bool
     owners: list[Oracle] = field(default_factory=list)
     invalid: int = 0
 
     def __post_init__(self) -> None:
         plan = self.real.plan
-        plans = plan.brackets if isinstance(plan, TournamentPlan) else (plan,)
+        plans = plan.brackets if isinstance(plan, MultiBracketPlan) else (plan,)
         self.oracles = [Oracle(one) for one in plans if isinstance(one, HalvingPlan)]
         for oracle in self.oracles:
-            self._own(oracle, oracle.begun())
-        self.real.settled()
+            self._assign_trials(oracle, oracle.first_trials())
+        self.real.expand_all()
         assert len(self.real.trials) == len(self.owners)
 
     def advance(self, data: st.DataObject) -> None:
@@ -178,13 +178,15 @@ class Pair:
         trial = data.draw(st.sampled_from(sorted(real.trials) if exits else sorted(busy + over)))
         oracle = self.owners[trial]
         if exits:
-            reason = self._reason(data)
-            self._compare(oracle, real.exited(trial, reason), oracle.exits(trial, reason))
+            reason = self._draw_reason(data)
+            self._compare(oracle, real.exit_trial(trial, reason), oracle.answer_exit(trial, reason))
         elif trial in over and real.trials[trial].reached == real.trials[trial].length:
-            self._compare(oracle, real.ended(trial), oracle.ended())
+            self._compare(oracle, real.end_trial(trial), oracle.answer_end())
         else:
             metric = data.draw(st.sampled_from([0.0, 1.0, 2.0]) | st.floats(-9, 9))
-            self._compare(oracle, real.result(trial, metric), oracle.validated(trial, metric))
+            self._compare(
+                oracle, real.report_result(trial, metric), oracle.answer_result(trial, metric)
+            )
 
     @property
     def is_stuck(self) -> bool:
@@ -192,21 +194,21 @@ class Pair:
         trials = self.real.trials.values()
         return all(now.reached == now.length and not now.closed for now in trials)
 
-    def settle(self) -> None:
+    def expand_all(self) -> None:
         """By now everything was closed that is to be."""
-        assert self.real.settled().trains == {}
+        assert self.real.expand_all().trains == {}
         over = {trial for trial, now in self.real.trials.items() if now.closed}
         assert over == {t for t in self.real.trials if t in self.owners[t].closed}
 
-    def _reason(self, data: st.DataObject) -> ExitReason:
+    def _draw_reason(self, data: st.DataObject) -> ExitReason:
         allowed = self.may_be_invalid and self.invalid < INVALID_MAX
-        reasons = [reason for reason in ExitReason if allowed or not reason.invalid_hparams]
+        reasons = [reason for reason in ExitReason if allowed or not reason.is_invalid_hparams]
         reason = data.draw(st.sampled_from(reasons))
-        self.invalid += reason.invalid_hparams
+        self.invalid += reason.is_invalid_hparams
         return reason
 
-    def _compare(self, oracle: Oracle, did: Asked, expected: Asked) -> None:
-        self._own(oracle, expected.created)
+    def _compare(self, oracle: Oracle, did: Answer, expected: Answer) -> None:
+        self._assign_trials(oracle, expected.created)
         assert (did.created, did.trains) == (expected.created, expected.trains)
         if not self.real.waits:
             assert did.closes == expected.closes
@@ -214,14 +216,14 @@ class Pair:
         done = 1.0 if self.real.shutdowns else sum(shares) / len(shares)
         assert self.real.progress == pytest.approx(done, abs=1e-12)
 
-    def _own(self, oracle: Oracle, count: int) -> None:
+    def _assign_trials(self, oracle: Oracle, count: int) -> None:
         for _ in range(count):
-            oracle.created(len(self.owners))
+            oracle.add_trial(len(self.owners))
             self.owners.append(oracle)
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> HalvingPlan | TournamentPlan:
+def plans(draw: st.DrawFn) -> HalvingPlan | MultiBracketPlan:
     rules = draw(st.sampled_from([STEP_ERA, LENGTH_ERA]))
     halvings = st.builds(
         HalvingPlan,
@@ -236,15 +238,15 @@ def plans(draw: st.DrawFn) -> HalvingPlan | TournamentPlan:
     )
     brackets = draw(st.lists(halvings, min_size=1, max_size=3))
     alone = len(brackets) == 1 and draw(st.booleans())
-    return brackets[0] if alone else TournamentPlan(tuple(brackets))
+    return brackets[0] if alone else MultiBracketPlan(tuple(brackets))
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(plans(), st.data())
 def test_a_halving_asks_for_what_the_rules_ask_for(
-    plan: HalvingPlan | TournamentPlan, data: st.DataObject
+    plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
 ) -> None:
-    pair = Pair(Driven(plan), may_be_invalid=True)
+    pair = Pair(DrivenSearch(plan), may_be_invalid=True)
     while not pair.real.shutdowns:
         pair.advance(data)
     assert not pair.real.trials
@@ -253,11 +255,11 @@ def test_a_halving_asks_for_what_the_rules_ask_for(
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(plans(), st.data())
 def test_closings_that_wait_come_to_the_same(
-    plan: HalvingPlan | TournamentPlan, data: st.DataObject
+    plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
 ) -> None:
-    pair = Pair(Driven(plan, expand_max=1, waits=True), may_be_invalid=False)
+    pair = Pair(DrivenSearch(plan, expand_max=1, waits=True), may_be_invalid=False)
     while not pair.real.shutdowns:
         if data.draw(st.booleans()) or pair.is_stuck:
-            pair.settle()
+            pair.expand_all()
         pair.advance(data)
     assert not pair.real.trials

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.jobs import JobRow
-from control_plane.actors.pool_messages import (
+from control_plane.actors.availability import OPEN, Availability
+from control_plane.actors.job_row import JobRow
+from control_plane.actors.messages.pool import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
@@ -18,15 +19,15 @@ from control_plane.actors.pool_messages import (
     SlotsReleased,
     SlotsRequested,
 )
-from control_plane.actors.pool_state import agents_of, waiting_in
-from control_plane.actors.slots import OPEN, Agents, AgentSlots, Availability
-from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import PreemptionRequested, SlotsAssigned
-from control_plane.actors.waiting import Group, Waiting
+from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
+from control_plane.actors.pool.agent_slots import Agents, AgentSlots
+from control_plane.actors.pool.job_queue import Group, JobQueue
+from control_plane.actors.pool.state import agents_of, job_queue_of
+from control_plane.actors.step import StepContext
 from control_plane.scheduling.model import SchedulerRules
-from control_plane.scheduling.schedule import schedule
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.pools import ticket, write_job
+from control_plane.scheduling.schedule import schedule_jobs
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.pool_messages import ticket, write_job
 
 AGENTS = "abc"
 GROUPS = (1, 2, 3)
@@ -41,39 +42,39 @@ RULES = (
 
 
 @dataclass
-class Model:
-    """A pool, the trials that asked it, and what these heard."""
+class PoolModel:
+    """A pool, its trials' requests, and the messages that the trials received."""
 
     rules: SchedulerRules
-    desk: Desk = field(default_factory=lambda: Desk("pool#default"))
-    said: list[object] = field(default_factory=list)
+    actor: ActorHarness = field(default_factory=lambda: ActorHarness("pool#default"))
+    delivered: list[object] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
     trials: dict[int, tuple[int, str]] = field(default_factory=dict)
     placed: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    preempted: list[str] = field(default_factory=list)
     epochs: dict[str, int] = field(default_factory=dict)
     availability: dict[str, Availability] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.desk.tell(PoolConfigured("default", PoolSettings(self.rules, aux_per_agent=2)))
+        self.actor.deliver(PoolConfigured("default", PoolSettings(self.rules, aux_per_agent=2)))
 
     def request(self, group: int, slots: int) -> SlotsRequested:
-        """By a new trial, which wants as much as others of its job."""
+        """A request of a new trial, for as many slots as others of its job."""
         slots = self.sizes.setdefault(group, slots)
         number = len(self.trials) + 1
         self.trials[number] = (group, ticket(number, group))
         return SlotsRequested(number, 1, slots, self.trials[number][1], group)
 
     def release(self, number: int, knows: bool) -> SlotsReleased:
-        """By any trial there ever was, so perhaps again, and perhaps before it knows its agents."""
+        """A release of any trial there ever was, perhaps again, or before it knows its agents."""
         trial = 1 + number % max(1, len(self.trials))
         group, place = self.trials.get(trial, (1, "x"))
         return SlotsReleased(trial, 1, place, self.placed.get(trial, ()) if knows else (), group)
 
     def change(self, group: int, row: JobRow | None) -> JobChanged:
-        known = self.desk.row("jobs#default", f"{group:012d}").revision
+        known = self.actor.row("jobs#default", f"{group:012d}").revision
         if row is not None or known:
-            write_job(self.desk, group, row)
+            write_job(self.actor, group, row)
         return JobChanged(group)
 
     def join(self, agent: str, slots: int) -> AgentJoined:
@@ -86,34 +87,34 @@ class Model:
         self.availability[agent] = availability
         return AgentAvailabilityChanged(agent, self.epochs.get(agent, 1), availability)
 
-    def tell(self, *messages: object) -> None:
-        """Has the pool fold messages, and goes on until it has nothing to add."""
-        self.said += messages
-        self.desk.tell(*messages)
+    def deliver(self, *messages: object) -> None:
+        """Deliver messages to the pool, and let it go on until it has scheduled everything."""
+        self.delivered += messages
+        self.actor.deliver(*messages)
         self._hear()
-        while self.desk.state.unscheduled:
-            self.desk.tell()
+        while self.actor.state.unscheduled:
+            self.actor.deliver()
             self._hear()
 
     def _hear(self) -> None:
-        for send in self.desk.sent:
+        for send in self.actor.sent:
             match send.message:
                 case SlotsAssigned(_, places):
                     number = int(send.to.removeprefix("trial#"))
                     self.placed[number] = tuple(place.agent for place in places)
                     # A request that came late or twice is a new one to the pool.
-                    self.asked = [name for name in self.asked if name != send.to]
+                    self.preempted = [name for name in self.preempted if name != send.to]
                 case PreemptionRequested(forced=False):
-                    self.asked.append(send.to)
+                    self.preempted.append(send.to)
 
     def agents(self) -> dict[str, AgentSlots]:
-        return dict(self._books().items())
+        return dict(self._agents().items())
 
     def groups(self) -> dict[int, Group]:
         return dict(self.waiting().groups())
 
-    def waiting(self) -> Waiting:
-        return waiting_in(self._turn())
+    def waiting(self) -> JobQueue:
+        return job_queue_of(self._context())
 
     def running(self) -> dict[str, tuple[int, int]]:
         """The group and the slots of each allocation."""
@@ -124,26 +125,26 @@ class Model:
                 found[name] = (part.group, before + len(part.slots))
         return found
 
-    def held(self) -> dict[int, int]:
-        """The slots of each group by what its allocations hold."""
+    def held_slots(self) -> dict[int, int]:
+        """The slots that the allocations of each group hold."""
         held = dict.fromkeys(GROUPS, 0)
         for group, slots in self.running().values():
             held[group] += slots
         return held
 
-    def planned_again(self) -> tuple[list[str], list[str]]:
-        """Whom the scheduler would start and ask to go if it were asked once more."""
-        books = self._books()
-        jobs = tuple(self.waiting().jobs(42, books.holdings))
-        plan = schedule(jobs, tuple(books.capacities(2)), self.rules, ALL)
-        starts = [start.request.allocation for start in plan.starts]
-        return starts, [victim.holding.allocation for victim in plan.victims]
+    def plan_once_more(self) -> tuple[list[str], list[str]]:
+        """The allocations that the scheduler would start and preempt if it ran once more."""
+        books = self._agents()
+        jobs = tuple(self.waiting().jobs(42, books.running_allocations))
+        plan = schedule_jobs(jobs, tuple(books.capacities(2)), self.rules, ALL)
+        starts = [start.request.allocation_id for start in plan.starts]
+        return starts, [victim.allocation.allocation_id for victim in plan.victims]
 
-    def _books(self) -> Agents:
-        return agents_of(self._turn())
+    def _agents(self) -> Agents:
+        return agents_of(self._context())
 
-    def _turn(self) -> Turn:
-        return Turn(self.desk.address, self.desk.now_ms, self.desk)
+    def _context(self) -> StepContext:
+        return StepContext(self.actor.address, self.actor.now_ms, self.actor)
 
 
 Change = tuple[str, int, int, bool]
@@ -154,7 +155,7 @@ CHANGES = st.lists(
 )
 
 
-def message_of(change: Change, model: Model) -> object:
+def message_of(change: Change, model: PoolModel) -> object:
     what, number, slots, flag = change
     agent, group = AGENTS[number % len(AGENTS)], 1 + number % len(GROUPS)
     match what:
@@ -169,8 +170,8 @@ def message_of(change: Change, model: Model) -> object:
         case "close":
             disabled = tuple(range(number % 3))
             return model.close(agent, Availability(slots > 1, flag and slots <= 1, disabled))
-        case "again" if model.said:
-            return model.said[number % len(model.said)]
+        case "again" if model.delivered:
+            return model.delivered[number % len(model.delivered)]
         case _:
             return AgentLost(agent, model.epochs.get(agent, 1), "silence")
 
@@ -188,21 +189,21 @@ def job_of(number: int, slots: int, flag: bool) -> JobRow | None:
     )
 
 
-def check_sums(model: Model) -> None:
-    """No slot is held twice, and all sums are those of what they are sums of."""
-    state, agents, groups = model.desk.state, model.agents(), model.groups()
+def check_totals(model: PoolModel) -> None:
+    """No slot is held twice, and all totals are right."""
+    state, agents, groups = model.actor.state, model.agents(), model.groups()
     for agent in agents.values():
         held = [slot for part in agent.parts.values() for slot in part.slots]
         assert len(held) == len(set(held))
         assert set(held) <= set(agent.slots)
     running = model.running()
     assert state.agents == len(agents)
-    assert state.slots == sum(agent.total for agent in agents.values())
-    assert state.free == sum(len(agent.free) for agent in agents.values())
+    assert state.slots == sum(agent.usable_count for agent in agents.values())
+    assert state.free == sum(len(agent.free_slots) for agent in agents.values())
     assert state.running == sum(group.running for group in groups.values())
     for number in GROUPS:
         group = groups.get(number, Group())
-        assert group.held == model.held()[number]
+        assert group.held == model.held_slots()[number]
         assert group.leaving == sum(
             len(part.slots)
             for agent in agents.values()
@@ -215,8 +216,8 @@ def check_sums(model: Model) -> None:
     assert len(running) >= state.running
 
 
-def check_gangs(model: Model) -> None:
-    """Each allocation is known by one first part, which knows where the others are."""
+def check_gangs(model: PoolModel) -> None:
+    """Each allocation has one part of rank 0, and its parts have the places of the others."""
     parts: dict[str, dict[str, tuple[int, int]]] = {}
     for name, agent in model.agents().items():
         for allocation, part in agent.parts.items():
@@ -229,37 +230,39 @@ def check_gangs(model: Model) -> None:
             assert sorted(rank for rank, _ in there.values()) == list(range(len(there)))
 
 
-def check_starts(model: Model, before: dict[str, tuple[int, int]]) -> None:
-    """Whoever runs now and did not before has slots that take work, on agents of its label."""
+def check_starts(model: PoolModel, before: dict[str, tuple[int, int]]) -> None:
+    """A started allocation has open slots, on agents of its label."""
     for agent in model.agents().values():
         for name in agent.parts.keys() - before.keys():
             part = agent.parts[name]
-            assert agent.takes_work
-            assert all(map(agent.availability.takes, part.slots))
+            assert agent.can_take_work
+            assert all(map(agent.availability.is_slot_open, part.slots))
             assert agent.label == model.waiting().group(part.group).row.label
 
 
-def check_limits(model: Model, before: dict[int, int]) -> None:
+def check_limits(model: PoolModel, before: dict[int, int]) -> None:
     """A job is over its limit only as far as it was before."""
     groups = model.groups()
-    for number, slots in model.held().items():
+    for number, slots in model.held_slots().items():
         limit = groups[number].row.max_slots if number in groups else None
         if limit is not None:
             assert slots <= max(limit, before[number])
 
 
-def check_waiting(model: Model) -> None:
-    """Whoever could start has started, whoever was to go was asked, and whoever waits knows why."""
-    assert model.planned_again() == ([], [])
-    assert (model.desk.state.waits != "") == (model.desk.state.queued > 0)
-    assert len(model.asked) == len(set(model.asked)), "somebody was asked to go twice"
+def check_waiting(model: PoolModel) -> None:
+    """All that could start has started, all that was to leave was asked once, and there is a reason
+    for what waits.
+    """
+    assert model.plan_once_more() == ([], [])
+    assert (model.actor.state.waits != "") == (model.actor.state.queued > 0)
+    assert len(model.preempted) == len(set(model.preempted)), "somebody was asked to go twice"
 
 
-def tell(model: Model, *changes: Change) -> None:
-    """Says it, and checks everything."""
-    held, ran = model.held(), model.running()
-    model.tell(*(message_of(change, model) for change in changes))
-    check_sums(model)
+def deliver_and_check(model: PoolModel, *changes: Change) -> None:
+    """Deliver messages and check everything."""
+    held, ran = model.held_slots(), model.running()
+    model.deliver(*(message_of(change, model) for change in changes))
+    check_totals(model)
     check_gangs(model)
     check_starts(model, ran)
     check_limits(model, held)
@@ -271,9 +274,9 @@ def tell(model: Model, *changes: Change) -> None:
 def test_what_must_hold_holds_after_every_message(
     rules: SchedulerRules, changes: list[Change]
 ) -> None:
-    model = Model(rules)
+    model = PoolModel(rules)
     for change in changes:
-        tell(model, change)
+        deliver_and_check(model, change)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -281,9 +284,9 @@ def test_what_must_hold_holds_after_every_message(
 def test_it_holds_after_folds_of_many_messages(
     rules: SchedulerRules, folds: list[list[Change]]
 ) -> None:
-    model = Model(rules)
+    model = PoolModel(rules)
     for changes in folds:
-        tell(model, *changes)
+        deliver_and_check(model, *changes)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -291,18 +294,18 @@ def test_it_holds_after_folds_of_many_messages(
 def test_nothing_waits_for_ever_once_there_is_room(
     rules: SchedulerRules, changes: list[Change]
 ) -> None:
-    model = Model(rules)
+    model = PoolModel(rules)
     for change in changes:
-        model.tell(message_of(change, model))
+        model.deliver(message_of(change, model))
     # An agent for the largest request, of no label, and jobs that any agent may take.
-    model.tell(*(model.close(name, OPEN) for name in AGENTS), model.join("a", 6))
-    model.tell(*(model.change(group, JobRow()) for group in GROUPS))
+    model.deliver(*(model.close(name, OPEN) for name in AGENTS), model.join("a", 6))
+    model.deliver(*(model.change(group, JobRow()) for group in GROUPS))
     # All that runs goes on to its end, again and again.
     for _ in range(len(model.trials) + 1):
         check_waiting(model)
         names = sorted(model.running())
-        model.tell(*(model.release(int(name.split(".")[0]) - 1, True) for name in names))
-    assert (model.desk.state.queued, model.desk.state.running) == (0, 0)
+        model.deliver(*(model.release(int(name.split(".")[0]) - 1, True) for name in names))
+    assert (model.actor.state.queued, model.actor.state.running) == (0, 0)
     # Nothing is kept of jobs that are over.
-    model.tell(*(model.change(group, None) for group in GROUPS))
+    model.deliver(*(model.change(group, None) for group in GROUPS))
     assert model.groups() == {}

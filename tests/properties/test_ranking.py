@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.actors.records import Retention
-from control_plane.collection.ranking import Candidate, unwanted
+from control_plane.collection.ranking import CheckpointCandidate, unwanted_checkpoints
 
 INFINITY = float("inf")
 
@@ -14,19 +14,20 @@ metrics = st.none() | st.integers(-3, 3).map(float) | st.floats(allow_nan=False,
 
 
 @st.composite
-def experiments(draw: st.DrawFn) -> list[Candidate]:
+def experiments(draw: st.DrawFn) -> list[CheckpointCandidate]:
     """Checkpoints with few different values, so that there are ties."""
     few = st.integers(0, 4)
     count = draw(st.integers(0, 25))
     return [
-        Candidate(f"{n:04x}", draw(few), draw(few), draw(metrics), draw(few)) for n in range(count)
+        CheckpointCandidate(f"{n:04x}", draw(few), draw(few), draw(metrics), draw(few))
+        for n in range(count)
     ]
 
 
-def ranked(among: list[Candidate], one: Candidate, sign: int) -> int:
+def expected_rank(among: list[CheckpointCandidate], one: CheckpointCandidate, sign: int) -> int:
     """The rank by signed metric, from 1, without one last, older ones first."""
 
-    def key(other: Candidate) -> tuple[object, ...]:
+    def key(other: CheckpointCandidate) -> tuple[object, ...]:
         missing = other.metric is None
         return missing, 0.0 if other.metric is None else sign * other.metric, other.age
 
@@ -34,7 +35,7 @@ def ranked(among: list[Candidate], one: Candidate, sign: int) -> int:
 
 
 def is_deleted(
-    everything: list[Candidate], one: Candidate, retention: Retention, sign: int
+    everything: list[CheckpointCandidate], one: CheckpointCandidate, retention: Retention, sign: int
 ) -> bool:
     """The rule, one checkpoint at a time."""
     of_trial = [other for other in everything if other.trial_id == one.trial_id]
@@ -42,18 +43,18 @@ def is_deleted(
     if latest.index(one) + 1 <= retention.save_trial_latest:
         return False
     is_best = (
-        ranked(everything, one, sign) <= retention.save_experiment_best
-        or ranked(of_trial, one, sign) <= retention.save_trial_best
+        expected_rank(everything, one, sign) <= retention.save_experiment_best
+        or expected_rank(of_trial, one, sign) <= retention.save_trial_best
     )
     return not is_best or one.metric is None
 
 
 @given(experiments(), retentions, st.booleans(), st.sets(st.integers(0, 24)))
 def test_deleted_is_what_the_rule_says_and_nothing_that_is_held(
-    everything: list[Candidate], retention: Retention, smaller: bool, held: set[int]
+    everything: list[CheckpointCandidate], retention: Retention, smaller: bool, held: set[int]
 ) -> None:
     names = {f"{n:04x}" for n in held}
-    found = unwanted(everything, retention, smaller, lambda one: one.uuid in names)
+    found = unwanted_checkpoints(everything, retention, smaller, lambda one: one.uuid in names)
     sign = 1 if smaller else -1
     expected = {
         one.uuid
@@ -65,10 +66,10 @@ def test_deleted_is_what_the_rule_says_and_nothing_that_is_held(
 
 @given(experiments(), retentions, st.booleans(), st.data())
 def test_a_collection_that_was_cut_short_ends_as_one_that_was_not(
-    everything: list[Candidate], retention: Retention, smaller: bool, data: st.DataObject
+    everything: list[CheckpointCandidate], retention: Retention, smaller: bool, data: st.DataObject
 ) -> None:
-    going = unwanted(everything, retention, smaller, lambda one: False)
+    going = unwanted_checkpoints(everything, retention, smaller, lambda one: False)
     gone = set(data.draw(st.sets(st.sampled_from([one.uuid for one in going])))) if going else set()
     left = [one for one in everything if one.uuid not in gone]
-    again = unwanted(left, retention, smaller, lambda one: False)
+    again = unwanted_checkpoints(left, retention, smaller, lambda one: False)
     assert gone | {one.uuid for one in again} == {one.uuid for one in going}

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control_plane.scheduling.model import (
-    Capacity,
-    Holding,
+    AgentCapacity,
+    AllocationRequest,
     Job,
-    Place,
-    Request,
+    Placement,
+    RunningAllocation,
     SchedulePlan,
     SchedulerRules,
-    summed,
+    job_with_totals,
 )
-from control_plane.scheduling.schedule import explained, schedule
-from tests.properties.scheduling_oracle import Decision, decided
+from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
+from tests.properties.scheduling_oracle import Decision, expected_decision
 
 LABELS = ("", "", "x")
 UNLIMITED = 10**9
@@ -39,15 +39,15 @@ class Pool:
     """Jobs and agents."""
 
     jobs: tuple[Job, ...]
-    agents: tuple[Capacity, ...]
+    agents: tuple[AgentCapacity, ...]
 
     @property
-    def pending(self) -> dict[str, Request]:
-        return {request.allocation: request for job in self.jobs for request in job.pending}
+    def pending(self) -> dict[str, AllocationRequest]:
+        return {request.allocation_id: request for job in self.jobs for request in job.pending}
 
     @property
-    def holdings(self) -> dict[str, Holding]:
-        return {holding.allocation: holding for job in self.jobs for holding in job.holdings}
+    def holdings(self) -> dict[str, RunningAllocation]:
+        return {holding.allocation_id: holding for job in self.jobs for holding in job.allocations}
 
     def job_of(self, group: int) -> Job:
         return next(job for job in self.jobs if job.group == group)
@@ -71,7 +71,7 @@ def random_pool(chance: random.Random) -> Pool:
         mine = [name for name in names if label[name] == own]
         jobs.append(random_job(chance, group, own, mine, busy, total, free, aux_free))
     agents = [
-        Capacity(
+        AgentCapacity(
             name,
             total[name] - free[name] if name in drains else total[name],
             0 if name in drains else free[name],
@@ -99,14 +99,14 @@ def random_job(
     submitted_ms = chance.randint(1, 4)
     holdings = []
     for number in range(chance.randint(0, busy)):
-        places = taken(chance, agents, total, free, aux_free)
+        places = draw_holdings(chance, agents, total, free, aux_free)
         if places:
             slots = sum(place.slots for place in places)
             keeps, leaves = chance.random() < 0.2, chance.random() < 0.15
             name, start = f"{group}{number}.1", chance.randint(1, 10**6)
-            holdings.append(Holding(name, slots, group, start, not keeps, leaves, places))
+            holdings.append(RunningAllocation(name, slots, group, start, not keeps, leaves, places))
     pending = [
-        Request(
+        AllocationRequest(
             f"{group}{number}.2",
             chance.choice((0, 1, 1, 2, 3, 4, 8, 12, 16)),
             f"{submitted_ms:03d}.{number:03d}.{group:03d}",
@@ -117,7 +117,7 @@ def random_job(
         )
         for number in range(chance.choice([0, 1, 2, 5]))
     ]
-    return summed(
+    return job_with_totals(
         Job(
             group,
             submitted_ms,
@@ -133,25 +133,25 @@ def random_job(
     )
 
 
-def taken(
+def draw_holdings(
     chance: random.Random,
     agents: Sequence[str],
     total: dict[str, int],
     free: dict[str, int],
     aux_free: dict[str, int],
-) -> tuple[Place, ...]:
+) -> tuple[Placement, ...]:
     """Places that somebody holds: of one agent, of two whole ones, or beside the slots."""
     kind = chance.random()
     if kind < 0.15:
         open_ = [name for name in agents if aux_free[name]]
-        places = [Place(name, 0) for name in open_[:1]]
+        places = [Placement(name, 0) for name in open_[:1]]
     elif kind < 0.3:
         unused = [name for name in agents if free[name] == total[name] > 0]
-        places = [Place(name, total[name]) for name in unused[:2]]
+        places = [Placement(name, total[name]) for name in unused[:2]]
     else:
         some = [name for name in agents if free[name]]
         name = chance.choice(some) if some else ""
-        places = [Place(name, chance.randint(1, free[name]))] if some else []
+        places = [Placement(name, chance.randint(1, free[name]))] if some else []
     for place in places:
         free[place.agent] -= place.slots
         aux_free[place.agent] -= place.slots == 0
@@ -162,27 +162,27 @@ pools = st.integers(0, 2**64).map(lambda seed: random_pool(random.Random(seed)))
 
 
 def flat(plan: SchedulePlan) -> Decision:
-    starts = [(start.request.allocation, start.places) for start in plan.starts]
-    return Decision(starts, [victim.holding.allocation for victim in plan.victims])
+    starts = [(start.request.allocation_id, start.placements) for start in plan.starts]
+    return Decision(starts, [victim.allocation.allocation_id for victim in plan.victims])
 
 
 @settings(max_examples=1000)
 @given(pools, rules)
 def test_a_plan_is_what_the_rules_say(pool: Pool, rules: SchedulerRules) -> None:
-    plan = flat(schedule(pool.jobs, pool.agents, rules, UNLIMITED))
-    expected = decided(pool.jobs, pool.agents, rules)
+    plan = flat(schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED))
+    expected = expected_decision(pool.jobs, pool.agents, rules)
     assert plan.starts == expected.starts
     assert sorted(plan.victims) == sorted(expected.victims)
 
 
 @given(pools, rules, st.integers(0, 5))
 def test_slots_are_never_given_twice(pool: Pool, rules: SchedulerRules, starts_max: int) -> None:
-    plan = schedule(pool.jobs, pool.agents, rules, starts_max)
+    plan = schedule_jobs(pool.jobs, pool.agents, rules, starts_max)
     assert len(plan.starts) <= starts_max
     given: Counter[str] = Counter()
     beside: Counter[str] = Counter()
     for start in plan.starts:
-        for place in start.places:
+        for place in start.placements:
             given[place.agent] += place.slots
             beside[place.agent] += place.slots == 0
     for agent in pool.agents:
@@ -192,28 +192,28 @@ def test_slots_are_never_given_twice(pool: Pool, rules: SchedulerRules, starts_m
 
 @given(pools, rules)
 def test_a_gang_gets_whole_unused_agents_or_nothing(pool: Pool, rules: SchedulerRules) -> None:
-    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     agents = {agent.agent: agent for agent in pool.agents}
-    names = [start.request.allocation for start in plan.starts]
+    names = [start.request.allocation_id for start in plan.starts]
     assert len(set(names)) == len(names)
     for start in plan.starts:
         request = start.request
-        assert request == pool.pending[request.allocation]
-        assert sum(place.slots for place in start.places) == request.slots
-        assert len({place.agent for place in start.places}) == len(start.places)
-        assert all(agents[place.agent].label == request.label for place in start.places)
-        if len(start.places) > 1:
+        assert request == pool.pending[request.allocation_id]
+        assert sum(place.slots for place in start.placements) == request.slots
+        assert len({place.agent for place in start.placements}) == len(start.placements)
+        assert all(agents[place.agent].label == request.label for place in start.placements)
+        if len(start.placements) > 1:
             assert not request.single_agent
-            for place in start.places:
+            for place in start.placements:
                 agent = agents[place.agent]
                 assert place.slots == agent.total == agent.free
-            sizes = {place.slots for place in start.places}
+            sizes = {place.slots for place in start.placements}
             assert len(sizes) == 1 or rules.heterogeneous
 
 
 @given(pools, rules)
 def test_nobody_gets_more_than_its_max_slots(pool: Pool, rules: SchedulerRules) -> None:
-    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     for job in pool.jobs:
         given = sum(s.request.slots for s in plan.starts if s.request.group == job.group)
         if given and job.max_slots is not None:
@@ -228,26 +228,26 @@ def test_the_order_in_which_things_are_told_makes_no_difference(
     chance.shuffle(jobs)
     chance.shuffle(agents)
     for n, job in enumerate(jobs):
-        holdings = list(job.holdings)
+        holdings = list(job.allocations)
         chance.shuffle(holdings)
-        jobs[n] = replace(job, holdings=holdings)
-    one = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
-    other = schedule(jobs, agents, rules, UNLIMITED)
+        jobs[n] = replace(job, allocations=holdings)
+    one = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
+    other = schedule_jobs(jobs, agents, rules, UNLIMITED)
     assert one.starts == other.starts
-    assert {v.holding.allocation for v in one.victims} == {
-        v.holding.allocation for v in other.victims
+    assert {v.allocation.allocation_id for v in one.victims} == {
+        v.allocation.allocation_id for v in other.victims
     }
-    assert one.waits == other.waits
+    assert one.wait_reason == other.wait_reason
 
 
 @given(pools, rules)
 def test_only_those_go_who_may_be_asked_to(pool: Pool, rules: SchedulerRules) -> None:
-    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
-    names = [victim.holding.allocation for victim in plan.victims]
+    plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
+    names = [victim.allocation.allocation_id for victim in plan.victims]
     assert len(set(names)) == len(names)
     asking = [(job.priority, job.position) for job in pool.jobs if job.pending]
     for victim in plan.victims:
-        holding = pool.holdings[victim.holding.allocation]
+        holding = pool.holdings[victim.allocation.allocation_id]
         job = pool.job_of(holding.group)
         assert holding.preemptible
         assert not holding.leaving
@@ -263,19 +263,19 @@ def test_only_those_go_who_may_be_asked_to(pool: Pool, rules: SchedulerRules) ->
 def test_of_a_limited_plan_the_starts_are_the_first_of_the_whole(
     pool: Pool, rules: SchedulerRules
 ) -> None:
-    whole = schedule(pool.jobs, pool.agents, rules, UNLIMITED).starts
+    whole = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED).starts
     for starts_max in range(len(whole) + 1):
-        assert schedule(pool.jobs, pool.agents, rules, starts_max).starts == whole[:starts_max]
+        assert schedule_jobs(pool.jobs, pool.agents, rules, starts_max).starts == whole[:starts_max]
 
 
 @given(pools, rules)
 def test_every_job_that_waits_is_told_why(pool: Pool, rules: SchedulerRules) -> None:
-    plan = schedule(pool.jobs, pool.agents, rules, UNLIMITED)
+    plan = schedule_jobs(pool.jobs, pool.agents, rules, UNLIMITED)
     started = Counter(start.request.group for start in plan.starts)
     waiting = {
         job.group for job in pool.jobs if sum(job.pending_slots.values()) > started[job.group]
     }
-    reasons = explained(pool.jobs, pool.agents, rules)
+    reasons = wait_reasons(pool.jobs, pool.agents, rules)
     assert reasons.keys() == waiting
     assert all(reasons.values())
-    assert bool(plan.waits) == bool(waiting)
+    assert bool(plan.wait_reason) == bool(waiting)

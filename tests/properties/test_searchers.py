@@ -10,22 +10,26 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check, searcher
-from control_plane.searchers.grid import GridPlan
-from control_plane.searchers.halving import HalvingPlan
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.searchers.era_rules import STEP_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan, MultiBracketState
+from control_plane.searchers.halving.synchronous import SyncHalvingPlan, SyncHalvingState
 from control_plane.searchers.method import (
     CreateTrial,
     Event,
     ExitReason,
+    MethodPlan,
     Shutdown,
-    TrialReached,
+    TrialLengthReached,
 )
-from control_plane.searchers.population import PopulationPlan
-from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.methods.grid import GridPlan
+from control_plane.searchers.methods.pbt import PopulationPlan
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import STEP_ERA
-from control_plane.searchers.search import MethodPlan, SearchPlan, begin, expand
-from control_plane.searchers.single import SinglePlan
+from control_plane.searchers.registry import searcher_specs
+from control_plane.searchers.search import SearchPlan, begin_search, expand_creates
 from control_plane.searchers.space import (
     Categorical,
     Const,
@@ -37,10 +41,8 @@ from control_plane.searchers.space import (
     grid_point,
     grid_size,
 )
-from control_plane.searchers.synchronous import SyncHalvingPlan, SyncHalvingState
-from control_plane.searchers.tournament import TournamentPlan, TournamentState
-from tests.unit.config.samples import LENGTH, STEP, changed, text_of
-from tests.unit.searchers.driven import Asked, Driven
+from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
+from tests.unit.searchers.driven_search import Answer, DrivenSearch
 
 # Invalid trials are replaced without end, so a run has to stop making them.
 INVALID_MAX = 4
@@ -130,9 +132,9 @@ def configs(draw: st.DrawFn, names: Collection[str]) -> ExperimentConfig:
         "hyperparameters.global_batch_size": 8,
         "reproducibility.experiment_seed": draw(st.integers(0, 2**31 - 1)),
     }
-    text = text_of(changed(STEP if is_steps else LENGTH, changes))
+    text = to_yaml(change_fields(STEP if is_steps else LENGTH, changes))
     try:
-        config = check(text)
+        config = check_config(text)
     except ConfigInvalid as error:
         assume(not {problem.path.partition("[")[0] for problem in error.problems} <= IMPOSSIBLE)
         raise
@@ -142,7 +144,7 @@ def configs(draw: st.DrawFn, names: Collection[str]) -> ExperimentConfig:
 
 @st.composite
 def plans(draw: st.DrawFn, names: Collection[str] = SEARCHERS) -> SearchPlan:
-    """What a configuration asks for, over any space."""
+    """A search plan of any configuration, over any space."""
     plan = draw(configs(names)).search_plan()
     space = draw(spaces)
     assume(not isinstance(plan.method, GridPlan) or grid_size(space) <= TRIALS_MAX)
@@ -159,7 +161,7 @@ class Run:
 
     def __post_init__(self) -> None:
         method, space, seed = self.plan.method, self.plan.space, self.plan.seed
-        self.real = Driven(method, self.create_max, waits=True, space=space, seed=seed)
+        self.real = DrivenSearch(method, self.create_max, waits=True, space=space, seed=seed)
         self.done = self.real.progress
 
     @property
@@ -168,32 +170,32 @@ class Run:
 
     @property
     def invalid(self) -> int:
-        return sum(reason.invalid_hparams for reason in self.exits)
+        return sum(reason.is_invalid_hparams for reason in self.exits)
 
     def advance(self, data: st.DataObject) -> None:
         """Creates or closes some trials, or lets one do a legal thing."""
         real = self.real
-        movable = sorted(trial for trial, now in real.trials.items() if not now.waits)
+        movable = sorted(trial for trial, now in real.trials.items() if not now.is_waiting)
         forfeited = 0.0
         if real.more and (not movable or data.draw(st.booleans())):
-            real.went_on()
+            real.expand_once()
         elif real.trials and data.draw(st.integers(0, 9)) == 0:
-            forfeited = self._exited(data, data.draw(st.sampled_from(sorted(real.trials))))
+            forfeited = self._exit_trial(data, data.draw(st.sampled_from(sorted(real.trials))))
         else:
             assert movable, "trials wait for a word that never comes"
-            self._moved(data, data.draw(st.sampled_from(movable)))
+            self._move_trial(data, data.draw(st.sampled_from(movable)))
         before, self.done = self.done, real.progress
         assert before - forfeited - EPSILON <= self.done <= 1
 
-    def _exited(self, data: st.DataObject, trial: int) -> float:
+    def _exit_trial(self, data: st.DataObject, trial: int) -> float:
         """The share of progress that counts no more."""
-        reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
+        reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.is_invalid_hparams]
         reason = data.draw(st.sampled_from(reasons))
         units = self.real.trials[trial].units
         self.exits.append(reason)
-        self.real.exited(trial, reason)
+        self.real.exit_trial(trial, reason)
         method = self.plan.method
-        if not reason.invalid_hparams or method.rules is STEP_ERA or synchronous(method):
+        if not reason.is_invalid_hparams or method.rules is STEP_ERA or is_synchronous(method):
             return 0.0
         if isinstance(method, PopulationPlan):
             return 0.0
@@ -201,34 +203,34 @@ class Run:
             return units / (method.max_length * trials_max(self.plan))
         return 1.0
 
-    def _moved(self, data: st.DataObject, trial: int) -> None:
+    def _move_trial(self, data: st.DataObject, trial: int) -> None:
         now = self.real.trials[trial]
         if now.reached == now.length:
-            self.real.ended(trial)
+            self.real.end_trial(trial)
         elif now.units < now.length and data.draw(st.booleans()):
-            parts = 1 if self.plan.method.rules is STEP_ERA else 4
-            most = int((now.length - now.units) * parts)
-            self.real.progressed(trial, data.draw(st.integers(1, most)) / parts)
+            blobs = 1 if self.plan.method.rules is STEP_ERA else 4
+            most = int((now.length - now.units) * blobs)
+            self.real.report_progress(trial, data.draw(st.integers(1, most)) / blobs)
         else:
             metrics = st.sampled_from([0.0, 1.0, 2.0]) | st.floats(allow_nan=False)
             length, metric = now.length, data.draw(metrics)
-            self.real.result(trial, metric)
+            self.real.report_result(trial, metric)
             if data.draw(st.integers(0, 3)) == 0:
-                self._repeated(TrialReached(trial, length, metric))
+                self._repeat_event(TrialLengthReached(trial, length, metric))
 
-    def _repeated(self, event: Event) -> None:
+    def _repeat_event(self, event: Event) -> None:
         """A report that comes again says nothing new."""
         real = self.real
-        before, pieces = real.state.method, dict(real.parts.pieces)
+        before, contents = real.state.method, dict(real.blobs.contents)
         # It may go on with what waits, which is not its answer.
         waiting = real.more
-        asked = real.told(event)
+        asked = real.send_event(event)
         if not waiting:
-            assert (asked, real.state.method) == (Asked(0, {}, frozenset()), before)
-            assert real.parts.pieces == pieces
+            assert (asked, real.state.method) == (Answer(0, {}, frozenset()), before)
+            assert real.blobs.contents == contents
 
 
-def finished(plan: SearchPlan, create_max: int, data: st.DataObject) -> Run:
+def run_to_end(plan: SearchPlan, create_max: int, data: st.DataObject) -> Run:
     run = Run(plan, create_max)
     while not run.is_over:
         run.advance(data)
@@ -236,10 +238,10 @@ def finished(plan: SearchPlan, create_max: int, data: st.DataObject) -> Run:
 
 
 def brackets(method: MethodPlan) -> tuple[MethodPlan, ...]:
-    return method.brackets if isinstance(method, TournamentPlan) else (method,)
+    return method.brackets if isinstance(method, MultiBracketPlan) else (method,)
 
 
-def synchronous(method: MethodPlan) -> bool:
+def is_synchronous(method: MethodPlan) -> bool:
     return isinstance(brackets(method)[0], SyncHalvingPlan)
 
 
@@ -261,15 +263,15 @@ def trials_max(plan: SearchPlan) -> int:
     return counts
 
 
-def replaced(run: Run) -> int:
+def replacement_count(run: Run) -> int:
     """How many trials are made beside those, for the invalid ones."""
     method = run.plan.method
-    keeps = isinstance(method, SinglePlan | GridPlan | PopulationPlan) or synchronous(method)
+    keeps = isinstance(method, SinglePlan | GridPlan | PopulationPlan) or is_synchronous(method)
     return 0 if keeps or method.rules is STEP_ERA else run.invalid
 
 
 def test_every_searcher_is_driven_here() -> None:
-    known = {name for names in searcher.SEARCHERS.values() for name in names}
+    known = {spec.name for spec in searcher_specs()}
     assert known - ADVISED == set(SEARCHERS)
 
 
@@ -278,11 +280,11 @@ def test_every_searcher_is_driven_here() -> None:
 def test_every_search_ends_with_all_its_trials_closed(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
-    run = finished(plan, create_max, data)
+    run = run_to_end(plan, create_max, data)
     trials = len(run.real.created)
     assert not run.real.trials
     assert not run.real.more
-    expected = trials_max(plan) + replaced(run)
+    expected = trials_max(plan) + replacement_count(run)
     # A trial that failed has no copies.
     fewer = isinstance(plan.method, PopulationPlan) and run.exits
     assert trials <= expected if fewer else trials == expected
@@ -301,8 +303,8 @@ def test_every_search_ends_with_all_its_trials_closed(
 def test_a_synchronous_search_fills_its_rungs_exactly(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
-    state = finished(plan, create_max, data).real.state.method
-    states = state.brackets if isinstance(state, TournamentState) else (state,)
+    state = run_to_end(plan, create_max, data).real.state.method
+    states = state.brackets if isinstance(state, MultiBracketState) else (state,)
     for one, ended in zip(brackets(plan.method), states, strict=True):
         assert isinstance(one, SyncHalvingPlan)
         assert isinstance(ended, SyncHalvingState)
@@ -328,22 +330,22 @@ def test_no_more_trials_are_open_than_allowed(
 def test_neither_chunks_nor_events_change_what_a_trial_draws(
     plan: SearchPlan, create_max: int, data: st.DataObject
 ) -> None:
-    run = finished(plan, create_max, data)
+    run = run_to_end(plan, create_max, data)
     method = plan.method
     if isinstance(method, GridPlan):
         method = replace(method, max_concurrent_trials=0)
     elif not isinstance(method, SinglePlan):
         method = RandomPlan(1, TRIALS_MAX + INVALID_MAX, 0, method.rules)
     everything = replace(plan, method=method)
-    begun = begin(everything).state
+    begun = begin_search(everything).state
     if not begun.shutdown:
-        generator = Generator.seeded(plan.seed)
-        drawn = expand(everything, begun, generator, create_max=1000).operations
-        expected = [draws(one) for one in drawn if isinstance(one, CreateTrial)]
-        assert [draws(one) for one in run.real.created] == expected[: len(run.real.created)]
+        generator = Generator.from_seed(plan.seed)
+        drawn = expand_creates(everything, begun, generator, create_max=1000).operations
+        expected = [drawn_values(one) for one in drawn if isinstance(one, CreateTrial)]
+        assert [drawn_values(one) for one in run.real.created] == expected[: len(run.real.created)]
 
 
-def draws(created: CreateTrial) -> tuple[object, ...]:
+def drawn_values(created: CreateTrial) -> tuple[object, ...]:
     return created.request_id, created.seed, created.hparams
 
 

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
 from control_plane.searchers.method import (
     CreateTrial,
     Event,
@@ -13,15 +16,19 @@ from control_plane.searchers.method import (
     Shutdown,
     Stop,
     TrialClosed,
-    TrialExited,
-    TrialMeasured,
+    TrialExitedEarly,
+    TrialValidationReported,
 )
-from control_plane.searchers.parts import PartsInMemory
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA
-from control_plane.searchers.search import SearchPlan, SearchStep, begin, expand, handle, progress
+from control_plane.searchers.search import (
+    SearchPlan,
+    SearchStep,
+    begin_search,
+    completed_share,
+    expand_creates,
+    handle_event,
+)
 from control_plane.searchers.space import Double, Group
-from control_plane.searchers.tournament import TournamentPlan
 
 INVALID_MAX = 4
 halvings = st.builds(
@@ -52,17 +59,19 @@ class Run:
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.parts = PartsInMemory()
-        self.generator = Generator.seeded(self.search.seed)
-        self._take(begin(self.search, self.parts))
+        self.blobs = MemoryBlobStore()
+        self.generator = Generator.from_seed(self.search.seed)
+        self._accept_step(begin_search(self.search, self.blobs))
 
     @property
     def progress(self) -> float:
-        return progress(self.search, self.state)
+        return completed_share(self.search, self.state)
 
-    def tell(self, event: Event) -> None:
-        self._take(
-            handle(self.search, self.state, self.generator, event, self.create_max, self.parts)
+    def send_event(self, event: Event) -> None:
+        self._accept_step(
+            handle_event(
+                self.search, self.state, self.generator, event, self.create_max, self.blobs
+            )
         )
 
     def advance(self, data: st.DataObject) -> None:
@@ -70,25 +79,25 @@ class Run:
         trial = data.draw(st.sampled_from(sorted(self.open)))
         match data.draw(st.integers(0, 9)):
             case 0:
-                self._exit(data, trial)
+                self._exit_trial(data, trial)
             case 1 | 2 if trial in self.stopped:
                 del self.open[trial]
-                self.tell(TrialClosed(trial, 0.0))
+                self.send_event(TrialClosed(trial, 0.0))
             case _:
                 metric = data.draw(st.sampled_from([0.0, 1.0, 2.0]) | st.floats(allow_nan=False))
                 # From time to time it says again what it said before a failure.
                 time = self.open[trial] + data.draw(st.sampled_from([-1.0, 0.0, 0.5, 3.0, 30.0]))
                 self.open[trial] = max(time, 0.0)
-                self.tell(TrialMeasured(trial, self.open[trial], metric))
+                self.send_event(TrialValidationReported(trial, self.open[trial], metric))
 
-    def _exit(self, data: st.DataObject, trial: int) -> None:
-        reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.invalid_hparams]
+    def _exit_trial(self, data: st.DataObject, trial: int) -> None:
+        reasons = [r for r in ExitReason if self.invalid < INVALID_MAX or not r.is_invalid_hparams]
         reason = data.draw(st.sampled_from(reasons))
-        self.invalid += reason.invalid_hparams
+        self.invalid += reason.is_invalid_hparams
         del self.open[trial]
-        self.tell(TrialExited(trial, reason, 0.0))
+        self.send_event(TrialExitedEarly(trial, reason, 0.0))
 
-    def _take(self, step: SearchStep) -> None:
+    def _accept_step(self, step: SearchStep) -> None:
         while True:
             for operation in step.operations:
                 assert not self.over
@@ -108,7 +117,9 @@ class Run:
             self.state = step.state
             if not step.more:
                 return
-            step = expand(self.search, self.state, self.generator, self.create_max, self.parts)
+            step = expand_creates(
+                self.search, self.state, self.generator, self.create_max, self.blobs
+            )
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -116,7 +127,7 @@ class Run:
 def test_a_search_measured_by_time_ends_within_its_trials(
     brackets: list[HalvingPlan], create_max: int, data: st.DataObject
 ) -> None:
-    plan = brackets[0] if len(brackets) == 1 else TournamentPlan(tuple(brackets))
+    plan = brackets[0] if len(brackets) == 1 else MultiBracketPlan(tuple(brackets))
     run = Run(SearchPlan(plan, Group({"x": Double(0.0, 1.0)}), 7), create_max)
     done = run.progress
     while not run.over:

@@ -3,33 +3,33 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.experiment_messages import TrialEnded, TrialLengthReached
-from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
-from control_plane.actors.records import Place, Status
-from control_plane.actors.trial_course import wants_slots
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.experiment import TrialEnded, TrialLengthReached
+from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
+from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
-    LengthReported,
+    LengthReached,
     PreemptionRequested,
     SlotsAssigned,
     TerminationOverdue,
     TrialContinued,
+    TrialCreated,
     TrialKillRequested,
     TrialMoved,
     ValidationReported,
     WorkAssigned,
 )
+from control_plane.actors.records import Place, Status
+from control_plane.actors.trial.lifecycle import wants_slots
 from control_plane.searchers.method import ExitReason
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import checkpoint_reported, created
-from tests.unit.actors.samples import settings as trial_settings
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import checkpoint_reported, trial_created, trial_settings
 
 OPEN = [Status.ACTIVE, Status.PAUSED]
-STOPPING = [status for status in Status if status.stopping]
+STOPPING = [status for status in Status if status.is_stopping]
 EXITS = ["completed", "preempted", "idle", "lost", "killed", "errored", "stop_requested", "?"]
 # Half of the epochs are right at first; later they are older or from nowhere.
 EPOCHS = st.integers(1, 4)
@@ -47,7 +47,7 @@ MESSAGES = st.one_of(
     st.builds(AllocationLost, EPOCHS, st.just("silence")),
     st.builds(ContainerStateReported, EPOCHS, st.sampled_from(["PULLING", "RUNNING", "?"])),
     st.builds(ValidationReported, EPOCHS, STEPS, METRICS),
-    st.builds(LengthReported, EPOCHS, STEPS, METRICS),
+    st.builds(LengthReached, EPOCHS, STEPS, METRICS),
     st.builds(
         lambda steps, epoch: checkpoint_reported(steps, epoch=epoch, number=epoch), STEPS, EPOCHS
     ),
@@ -69,7 +69,7 @@ LIVES = st.lists(
     st.one_of(MESSAGES, MESSAGES, FORCED, KILLS, CONTINUATIONS, CONTINUATIONS), max_size=50
 )
 CREATED = st.builds(
-    lambda length, closed, status, restarts: created(
+    lambda length, closed, status, restarts: trial_created(
         length=length, closed=closed, status=status, of=trial_settings(max_restarts=restarts)
     ),
     st.sampled_from([None, 100]),
@@ -84,43 +84,43 @@ def names(messages: list[SlotsRequested] | list[SlotsReleased]) -> list[int]:
     return [message.epoch for message in messages]
 
 
-def check_slots(desk: Desk) -> None:
-    """Every allocation was asked for once, and all but the one it has were given back once."""
-    asked = names(desk.ever_sent(SlotsRequested))
-    given = names(desk.ever_sent(SlotsReleased))
-    held = [] if desk.state.allocation is None else [desk.state.epoch]
-    assert asked == list(range(1, desk.state.epoch + 1))
+def check_slots(actor: ActorHarness) -> None:
+    """Every allocation was requested once, and all but the present one were released once."""
+    asked = names(actor.all_messages(SlotsRequested))
+    given = names(actor.all_messages(SlotsReleased))
+    held = [] if actor.state.allocation is None else [actor.state.epoch]
+    assert asked == list(range(1, actor.state.epoch + 1))
     assert sorted(given + held) == asked
 
 
-def check_wish(desk: Desk) -> None:
-    """It has an allocation if it wants slots; without one it wants none."""
-    if desk.state.allocation is None:
-        assert not wants_slots(desk.state)
+def check_wants_slots(actor: ActorHarness) -> None:
+    """A trial that wants slots has an allocation."""
+    if actor.state.allocation is None:
+        assert not wants_slots(actor.state)
 
 
-def check_end(desk: Desk) -> None:
-    """The experiment hears of the end once, in the message that brings it."""
-    assert len(desk.ever_sent(TrialEnded)) == desk.state.status.final
-    if desk.state.status.final:
-        assert desk.state.allocation is None
-        assert desk.ever_sent(TrialEnded)[0].status is desk.state.status
+def check_end(actor: ActorHarness) -> None:
+    """The experiment is told of the end once, in the step that brings it."""
+    assert len(actor.all_messages(TrialEnded)) == actor.state.status.is_final
+    if actor.state.status.is_final:
+        assert actor.state.allocation is None
+        assert actor.all_messages(TrialEnded)[0].status is actor.state.status
 
 
 @FEW
 @given(CREATED, HISTORIES)
 def test_slots_balance_and_an_end_is_an_end(first: object, history: list[object]) -> None:
-    desk = Desk("trial#4")
+    actor = ActorHarness("trial#4")
     for message in (first, *history):
-        before = desk.state
-        desk.now_ms += 1
-        desk.tell(message)
-        check_slots(desk)
-        check_wish(desk)
-        check_end(desk)
-        if before is not None and before.status.final:
-            assert desk.state == before
-            assert desk.sent == []
+        before = actor.state
+        actor.now_ms += 1
+        actor.deliver(message)
+        check_slots(actor)
+        check_wants_slots(actor)
+        check_end(actor)
+        if before is not None and before.status.is_final:
+            assert actor.state == before
+            assert actor.sent == []
 
 
 @FEW
@@ -128,19 +128,19 @@ def test_slots_balance_and_an_end_is_an_end(first: object, history: list[object]
 def test_counters_never_fall_and_a_length_is_told_once(
     first: object, history: list[object]
 ) -> None:
-    desk = Desk("trial#4")
-    desk.tell(first)
+    actor = ActorHarness("trial#4")
+    actor.deliver(first)
     for message in history:
-        before = desk.state
-        desk.tell(message)
-        after = desk.state
+        before = actor.state
+        actor.deliver(message)
+        after = actor.state
         for name in ("epoch", "restarts", "losses", "reached", "answered"):
             assert getattr(after, name) >= getattr(before, name)
         assert after.epoch > before.epoch or after.revision >= before.revision
         assert not before.closed or after.closed
         assert after.restarts <= after.settings.max_restarts + 1
         assert after.checkpoint is not None or before.checkpoint is None
-    told = [message.length for message in desk.ever_sent(TrialLengthReached)]
+    told = [message.length for message in actor.all_messages(TrialLengthReached)]
     assert told == sorted(set(told))
 
 
@@ -149,14 +149,14 @@ def test_counters_never_fall_and_a_length_is_told_once(
 def test_a_message_of_another_allocation_changes_nothing(
     first: object, history: list[object]
 ) -> None:
-    desk = Desk("trial#4")
-    desk.tell(first)
+    actor = ActorHarness("trial#4")
+    actor.deliver(first)
     for message in history:
-        before, epoch = desk.state, getattr(message, "epoch", desk.state.epoch)
-        desk.tell(message)
+        before, epoch = actor.state, getattr(message, "epoch", actor.state.epoch)
+        actor.deliver(message)
         if epoch != before.epoch:
-            assert desk.state == before
-            assert desk.sent == []
+            assert actor.state == before
+            assert actor.sent == []
 
 
 @FEW
@@ -164,31 +164,31 @@ def test_a_message_of_another_allocation_changes_nothing(
 def test_a_dead_letter_ends_an_open_trial_in_error_and_its_experiment_hears_of_it(
     first: object, history: list[object], letter: object
 ) -> None:
-    desk = Desk("trial#4")
-    desk.tell(first)
+    actor = ActorHarness("trial#4")
+    actor.deliver(first)
     for message in history:
-        desk.tell(message)
-    before = desk.state
-    desk.bury(letter)
-    if before.status.final:
-        assert desk.state == before
-        assert desk.sent == []
+        actor.deliver(message)
+    before = actor.state
+    actor.deliver_dead_letter(letter)
+    if before.status.is_final:
+        assert actor.state == before
+        assert actor.sent == []
     else:
-        assert desk.state.status is Status.ERROR
-        (told,) = desk.sent_to("experiment#1")
+        assert actor.state.status is Status.ERROR
+        (told,) = actor.messages_to("experiment#1")
         assert isinstance(told, TrialEnded)
         assert (told.status, told.early_exit) == (Status.ERROR, ExitReason.ERRORED)
-    check_slots(desk)
-    check_end(desk)
+    check_slots(actor)
+    check_end(actor)
 
 
 @FEW
 @given(MESSAGES | CREATED)
 def test_a_dead_letter_makes_a_trial_only_if_it_was_its_creation(letter: object) -> None:
-    desk = Desk("trial#4")
-    desk.bury(letter)
-    assert (desk.state is not None) == (type(letter).__name__ == "TrialCreated")
-    assert desk.state is None or desk.state.status is Status.ERROR
+    actor = ActorHarness("trial#4")
+    actor.deliver_dead_letter(letter)
+    assert (actor.state is not None) == (isinstance(letter, TrialCreated))
+    assert actor.state is None or actor.state.status is Status.ERROR
 
 
 @FEW
@@ -196,28 +196,28 @@ def test_a_dead_letter_makes_a_trial_only_if_it_was_its_creation(letter: object)
 def test_a_trial_that_goes_on_ends_once_in_each_of_its_lives(
     first: object, history: list[object]
 ) -> None:
-    desk = Desk("trial#4")
+    actor = ActorHarness("trial#4")
     for message in (first, *history):
-        before = desk.state
-        desk.tell(message)
-        after = desk.state
-        check_slots(desk)
-        check_wish(desk)
+        before = actor.state
+        actor.deliver(message)
+        after = actor.state
+        check_slots(actor)
+        check_wants_slots(actor)
         if before is None:
             continue
         assert after.life >= before.life
         if after.life == before.life:
-            assert not before.status.final or after == before
+            assert not before.status.is_final or after == before
             assert not before.killed or after.killed
             assert after.restarts >= before.restarts
         else:
-            assert before.status.final
+            assert before.status.is_final
             assert isinstance(message, TrialContinued)
         if after.killed and after.allocation is None:
-            assert after.status.final
-    lives = [ended.life for ended in desk.ever_sent(TrialEnded)]
+            assert after.status.is_final
+    lives = [ended.life for ended in actor.all_messages(TrialEnded)]
     assert lives == sorted(set(lives))
-    assert (desk.state.life in lives) == desk.state.status.final
+    assert (actor.state.life in lives) == actor.state.status.is_final
 
 
 @FEW
@@ -226,14 +226,14 @@ def test_a_doubled_word_changes_nothing_the_second_time(
     first: object, history: list[object]
 ) -> None:
     """A kill, a word to go on, a limit and a minute that is over: the second is late."""
-    desk = Desk("trial#4")
-    desk.tell(first)
+    actor = ActorHarness("trial#4")
+    actor.deliver(first)
     for message in history:
-        desk.tell(message)
-        before = desk.state
+        actor.deliver(message)
+        before = actor.state
         if isinstance(
             message, TrialKillRequested | TrialContinued | TrialMoved | TerminationOverdue
         ):
-            desk.tell(message)
-            assert desk.state == before
-            assert desk.sent == []
+            actor.deliver(message)
+            assert actor.state == before
+            assert actor.sent == []

@@ -1,5 +1,5 @@
 """A whole cluster in one thread: the real engine and services on one SQLite file, scripted agents
-around them, and a clock that moves when told to.
+around them, and a clock that moves only when a test moves it.
 """
 
 from collections.abc import Callable
@@ -8,31 +8,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from control_plane.actors.experiment_messages import ExperimentSubmitted
-from control_plane.actors.experiment_state import Definition, ExperimentState
-from control_plane.actors.experiment_suggestions import SUGGESTIONS
+from control_plane.actors.era_rules import LENGTH_ERA as LENGTH_LIFE
+from control_plane.actors.era_rules import LifecycleRules
+from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.experiment.suggestions import SUGGESTIONS
 from control_plane.actors.lengths import Lengths
-from control_plane.actors.pool_messages import PoolConfigured
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.records import TrialSettings
-from control_plane.actors.rules import LENGTH_ERA as LENGTH_LIFE
-from control_plane.actors.rules import LifecycleRules
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_state import TrialState
-from control_plane.agents.leases import mark_lost
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
-from control_plane.dispatch import due
-from control_plane.dispatch.engine import Engine
-from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.aws.state_table import DynamoDbTable
+from control_plane.engine import due_rows
+from control_plane.engine.engine import Engine
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
-from control_plane.state.dynamodb import DynamoTable
 from control_plane.state.faults import Crash
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from control_plane.suggestions.suggester import Suggester
-from lambdas.simulation.watch import Shadow, WatchedTable
+from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from tests.simulation.scripted_agent import Script, ScriptedAgent
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def no_faults(table: StateTable, process: int) -> StateTable:
 class Host:
     """One process of the control plane, on a table of its own."""
 
-    table: SqliteTable | DynamoTable
+    table: SqliteTable | DynamoDbTable
     engine: Engine
     service: AgentService
     suggester: Suggester
@@ -71,7 +71,7 @@ class Cluster:
     path: Path
     faults: Faults = no_faults
     after_crash: Callable[[ScriptedAgent], None] = lambda agent: None
-    shadow: Shadow = field(default_factory=Shadow)
+    checker: StateChecker = field(default_factory=StateChecker)
     now_ms: int = START_MS
     round_ms: int = ROUND_MS
     processes: int = 0
@@ -86,23 +86,23 @@ class Cluster:
         return self.host.engine
 
     def boot(self) -> Host:
-        """A fresh process: nothing in its memory, everything in the file."""
+        """Start a fresh process: nothing in its memory, everything in the file."""
         opened = self.open_table()
-        table = self.faults(WatchedTable(opened, self.shadow), self.processes)
+        table = self.faults(CheckedTable(opened, self.checker), self.processes)
         self.processes += 1
         engine = Engine(table, lambda: self.now_ms)
         service = AgentService(engine, spec_of, store_log, store_segment)
         return Host(opened, engine, service, Suggester(engine))
 
-    def open_table(self) -> SqliteTable | DynamoTable:
-        """The rows as a process of its own finds them."""
+    def open_table(self) -> SqliteTable | DynamoDbTable:
+        """Open the rows as a process of its own does."""
         return SqliteTable(self.path, synchronous="NORMAL")
 
     def close(self) -> None:
         self.host.table.close()
 
     def attempt(self, operation: Callable[[], T]) -> T:
-        """Repeats an operation that got no answer, as users, agents and the tick do."""
+        """Repeat an operation until it has an answer, as users, agents and the tick do."""
         for _ in range(REPEATS_MAX):
             try:
                 return operation()
@@ -110,42 +110,44 @@ class Cluster:
                 self._restart()
             except Unavailable:
                 self.now_ms += ROUND_MS
-            except Refused as refused:
+            except CommandRefused as refused:
                 if refused.code != "unavailable":
                     raise
                 self.now_ms += ROUND_MS
         raise AssertionError(f"no answer in {REPEATS_MAX} attempts")
 
     def command(self, address: str, message: object) -> None:
-        self.attempt(lambda: self.engine.command(address, message))
+        self.attempt(lambda: self.engine.execute_command(address, message))
 
     def command_once(self, address: str, message: object) -> None:
-        """A command that is refused when it comes again; its key makes the repeat harmless."""
+        """Send a command that is refused when it comes again; its key makes the repeat harmless."""
         key = Key("idempotency#me", type(message).__name__)
-        beside = (Put(key, 1, b"", Expect.ABSENT),)
+        extra_writes = (Put(key, 1, b"", Expect.ABSENT),)
 
-        def told() -> None:
+        def send() -> None:
             if self.engine.table.get(key) is not None:
                 return
             try:
-                self.engine.command(address, message, beside=lambda reply: beside)
-            except (Conflict, Refused):
-                # It may have been carried out by an attempt that was told otherwise.
+                self.engine.execute_command(
+                    address, message, extra_writes=lambda reply: extra_writes
+                )
+            except (Conflict, CommandRefused):
+                # It may have been carried out by an attempt that got no answer.
                 if self.engine.table.get(key) is None:
                     raise
 
-        self.attempt(told)
+        self.attempt(send)
 
     def post(self, address: str, message: object) -> None:
-        """Mail from outside any actor, which may arrive more than once."""
+        """Send mail from outside any actor, which may arrive more than once."""
 
-        def posted() -> None:
+        def post() -> None:
             # A conflict: the table repeated the write, so the mail is there.
             with suppress(Conflict):
-                self.engine.post(address, message, sender="outside")
+                self.engine.post_message(address, message, sender="outside")
 
-        self.attempt(posted)
-        self.attempt(lambda: self.engine.follow((address,)))
+        self.attempt(post)
+        self.attempt(lambda: self.engine.advance_until_idle((address,)))
 
     def add_pool(self) -> None:
         self.command(f"pool#{POOL}", PoolConfigured(POOL))
@@ -164,11 +166,11 @@ class Cluster:
         max_restarts: int = 5,
         rules: LifecycleRules = LENGTH_LIFE,
     ) -> None:
-        message = submitted(1, trials, concurrent, max_restarts)
+        message = submission(1, trials, concurrent, max_restarts)
         self.command("experiment#1", replace(message, rules=rules))
 
     def round(self) -> None:
-        """A while in the cluster's life: each agent syncs and works, then the tick passes."""
+        """Run one round: each agent syncs and works, then the tick passes."""
         for agent in self.agents:
             if agent.name not in self.silent:
                 self.attempt(lambda agent=agent: self._sync(agent))  # type: ignore[misc]
@@ -177,35 +179,45 @@ class Cluster:
         self.tick()
 
     def tick(self) -> None:
-        self.attempt(lambda: mark_lost(self.engine.table, POOL, self.now_ms, self.engine.follow))
-        self.attempt(lambda: due.drive(self.engine))
+        self.attempt(
+            lambda: mark_lost_agents(
+                self.engine.table, POOL, self.now_ms, self.engine.advance_until_idle
+            )
+        )
+        self.attempt(lambda: due_rows.process_due_rows(self.engine))
         self.attempt(self._suggest)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
-        """Lets rounds pass until something is so."""
+        """Run rounds until `reached`."""
         for _ in range(ROUNDS_MAX):
             if reached():
                 return
             self.round()
         raise AssertionError(f"never {what}: {self.describe()}")
 
-    def settle(self) -> None:
-        """Lets rounds pass until nothing is on its way any more."""
+    def run_to_rest(self) -> None:
+        """Run rounds until nothing is pending any more."""
         self.until(self.is_quiet, "at rest")
 
     def is_quiet(self) -> bool:
-        ended = all(state.status.final for state in self.shadow.states("experiment"))
-        return ended and not self.shadow.mail() and not any(agent.runs for agent in self.agents)
+        ended = all(state.status.is_final for state in self.checker.actor_states("experiment"))
+        return (
+            ended
+            and not self.checker.pending_mail()
+            and not any(agent.runs for agent in self.agents)
+        )
 
     def describe(self) -> str:
         runs = {agent.name: list(agent.runs) for agent in self.agents}
-        states = [self.shadow.states(kind) for kind in ("experiment", "pool", "trial", "agent")]
-        return f"mail {self.shadow.mail()}, runs {runs}, {states}"
+        states = [
+            self.checker.actor_states(kind) for kind in ("experiment", "pool", "trial", "agent")
+        ]
+        return f"mail {self.checker.pending_mail()}, runs {runs}, {states}"
 
     def _sync(self, agent: ScriptedAgent) -> None:
         try:
             agent.sync()
-        except Refused as refused:
+        except CommandRefused as refused:
             if refused.code == "unavailable":
                 raise
             agent.enrol()
@@ -213,7 +225,7 @@ class Cluster:
     def _suggest(self) -> None:
         # A conflict: the table repeated the write, so the answer is there.
         with suppress(Conflict):
-            self.host.suggester.suggest()
+            self.host.suggester.suggest_all()
 
     def _restart(self) -> None:
         self.host.table.close()
@@ -224,10 +236,10 @@ class Cluster:
             self.after_crash(agent)
 
 
-def submitted(
+def submission(
     experiment_id: int, trials: int, concurrent: int = 0, max_restarts: int = 5
 ) -> ExperimentSubmitted:
-    """A random search of `trials` trials of one slot and one batch each."""
+    """Return a random search of `trials` trials of one slot and one batch each."""
     space = Group({"x": Double(0.0, 1.0), "y": Double(0.0, 1.0)})
     plan = SearchPlan(RandomPlan(4, trials, concurrent, LENGTH_ERA), space, 7)
     settings = TrialSettings(POOL, 1, max_restarts, True, Lengths("batches"), experiment_id)
@@ -245,8 +257,8 @@ def submitted(
     )
 
 
-def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any]:
-    """What is left when all is over, but for clocks and ids of rows.
+def end_state(checker: StateChecker, *, interchangeable: bool = False) -> dict[str, Any]:
+    """Return the state when all is over, but for clocks and ids of rows.
 
     `interchangeable`: how far which trial came depends on who was first; that all ended does not.
     """
@@ -256,11 +268,11 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
             "trials": (state.trials, state.trials_open),
             "ended": (state.trials_completed, state.trials_errored),
             "life": (state.life, state.name, state.archived),
-            "settings": shadow.part(f"experiment#{state.experiment_id}", "settings"),
+            "settings": checker.part(f"experiment#{state.experiment_id}", "settings"),
             "best": (state.best_metric, None if interchangeable else state.best_trial),
             "progress": 0.0 if interchangeable else round(state.progress or 0.0, 6),
         }
-        for state in shadow.states("experiment")
+        for state in checker.actor_states("experiment")
     }
     trials = sorted(
         (
@@ -270,28 +282,28 @@ def end_state(shadow: Shadow, *, interchangeable: bool = False) -> dict[str, Any
             -1.0 if state.best_metric is None or interchangeable else state.best_metric,
             0 if interchangeable else state.reached,
         )
-        for state in shadow.states("trial")
+        for state in checker.actor_states("trial")
     )
     pools = {
         state.name: (state.agents, state.slots, state.free, state.queued, state.running)
-        for state in shadow.states("pool")
+        for state in checker.actor_states("pool")
     }
-    held = [s.trial_id for s in shadow.states("trial") if s.allocation is not None]
-    desired = [(s.agent, s.desired) for s in shadow.states("agent") if s.desired]
-    outbox = [key for key in shadow.rows if key.sort.startswith("P#outbox/")]
-    outbox += [key for key in shadow.rows if key.partition == SUGGESTIONS]
+    held = [s.trial_id for s in checker.actor_states("trial") if s.allocation is not None]
+    desired = [(s.agent, s.desired) for s in checker.actor_states("agent") if s.desired]
+    outbox = [key for key in checker.rows if key.sort.startswith("P#outbox/")]
+    outbox += [key for key in checker.rows if key.partition == SUGGESTIONS]
     return {
         "experiments": experiments,
         "trials": trials,
         "pools": pools,
-        "left over": [shadow.mail(), held, desired, outbox],
+        "left over": [checker.pending_mail(), held, desired, outbox],
     }
 
 
 def spec_of(
     experiment: ExperimentState, definition: Definition, trial: TrialState
 ) -> dict[str, Any]:
-    """What the scripts look at."""
+    """Return the fields of a specification that the scripts read."""
     return {
         "experiment_id": experiment.experiment_id,
         "trial_id": trial.trial_id,
@@ -302,11 +314,11 @@ def spec_of(
 
 
 def store_log(trial_id: int, chunk: LogChunk) -> Put:
-    """The chunk's text in its index row."""
+    """Return the write of a chunk's text in its index row."""
     key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)
 
 
 def store_segment(put: Put) -> Put:
-    """Reports of any number lie in their row."""
+    """Return the write unchanged: reports of any number lie in their row."""
     return put

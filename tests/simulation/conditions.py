@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
-from control_plane.actors.agent import SESSIONS
-from control_plane.dispatch.head import HEAD
-from control_plane.dispatch.mailbox import MAIL, TIMERS
+from control_plane.actors.agent.actor import SESSIONS
+from control_plane.engine.head import HEAD
+from control_plane.engine.mailbox import MAIL, TIMERS
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
 
 
 class Family(Enum):
-    """Which write the condition is on, and what it says."""
+    """The families of conditions: which write each is on, and what it requires."""
 
     HEAD = "the head of an actor is at the revision that was read"
     BIRTH = "an actor that is constructed is not there yet"
@@ -28,31 +28,31 @@ class Family(Enum):
 
 
 class WithoutCondition(TableDecorator):
-    """Commits everything as asked, but for the conditions of some families."""
+    """A table that commits everything as asked, but without the conditions of some families."""
 
     def __init__(self, table: StateTable, families: frozenset[Family]) -> None:
         super().__init__(table)
         self._families = families
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Commit, as StateTable has it."""
         by_actor = any(write.key.sort == HEAD and isinstance(write, Put) for write in writes)
-        kept = [self._stripped(write, by_actor) for write in writes]
+        kept = [self._without_condition(write, by_actor) for write in writes]
         self.table.commit(kept)
 
-    def _stripped(self, write: Write, by_actor: bool) -> Write:
+    def _without_condition(self, write: Write, by_actor: bool) -> Write:
         if family_of(write, by_actor) not in self._families:
             return write
         return replace(write, expect=Expect.ANYTHING)
 
 
 def family_of(write: Write, by_actor: bool) -> Family | None:
-    """The family of a write's condition; `by_actor`: the commit is one of an actor."""
+    """Return the family of a write's condition; `by_actor`: the commit is one of an actor."""
     partition, sort = write.key
     if write.expect is Expect.ANYTHING:
         return None
     if sort == HEAD:
-        return _of_head(write)
+        return _head_family(write)
     if sort.startswith((MAIL, TIMERS)):
         return _of_mail(write)
     if partition.startswith("idempotency#"):
@@ -62,7 +62,7 @@ def family_of(write: Write, by_actor: bool) -> Family | None:
     return _of_other(partition)
 
 
-def _of_head(write: Write) -> Family:
+def _head_family(write: Write) -> Family:
     if not isinstance(write, Put):
         return Family.NO_ACTOR
     return Family.BIRTH if write.expect is Expect.ABSENT else Family.HEAD

@@ -1,4 +1,4 @@
-"""Says at the end of a run how much was covered, wherever its tests ran."""
+"""Lines at the end of a run on how much its tests covered, wherever they ran."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ PROPERTY = "covered"
 
 
 @pytest.fixture
-def covered(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Notes a line for the end of the run."""
+def coverage_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Return a function that notes a line for the end of the run."""
     return lambda line: request.node.user_properties.append((PROPERTY, line))
 
 

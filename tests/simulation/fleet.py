@@ -8,18 +8,18 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from control_plane.actors.agent import leases_of
+from control_plane.actors.agent.actor import leases_partition
 from control_plane.fleet.records import InstanceState, IntentRow, Market, Offering
-from control_plane.fleet.rows import instances, intents
-from control_plane.state.faults import Crash, When
+from control_plane.fleet.rows import read_instances, read_intents
+from control_plane.state.faults import Crash, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable, TableError
-from provisioner.clouds.fake import FakeCloud, FakeRules
+from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudInstance, CloudProvider
-from provisioner.model import AgentSeen, Demand, JobDemand, ProvisionerSettings
-from provisioner.pools import Books
-from provisioner.reconcile import Clouds, Reconciler
-from provisioner.sweep import SWEEP_MS, Sweep
+from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
+from provisioner.pools import PoolSnapshot
+from provisioner.reconcile import CloudFactory, Reconciler
+from provisioner.sweep import SWEEP_PERIOD_MS, OrphanSweeper
 
 T = TypeVar("T")
 
@@ -56,39 +56,43 @@ class ScriptedPool:
     known: dict[str, int] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
 
-    def names(self) -> Sequence[str]:
+    def pool_names(self) -> Sequence[str]:
         return [POOL] if self.settings is not None else []
 
-    def books(self, pool: str) -> Books:
+    def pool_snapshot(self, pool: str) -> PoolSnapshot:
         waiting: dict[int, int] = {}
         for work in self.work:
             if not work.agent:
                 waiting[work.slots] = waiting.get(work.slots, 0) + 1
         jobs = (JobDemand(waiting),) if waiting else ()
         agents = {
-            name: AgentSeen(not self.used(name), name not in self.draining, self.used(name))
+            name: ConnectedAgent(
+                not self.used_slots(name), name not in self.draining, self.used_slots(name)
+            )
             for name in self.known
         }
-        return Books(self.settings, Demand(jobs), agents, {name: 1 for name in self.enrolled})
+        return PoolSnapshot(
+            self.settings, Demand(jobs), agents, {name: 1 for name in self.enrolled}
+        )
 
-    def drain(self, agent: str) -> None:
+    def drain_agent(self, agent: str) -> None:
         self.draining.add(agent)
 
-    def ended(self, pool: str, agent: str) -> None:
+    def end_agent(self, pool: str, agent: str) -> None:
         self._lose(agent)
 
-    def used(self, agent: str) -> int:
+    def used_slots(self, agent: str) -> int:
         return sum(work.slots for work in self.work if work.agent == agent)
 
     def is_busy(self, name: str) -> bool:
         machine = self.cloud.machines[name]
-        return machine.agent_is_up(self.cloud.clock()) and bool(self.used(name))
+        return machine.is_agent_up(self.cloud.clock()) and bool(self.used_slots(name))
 
     def step(self, elapsed_ms: int) -> None:
-        """Agents come and go, work runs on, waits, and ends."""
+        """Let agents come and go, and work run, wait, and end."""
         now_ms = self.cloud.clock()
         for machine in self.cloud.machines.values():
-            if machine.agent_is_up(now_ms):
+            if machine.is_agent_up(now_ms):
                 self.known[machine.id] = now_ms
                 self.enrol(machine.id)
         for name, seen_ms in list(self.known.items()):
@@ -101,10 +105,10 @@ class ScriptedPool:
         self._place()
 
     def enrol(self, name: str) -> None:
-        """An agent has a lease from its first session on."""
+        """Give an agent a lease, from its first session on."""
         if name not in self.enrolled:
             self.enrolled.add(name)
-            key = Key(leases_of(POOL), name)
+            key = Key(leases_partition(POOL), name)
             self.table.commit((Put(key, 1, b"{}", Expect.ABSENT),))
 
     def _place(self) -> None:
@@ -116,7 +120,7 @@ class ScriptedPool:
         return (name for name in self.known if name not in self.draining)
 
     def _fits(self, name: str, work: Work) -> bool:
-        return self.cloud.machines[name].offering.slots - self.used(name) >= work.slots
+        return self.cloud.machines[name].offering.slots - self.used_slots(name) >= work.slots
 
     def _lose(self, name: str) -> None:
         self.known.pop(name, None)
@@ -126,12 +130,12 @@ class ScriptedPool:
 
 
 @dataclass
-class WatchedCloud:
-    """Passes calls on to the cloud; one of them may be the last of the process."""
+class CrashingCloud:
+    """Passes calls on to the cloud; at one of them the process may crash."""
 
     cloud: CloudProvider
     crash_at: int = 0
-    when: When = "before"
+    when: CrashMoment = "before"
     calls: int = 0
     on_terminate: Callable[[Sequence[str]], None] = lambda ids: None
 
@@ -139,16 +143,16 @@ class WatchedCloud:
         return self.cloud.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        return self._called(lambda: self.cloud.launch(request))
+        return self._call_or_crash(lambda: self.cloud.launch(request))
 
-    def list(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        return self._called(lambda: self.cloud.list(cluster, pool))
+    def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
+        return self._call_or_crash(lambda: self.cloud.list_instances(cluster, pool))
 
     def terminate(self, ids: Sequence[str]) -> None:
         self.on_terminate(ids)
-        self._called(lambda: self.cloud.terminate(ids))
+        self._call_or_crash(lambda: self.cloud.terminate(ids))
 
-    def _called(self, call: Callable[[], T]) -> T:
+    def _call_or_crash(self, call: Callable[[], T]) -> T:
         self.calls += 1
         if self.calls == self.crash_at and self.when == "before":
             raise Crash(f"before call {self.calls}")
@@ -174,40 +178,40 @@ class FleetWorld:
         self.cloud = FakeCloud(lambda: self.now_ms, Random(seed), sold, rules)
         self.table = SqliteTable(Path(":memory:"))
         self.pool = ScriptedPool(self.cloud, settings, self.table)
-        self.watched = WatchedCloud(self.cloud, on_terminate=self._terminating)
+        self.watched = CrashingCloud(self.cloud, on_terminate=self._check_termination)
         self.crashes = 0
         self.most = settings.max_instances
         self._orphaned: dict[str, int] = {}
         self._random = Random(seed + 1)
         self.boot(faults(self.table), lambda settings: self.watched)
 
-    def boot(self, table: StateTable, clouds: Clouds) -> None:
-        """A fresh process: it knows nothing but the table."""
+    def boot(self, table: StateTable, clouds: CloudFactory) -> None:
+        """Start a fresh process, which knows nothing but the table."""
         clock = lambda: self.now_ms  # noqa: E731
         self.reconciler = Reconciler(table, self.pool, clouds, CLUSTER, clock, self._random)
-        self.sweeper = Sweep(table, clouds, CLUSTER, clock)
+        self.sweeper = OrphanSweeper(table, clouds, CLUSTER, clock)
 
     def run(self, seconds: int) -> None:
-        """Lets time go by, in steps of 5 s."""
+        """Run for so many seconds, in steps of 5 s."""
         for _ in range(seconds * 1000 // STEP_MS):
             self.step()
 
     def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
-        """The same until something holds, which it must within `seconds`."""
+        """Run until something holds, which it must within `seconds`."""
         until_ms = self.now_ms + seconds * 1000
         while not holds():
-            assert self.now_ms < until_ms, f"waited {seconds} s in vain: {self.shown()}"
+            assert self.now_ms < until_ms, f"waited {seconds} s in vain: {self.describe()}"
             self.step()
 
     def step(self) -> None:
-        """Five seconds, a pass, perhaps a sweep, and a look at the invariants."""
+        """Run one step: five seconds, a pass, perhaps a sweep, and a check of the invariants."""
         self.now_ms += STEP_MS
         self.pool.step(STEP_MS)
         try:
-            for pool in self.reconciler.pools():
+            for pool in self.reconciler.pools_to_reconcile():
                 self.reconciler.reconcile(pool)
-            if self.now_ms % SWEEP_MS < STEP_MS:
-                self.sweeper.sweep()
+            if self.now_ms % SWEEP_PERIOD_MS < STEP_MS:
+                self.sweeper.terminate_orphans()
         except Crash:
             self.crashes += 1
             self.boot(self.table, lambda settings: self.watched)
@@ -216,40 +220,42 @@ class FleetWorld:
         self.check()
 
     def check(self) -> None:
-        """No more instances than the maximum, and nobody's instance for long."""
-        rows = instances(self.table, POOL)
+        """Check that there are no more instances than the maximum, and no orphan for long."""
+        rows = read_instances(self.table, POOL)
         counted = [
             row
             for row in rows
             if row.state is not InstanceState.TERMINATING and row.notice_ms is None
         ]
-        open_intents = intents(self.table, POOL)
+        open_intents = read_intents(self.table, POOL)
         under_way = sum(intent.count for intent in open_intents)
-        assert len(counted) + under_way <= self.most, self.shown()
+        assert len(counted) + under_way <= self.most, self.describe()
         claimed = {row.id for row in rows}
         names = {intent.id for intent in open_intents}
-        for machine in self.cloud.living():
+        for machine in self.cloud.live_machines():
             if machine.id in claimed or machine.tags["detcloud-intent"] in names:
                 self._orphaned.pop(machine.id, None)
             else:
                 since_ms = self._orphaned.setdefault(machine.id, self.now_ms)
                 age_ms = self.now_ms - since_ms
-                assert age_ms <= ORPHAN_MS_MAX, f"{machine} leaked: {self.shown()}"
+                assert age_ms <= ORPHAN_MS_MAX, f"{machine} leaked: {self.describe()}"
 
     def is_empty(self) -> bool:
-        """Nothing lives, and nobody believes that anything does."""
-        rows = instances(self.table, POOL) or intents(self.table, POOL)
-        return not rows and not self.cloud.living()
+        """Whether no instance is there, nor any row of one."""
+        rows = read_instances(self.table, POOL) or read_intents(self.table, POOL)
+        return not rows and not self.cloud.live_machines()
 
-    def shown(self) -> str:
-        """For messages of failures."""
+    def describe(self) -> str:
+        """Describe the state, for messages of failures."""
         seconds = (self.now_ms - BEGAN_MS) // 1000
-        rows = [(row.id, row.state, row.reason) for row in instances(self.table, POOL)]
-        living = [machine.id for machine in self.cloud.living()]
-        return f"at {seconds} s: {rows=} {intents(self.table, POOL)=} {living=} {self.pool.work=}"
+        rows = [(row.id, row.state, row.reason) for row in read_instances(self.table, POOL)]
+        living = [machine.id for machine in self.cloud.live_machines()]
+        return (
+            f"at {seconds} s: {rows=} {read_intents(self.table, POOL)=} {living=} {self.pool.work=}"
+        )
 
-    def _terminating(self, ids: Sequence[str]) -> None:
+    def _check_termination(self, ids: Sequence[str]) -> None:
         # Who was not there when the end was decided had no work then.
-        came = {row.id for row in instances(self.table, POOL) if row.connected_ms is None}
+        came = {row.id for row in read_instances(self.table, POOL) if row.connected_ms is None}
         busy = [name for name in ids if self.pool.is_busy(name) and name not in came]
-        assert not busy, f"{busy} had work: {self.shown()}"
+        assert not busy, f"{busy} had work: {self.describe()}"

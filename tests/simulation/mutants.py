@@ -1,4 +1,4 @@
-"""Mutants of the whole system: each takes one condition, fence, intent or look away, and names the
+"""Mutants of the whole system: each disables one condition, fence, intent or check, and names the
 faults under which a world must notice.
 """
 
@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from control_plane.agents import desired, service
-from control_plane.dispatch import due, engine, mailbox
+from control_plane.agents import desired_state as desired
+from control_plane.agents import service
+from control_plane.engine import due_rows, engine, mailbox
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from lambdas.simulation import world as worlds
-from lambdas.simulation.chances import NONE, Chances
-from lambdas.simulation.watch import Shadow, WatchedTable
-from lambdas.simulation.world import Size
+from lambdas.simulation.fault_rates import NO_FAULTS, FaultRates
+from lambdas.simulation.state_checker import CheckedTable, StateChecker
+from lambdas.simulation.world import WorldSize
 from provisioner import reconcile
 from provisioner.clouds.provider import CloudProvider
 from tests.simulation.conditions import Family, WithoutCondition
@@ -24,35 +25,35 @@ from tests.simulation.conditions import Family, WithoutCondition
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-SMALL = Size(experiments=2, pools=1, machines_max=2, hours=1.0)
+SMALL = WorldSize(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `chances` a world breaks, in words that match `seen`."""
+    """`takes_away` something; under `rates` a world breaks, in words that match `seen`."""
 
     name: str
     takes_away: Patch
-    chances: Chances
+    rates: FaultRates
     seen: str = ""
-    size: Size = SMALL
+    size: WorldSize = SMALL
 
 
 def without_family(*families: Family) -> Patch:
-    """Commits without some conditions."""
-    return _beneath(lambda table: WithoutCondition(table, frozenset(families)))
+    """Return a patch: commits without some conditions."""
+    return _table_patch(lambda table: WithoutCondition(table, frozenset(families)))
 
 
 def without_conditions_on(*partitions: str) -> Patch:
-    """Commits without the conditions on rows of partitions that begin like these."""
-    return _beneath(lambda table: _Unconditional(table, partitions))
+    """Return a patch: commits without the conditions on rows of partitions with these prefixes."""
+    return _table_patch(lambda table: UnconditionalTable(table, partitions))
 
 
-def patched(target: object, name: str, value: object) -> Patch:
+def patch_attribute(target: object, name: str, value: object) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(target, name, value)
 
 
-def both(*patches: Patch) -> Patch:
+def combine_patches(*patches: Patch) -> Patch:
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
         for patch in patches:
             patch(monkeypatch)
@@ -62,19 +63,19 @@ def both(*patches: Patch) -> Patch:
 
 def with_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch has the same token, wherever it is to be."""
-    intended = reconcile._Pass._intents
+    new_intents = reconcile._ReconcilePass._new_intents
 
-    def same(self: Any, launches: Any) -> Any:
-        return [replace(intent, token="token") for intent in intended(self, launches)]
+    def intents_with_one_token(self: Any, launches: Any) -> Any:
+        return [replace(intent, token="token") for intent in new_intents(self, launches)]
 
-    monkeypatch.setattr(reconcile._Pass, "_intents", same)
+    monkeypatch.setattr(reconcile._ReconcilePass, "_new_intents", intents_with_one_token)
 
 
 def with_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that was not answered is asked for with another token."""
     numbers = iter(range(10**6))
 
-    class Renaming:
+    class TokenRenamingCloud:
         def __init__(self, cloud: CloudProvider) -> None:
             self._cloud = cloud
 
@@ -84,36 +85,38 @@ def with_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         def launch(self, request: Any) -> Any:
             return self._cloud.launch(replace(request, token=f"{next(numbers)}"))
 
-    attempted = reconcile._Pass._attempt
+    attempt = reconcile._ReconcilePass._attempt_launch
 
-    def renamed(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
-        return attempted(self, Renaming(cloud), intent, **named)
+    def attempt_with_new_token(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
+        return attempt(self, TokenRenamingCloud(cloud), intent, **named)
 
-    monkeypatch.setattr(reconcile._Pass, "_attempt", renamed)
+    monkeypatch.setattr(reconcile._ReconcilePass, "_attempt_launch", attempt_with_new_token)
 
 
 def blind_to_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches under way do not count."""
-    seen = reconcile._Pass._situation
+    seen = reconcile._ReconcilePass._fleet_snapshot
     monkeypatch.setattr(
-        reconcile._Pass, "_situation", lambda *given: replace(seen(*given), pending=())
+        reconcile._ReconcilePass,
+        "_fleet_snapshot",
+        lambda *given: replace(seen(*given), pending=()),
     )
 
 
-def _beneath(made: Callable[[StateTable], StateTable]) -> Patch:
-    def table(rows: StateTable, shadow: Shadow) -> StateTable:
-        return made(WatchedTable(rows, shadow))
+def _table_patch(made: Callable[[StateTable], StateTable]) -> Patch:
+    def table(rows: StateTable, checker: StateChecker) -> StateTable:
+        return made(CheckedTable(rows, checker))
 
-    return patched(worlds, "WatchedTable", table)
+    return patch_attribute(worlds, "CheckedTable", table)
 
 
-class _Unconditional(TableDecorator):
+class UnconditionalTable(TableDecorator):
     def __init__(self, table: StateTable, partitions: tuple[str, ...]) -> None:
         super().__init__(table)
         self._partitions = partitions
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Commit, as StateTable has it."""
         kept = [
             replace(write, expect=Expect.ANYTHING)
             if write.key.partition.startswith(self._partitions)
@@ -136,14 +139,14 @@ LOST_SHARE = 0.05
 
 
 class ForgetfulTable(TableDecorator):
-    """Loses some mail to pools and agents, which the engine never does."""
+    """A table that loses some mail to pools and agents, which the engine never does."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
         self._random = Random(1)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """See StateTable."""
+        """Commit, as StateTable has it."""
         kept = [write for write in writes if not self._is_lost(write)]
         if kept:
             self.table.commit(kept)
@@ -163,17 +166,19 @@ def nothing(*given: object) -> None:
     """Instead of what is taken away."""
 
 
-forgetting = _beneath(ForgetfulTable)
-unaudited = patched(worlds, "audit", nothing)
-unswept = patched(worlds.World, "_swept", nothing)
+forgetting = _table_patch(ForgetfulTable)
+unaudited = patch_attribute(worlds, "audit_pool", nothing)
+unswept = patch_attribute(worlds.World, "_sweep_orphans", nothing)
 
-RACING = replace(NONE, races=0.15, duplicates=0.05, reordering=0.1, crashes=0.01)
-STORMY = replace(NONE, races=0.5, lost_triggers=0.4, duplicates=0.2, torn_queries=0.5)
-LATE = replace(NONE, reordering=0.3, duplicates=0.3, agent_restarts_hourly=10.0, lost_calls=0.1)
-LOST = replace(NONE, zombies_hourly=6.0, agent_restarts_hourly=8.0, lost_calls=0.1)
-SILENT = replace(NONE, lost_triggers=0.4)
+RACING = replace(NO_FAULTS, races=0.15, duplicates=0.05, reordering=0.1, crashes=0.01)
+STORMY = replace(NO_FAULTS, races=0.5, lost_triggers=0.4, duplicates=0.2, torn_queries=0.5)
+LATE = replace(
+    NO_FAULTS, reordering=0.3, duplicates=0.3, agent_restarts_hourly=10.0, lost_calls=0.1
+)
+LOST = replace(NO_FAULTS, zombies_hourly=6.0, agent_restarts_hourly=8.0, lost_calls=0.1)
+SILENT = replace(NO_FAULTS, lost_triggers=0.4)
 HEAVY = replace(SILENT, out_of_memory=0.6)
-CLOUDY = replace(NONE, no_capacity=0.3, lost_calls=0.4, replayed_tokens=0.8, crashes=0.02)
+CLOUDY = replace(NO_FAULTS, no_capacity=0.3, lost_calls=0.4, replayed_tokens=0.8, crashes=0.02)
 SOLD_OUT = replace(CLOUDY, no_capacity=0.6)
 CROWDED_SKY = replace(
     CLOUDY,
@@ -183,8 +188,8 @@ CROWDED_SKY = replace(
     notices_hourly=20.0,
     losses_hourly=10.0,
 )
-MANY = Size(experiments=4, pools=1, machines_max=6, hours=1.0)
-TOGETHER = Size(experiments=6, pools=1, machines_max=2, hours=0.02)
+MANY = WorldSize(experiments=4, pools=1, machines_max=6, hours=1.0)
+TOGETHER = WorldSize(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
     Mutant("no condition on heads", without_family(Family.HEAD), RACING, "skips a revision"),
@@ -199,30 +204,40 @@ MUTANTS = (
         "it may have|belongs to another request",
         size=MANY,
     ),
-    Mutant("no fence of leases", patched(service, "renew", nothing), LOST),
-    Mutant("no fence of slots", patched(desired, "_is_crowded", nothing), LOST, "on slots of"),
-    Mutant("no look at what is due", patched(due, "drive", nothing), SILENT, "never at rest"),
+    Mutant("no fence of leases", patch_attribute(service, "renew_lease", nothing), LOST),
+    Mutant(
+        "no fence of slots", patch_attribute(desired, "_is_crowded", nothing), LOST, "on slots of"
+    ),
+    Mutant(
+        "no look at what is due",
+        patch_attribute(due_rows, "process_due_rows", nothing),
+        SILENT,
+        "never at rest",
+    ),
     Mutant(
         "no fold of one row alone",
-        both(patched(due, "ALONE_FROM", 99), patched(engine, "ALONE_FROM", 99)),
+        combine_patches(
+            patch_attribute(due_rows, "ISOLATE_FROM_ATTEMPTS", 99),
+            patch_attribute(engine, "ISOLATE_FROM_ATTEMPTS", 99),
+        ),
         HEAVY,
     ),
-    Mutant("no audit", both(forgetting, unaudited), NONE),
+    Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
     Mutant("no token of its own", with_one_token, CLOUDY, "belongs to another request"),
     Mutant("no launches under way", blind_to_what_is_asked_for, CLOUDY, "it may have"),
     Mutant("no sweep", unswept, SOLD_OUT, "is nobody's"),
     Mutant(
         "no frozen token and no sweep",
-        both(with_a_new_token_each_time, unswept),
+        combine_patches(with_a_new_token_each_time, unswept),
         CLOUDY,
         "is nobody's",
     ),
 )
 CONTROLS = (
-    Mutant("an audit", forgetting, NONE),
+    Mutant("an audit", forgetting, NO_FAULTS),
     *(
-        Mutant(name, nothing, chances, size=size)
-        for name, chances, size in (
+        Mutant(name, nothing, rates, size=size)
+        for name, rates, size in (
             ("racing", RACING, SMALL),
             ("stormy", STORMY, SMALL),
             ("together", STORMY, TOGETHER),

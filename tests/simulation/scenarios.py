@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.era_rules import STEP_ERA as STEP_LIFE
+from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
@@ -15,15 +16,14 @@ from control_plane.actors.experiment_messages import (
     PauseRequested,
     SettingsChanged,
 )
+from control_plane.actors.messages.trial import TrialContinued, TrialDeleted, TrialKillRequested
 from control_plane.actors.records import Retention, Status
-from control_plane.actors.rules import STEP_ERA as STEP_LIFE
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import TrialContinued, TrialDeleted, TrialKillRequested
-from control_plane.searchers.bayesian import BayesianPlan
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.actors.step import CommandRefused
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.methods.bayesian import BayesianPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Categorical, Group, Int
-from tests.simulation.cluster import ROUND_MS, Cluster, submitted
+from tests.simulation.cluster import ROUND_MS, Cluster, submission
 from tests.simulation.scripted_agent import (
     Line,
     Run,
@@ -77,7 +77,7 @@ def fail_always(run: Run) -> list[Line]:
 
 
 def start_late(run: Run) -> list[Line]:
-    """Its machine is up to starting a trial at the third attempt only."""
+    """Fail to start a trial twice; the machine can start it at the third attempt."""
     if int(run.allocation.partition(".")[2]) <= 2:
         return [{"kind": "exited", "reason": "start_failed", "message": "the disk is full"}]
     return train_at_once(run)
@@ -116,19 +116,19 @@ def wait_for_a_machine(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 1, start_late)
     cluster.submit(2, max_restarts=0)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def cancel_the_deaf(cluster: Cluster) -> None:
-    """2 trials that hear of no preemption are killed when the time for it is over."""
+    """2 trials that ignore preemption are killed when the time for it is over."""
     cluster.add_pool()
     cluster.add_agent("a", 1, ignore_all_but_a_kill)
-    message = submitted(1, 2)
+    message = submission(1, 2)
     settings = replace(message.settings, preempt_ms=4 * ROUND_MS)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
-    cluster.until(lambda: _validated(cluster) == 1, "validated once")
+    cluster.until(lambda: _validated_trials(cluster) == 1, "validated once")
     cluster.command(EXPERIMENT, CancelRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def pause_and_activate(cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ def pause_and_activate(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
     cluster.command(EXPERIMENT, ActivateRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def restart_twice(cluster: Cluster) -> None:
@@ -148,7 +148,7 @@ def restart_twice(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_twice)
     cluster.submit(2, max_restarts=2)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def error_out(cluster: Cluster) -> None:
@@ -156,7 +156,7 @@ def error_out(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 1, fail_always)
     cluster.submit(1, max_restarts=1)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def cancel_while_running(cluster: Cluster) -> None:
@@ -164,9 +164,9 @@ def cancel_while_running(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 2, hold)
     cluster.submit(4)
-    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.until(lambda: _validated_trials(cluster) == 2, "validated twice")
     cluster.command(EXPERIMENT, CancelRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def kill_one_trial(cluster: Cluster) -> None:
@@ -174,9 +174,9 @@ def kill_one_trial(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 2, hold_the_first)
     cluster.submit(3)
-    cluster.until(lambda: _validated(cluster) == 3, "validated by all")
+    cluster.until(lambda: _validated_trials(cluster) == 3, "validated by all")
     cluster.command("trial#1", TrialKillRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def kill_a_step_era_search(cluster: Cluster) -> None:
@@ -184,13 +184,13 @@ def kill_a_step_era_search(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 2, ignore_all_but_a_kill)
     cluster.submit(4, rules=STEP_LIFE)
-    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.until(lambda: _validated_trials(cluster) == 2, "validated twice")
     cluster.command(EXPERIMENT, CancelRequested())
     cluster.round()
-    with suppress(Refused):
+    with suppress(CommandRefused):
         # It is over already where the crash took the agent's runs with it.
         cluster.command_once(EXPERIMENT, KillRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def pause_and_change(cluster: Cluster) -> None:
@@ -205,7 +205,7 @@ def pause_and_change(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, ActivateRequested())
     kept = SettingsChanged(labels=("a",), retention=Retention(1, 0, 0))
     cluster.command(EXPERIMENT, kept)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def go_on_after_an_error(cluster: Cluster) -> None:
@@ -213,11 +213,11 @@ def go_on_after_an_error(cluster: Cluster) -> None:
     cluster.add_pool()
     agent = cluster.add_agent("a", 1, fail_always)
     cluster.submit(2, max_restarts=1)
-    cluster.settle()
-    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.ERROR
     agent.script = fail_twice
     cluster.command_once(EXPERIMENT, ContinueRequested(max_restarts=2))
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def go_on_after_a_cancel(cluster: Cluster) -> None:
@@ -225,12 +225,12 @@ def go_on_after_a_cancel(cluster: Cluster) -> None:
     cluster.add_pool()
     agent = cluster.add_agent("a", 2, hold)
     cluster.submit(4, concurrent=2)
-    cluster.until(lambda: _validated(cluster) == 2, "validated twice")
+    cluster.until(lambda: _validated_trials(cluster) == 2, "validated twice")
     cluster.command(EXPERIMENT, CancelRequested())
-    cluster.settle()
+    cluster.run_to_rest()
     agent.script = train_in_turns
     cluster.command_once(EXPERIMENT, ContinueRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def archive_and_delete(cluster: Cluster) -> None:
@@ -240,7 +240,7 @@ def archive_and_delete(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.add_agent("a", 1, train_at_once)
     cluster.submit(2)
-    cluster.settle()
+    cluster.run_to_rest()
     # Once: each asks for a collection, and they are counted below.
     cluster.command_once(EXPERIMENT, SettingsChanged(retention=Retention(0, 0, 1)))
     for generation in (1, 2, 2):
@@ -251,9 +251,9 @@ def archive_and_delete(cluster: Cluster) -> None:
         cluster.post(trial, TrialDeleted())
     for generation in (2, 3, 3):
         cluster.post(EXPERIMENT, CollectionEnded(generation))
-    cluster.post("trial#2", TrialContinued(1, submitted(1, 2).settings))
-    cluster.settle()
-    assert cluster.shadow.state(EXPERIMENT).status is Status.DELETED
+    cluster.post("trial#2", TrialContinued(1, submission(1, 2).settings))
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.DELETED
 
 
 def split_parts(cluster: Cluster) -> None:
@@ -261,16 +261,16 @@ def split_parts(cluster: Cluster) -> None:
     cluster.add_pool()
     cluster.submit(68)
     cluster.add_agent("a", 16, train_at_once)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def spill_the_outbox(cluster: Cluster) -> None:
-    """120 queued trials, all of which hear of a pause and of the end: more than a commit holds."""
+    """120 queued trials, all of which get a pause and the end: more than a commit holds."""
     cluster.add_pool()
     cluster.submit(120)
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.command(EXPERIMENT, CancelRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def suggest_points(cluster: Cluster) -> None:
@@ -282,12 +282,12 @@ def suggest_points(cluster: Cluster) -> None:
     # Whatever is suggested, the metric is 0.
     space = Group({"x": Int(0, 9), "y": Categorical(("a", "b"))})
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), space, 7)
-    cluster.command(EXPERIMENT, replace(submitted(1, 4), plan=plan, searcher="bayesian"))
-    cluster.until(lambda: cluster.shadow.state(EXPERIMENT).trials > 2, "suggested")
+    cluster.command(EXPERIMENT, replace(submission(1, 4), plan=plan, searcher="bayesian"))
+    cluster.until(lambda: cluster.checker.actor_state(EXPERIMENT).trials > 2, "suggested")
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.round()
     cluster.command(EXPERIMENT, ActivateRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def lose_an_agent(cluster: Cluster) -> None:
@@ -299,9 +299,9 @@ def lose_an_agent(cluster: Cluster) -> None:
     cluster.until(lambda: any(run.turns for run in lost.runs.values()), "running on a")
     cluster.silent.add("a")
     cluster.round_ms = 6 * ROUND_MS
-    cluster.until(lambda: cluster.shadow.state("agent#a").lost, "lost")
+    cluster.until(lambda: cluster.checker.actor_state("agent#a").lost, "lost")
     cluster.silent.clear()
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def fail_as_node_1(run: Run) -> list[Line]:
@@ -314,7 +314,7 @@ def fail_as_node_1(run: Run) -> list[Line]:
 def fail_on_one_node(cluster: Cluster) -> None:
     """A trial over two agents, of which one fails: both begin again."""
     _submit_gangs(cluster, "ab", 1, fail_as_node_1)
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def pause_a_gang(cluster: Cluster) -> None:
@@ -324,12 +324,12 @@ def pause_a_gang(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
     cluster.command(EXPERIMENT, ActivateRequested())
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 def lose_a_node(cluster: Cluster) -> None:
-    """Of a trial over two of three agents one agent falls silent: all of it begins again, on the
-    machine it has left and another one.
+    """One of the agents of a trial over two of three falls silent: all of it begins again, on the
+    machine that it has left and another one.
     """
     lost: list[str] = []
     _submit_gangs(cluster, "abc", 1, lambda run: train_in_turns(run) if lost else hold(run))
@@ -337,11 +337,11 @@ def lose_a_node(cluster: Cluster) -> None:
     silent = _places(cluster)[-1]
     cluster.silent.add(silent)
     cluster.round_ms = 6 * ROUND_MS
-    cluster.until(lambda: cluster.shadow.state(f"agent#{silent}").lost, "lost")
+    cluster.until(lambda: cluster.checker.actor_state(f"agent#{silent}").lost, "lost")
     lost.append(silent)
     cluster.until(lambda: silent not in _places(cluster), "placed elsewhere")
     cluster.silent.clear()
-    cluster.settle()
+    cluster.run_to_rest()
 
 
 SCENARIOS = (
@@ -372,14 +372,14 @@ def _submit_gangs(cluster: Cluster, agents: str, trials: int, script: Script) ->
     cluster.add_pool()
     for name in agents:
         cluster.add_agent(name, 2, script)
-    message = submitted(1, trials)
+    message = submission(1, trials)
     settings = replace(message.settings, slots=4)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
 
 def _places(cluster: Cluster) -> tuple[str, ...]:
     """The agents that trial 1 has slots of."""
-    allocation = cluster.shadow.state("trial#1").allocation
+    allocation = cluster.checker.actor_state("trial#1").allocation
     return allocation.agents if allocation else ()
 
 
@@ -387,5 +387,5 @@ def _turns(cluster: Cluster) -> int:
     return sum(run.turns for agent in cluster.agents for run in agent.runs.values())
 
 
-def _validated(cluster: Cluster) -> int:
-    return sum(trial.best_metric is not None for trial in cluster.shadow.states("trial"))
+def _validated_trials(cluster: Cluster) -> int:
+    return sum(trial.best_metric is not None for trial in cluster.checker.actor_states("trial"))

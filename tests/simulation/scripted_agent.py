@@ -1,12 +1,14 @@
-"""An agent without processes: it runs what is desired by a script, through the real sync call."""
+"""An agent without processes, which runs desired allocations by a script, through the real sync
+call.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from control_plane.actors.step import Refused
+from control_plane.actors.step import CommandRefused
 from control_plane.agents.reports import Report
-from control_plane.agents.service import SyncAnswer, SyncRequest
+from control_plane.agents.service import SyncRequest, SyncResponse
 
 Line = dict[str, Any]
 Script = Callable[["Run"], list[Line]]
@@ -20,7 +22,7 @@ class Calls(Protocol):
         self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
     ) -> int: ...
 
-    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer: ...
+    def sync(self, agent: str, request: SyncRequest) -> SyncResponse: ...
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Run:
     killed: bool = False
     lines: list[tuple[str, int, Line]] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
-    over: bool = False
+    has_ended: bool = False
     turns: int = 0
 
     def report(self, line: Line) -> None:
@@ -42,7 +44,7 @@ class Run:
         writer = "agent" if line["kind"] in ("container", "exited") else rank
         self.offsets[writer] = self.offsets.get(writer, 0) + 10
         self.lines.append((writer, self.offsets[writer], line))
-        self.over = self.over or line["kind"] == "exited"
+        self.has_ended = self.has_ended or line["kind"] == "exited"
 
 
 def train_at_once(run: Run) -> list[Line]:
@@ -67,7 +69,7 @@ def train_at_once(run: Run) -> list[Line]:
 
 
 def checkpoint(run: Run, steps: int) -> list[Line]:
-    """A complete checkpoint at `steps` batches."""
+    """Return the report of a complete checkpoint at `steps` batches."""
     trial_id, epoch = run.allocation.split(".")
     uuid = f"{int(trial_id):08x}-{int(epoch):04x}-4000-8000-{steps:012x}"
     path = f"{run.spec['experiment_id']}/{trial_id}/{epoch}/{uuid}"
@@ -76,12 +78,12 @@ def checkpoint(run: Run, steps: int) -> list[Line]:
 
 
 def metric_of(run: Run) -> float:
-    """A metric that depends on the trial's hyperparameters alone."""
+    """Return a metric that depends on the trial's hyperparameters alone."""
     return round(sum(v for v in run.spec["hparams"].values() if isinstance(v, float)), 6)
 
 
 class ScriptedAgent:
-    """Enrols with `slots` slots; each `sync` reports what the scripts say and takes what is
+    """An agent with `slots` slots; each `sync` reports what the scripts say and applies what is
     desired. `service` may be replaced by another host of the same cluster.
     """
 
@@ -98,18 +100,18 @@ class ScriptedAgent:
         self._calls = 0
 
     def next_call(self) -> int:
-        """The number of the call that is made now."""
+        """Return the number of the call that is made now."""
         self._calls += 1
         return self._calls
 
     def enrol(self) -> None:
-        """Begins a session."""
+        """Begin a session."""
         self.epoch = self.service.enrol(self.name, self._pool, self._slots, "1")
 
-    def sync(self) -> SyncAnswer:
-        """One call: everything that is not acknowledged, again."""
+    def sync(self) -> SyncResponse:
+        """Make one call, with all reports that are not acknowledged."""
         reports = tuple(
-            Report(*_named(run.allocation), writer, offset, line)
+            Report(*_parse_allocation(run.allocation), writer, offset, line)
             for run in self.runs.values()
             for writer, offset, line in run.lines
             if offset > self._acked.get(run.allocation, {}).get(writer, 0)
@@ -122,10 +124,10 @@ class ScriptedAgent:
         return answer
 
     def work(self) -> int:
-        """Lets every running allocation take one turn of its script; returns how many did."""
+        """Run one step of the script of every running allocation; returns how many were run."""
         turns = 0
         for run in self.runs.values():
-            if not run.over:
+            if not run.has_ended:
                 turns += 1
                 for line in self.script(run):
                     run.report(line)
@@ -151,13 +153,13 @@ class ScriptedAgent:
 
 
 def settle(agents: list[ScriptedAgent], *, rounds_max: int = 10_000) -> None:
-    """Syncs and works until nothing runs and nothing changes."""
+    """Sync and work until nothing runs and nothing changes."""
     for _ in range(rounds_max):
         revisions = []
         for agent in agents:
             try:
                 revisions.append(agent.sync().revision)
-            except Refused:
+            except CommandRefused:
                 agent.enrol()
                 revisions.append(-1)
         if sum(agent.work() for agent in agents) == 0 and all(not a.runs for a in agents):
@@ -165,6 +167,6 @@ def settle(agents: list[ScriptedAgent], *, rounds_max: int = 10_000) -> None:
     raise AssertionError("the agents never came to rest")
 
 
-def _named(allocation: str) -> tuple[int, int]:
+def _parse_allocation(allocation: str) -> tuple[int, int]:
     trial_id, _, epoch = allocation.partition(".")
     return int(trial_id), int(epoch)

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from control_plane.actors import addresses
-from control_plane.actors.step import Refused
-from control_plane.collection import folders
+from control_plane.actors.step import CommandRefused
+from control_plane.collection import folder_files as folders
 from control_plane.objects import directory
-from control_plane.state.faults import Crash, CrashingTable, When
+from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
-from tests.unit.collection.yard import EXPERIMENT, Yard
+from tests.unit.collection.collection_cluster import EXPERIMENT, CollectionCluster
 
-WHENS: tuple[When, When] = ("before", "after")
+WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Disk:
     """Counts what is removed from the disk; the process dies at number `crash_at`."""
 
     crash_at: int = 0
-    when: When = "before"
+    when: CrashMoment = "before"
     removed: int = 0
 
     def remove(self, really: Callable[..., None], *args: Any, **more: Any) -> None:
@@ -47,7 +47,7 @@ class Disk:
         raise Crash(f"{self.when} entry {self.removed}")
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Lets the code that removes files meet this disk."""
+        """Replace the functions that remove files by this disk's."""
         watched = SimpleNamespace(**vars(os))
         watched.unlink = partial(self.remove, os.unlink)
         watched.rmdir = partial(self.remove, os.rmdir)
@@ -56,44 +56,50 @@ class Disk:
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ended_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an experiment that has ended, with checkpoints, logs and an upload cut short;
     one of its checkpoints was condemned by hand.
     """
     folder = tmp_path_factory.mktemp("ended")
     table = SqliteTable(folder / "state.db", synchronous="NORMAL")
-    yard = Yard(folder, table)
-    yard.search()
-    yard.fill()
-    yard.intend(1, 1, {"uuid": "0000000a-0000-4000-8000-00000000000a"})
-    yard.write("1/1/1/0000000a-0000-4000-8000-00000000000a/half")
-    yard.condemn(2, 10)
+    cluster = CollectionCluster(folder, table)
+    cluster.run_search()
+    cluster.add_other_data()
+    cluster.intend(1, 1, {"uuid": "0000000a-0000-4000-8000-00000000000a"})
+    cluster.write("1/1/1/0000000a-0000-4000-8000-00000000000a/half")
+    cluster.request_checkpoint_deletion(2, 10)
     table.close()
     return folder
 
 
-def keep_the_best(yard: Yard) -> None:
+def keep_the_best(cluster: CollectionCluster) -> None:
     # Best of all 1/20 and 2/20, latest of each 1/30 and 2/30.
-    yard.keep(2, 0, 1)
+    cluster.request_retention(2, 0, 1)
 
 
-def delete(yard: Yard) -> None:
-    yard.delete()
+def delete(cluster: CollectionCluster) -> None:
+    cluster.request_deletion()
 
 
-ASKED: dict[str, Callable[[Yard], None]] = {"keep": keep_the_best, "delete": delete}
+ASKED: dict[str, Callable[[CollectionCluster], None]] = {"keep": keep_the_best, "delete": delete}
 by_request = pytest.mark.parametrize("asked", ASKED)
 
 
 @by_request
 @pytest.mark.parametrize("when", WHENS)
 def test_a_crash_at_any_commit_changes_nothing(
-    asked: str, when: When, ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str,
+    when: CrashMoment,
+    ended_experiment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected, commits, _ = undisturbed(asked, ended, tmp_path / "undisturbed", monkeypatch)
+    expected, commits, _ = run_without_crash(
+        asked, ended_experiment, tmp_path / "undisturbed", monkeypatch
+    )
     assert commits > 5
     for n in range(1, commits + 1):
-        folder = shutil.copytree(ended, tmp_path / f"{n}")
+        folder = shutil.copytree(ended_experiment, tmp_path / f"{n}")
         with pytest.raises(Crash):
             live(asked, folder, partial(CrashingTable, crash_at=n, when=when))
         assert live(asked, folder) == expected, (asked, when, n)
@@ -102,12 +108,18 @@ def test_a_crash_at_any_commit_changes_nothing(
 @by_request
 @pytest.mark.parametrize("when", WHENS)
 def test_a_crash_at_any_removal_changes_nothing(
-    asked: str, when: When, ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str,
+    when: CrashMoment,
+    ended_experiment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected, _, removals = undisturbed(asked, ended, tmp_path / "undisturbed", monkeypatch)
+    expected, _, removals = run_without_crash(
+        asked, ended_experiment, tmp_path / "undisturbed", monkeypatch
+    )
     assert removals > 10
     for n in range(1, removals + 1):
-        folder = shutil.copytree(ended, tmp_path / f"{n}")
+        folder = shutil.copytree(ended_experiment, tmp_path / f"{n}")
         Disk(n, when).install(monkeypatch)
         with pytest.raises(Crash):
             live(asked, folder)
@@ -117,13 +129,15 @@ def test_a_crash_at_any_removal_changes_nothing(
 
 @by_request
 def test_two_collectors_at_any_distance_end_as_one(
-    asked: str, ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str, ended_experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, _, _ = undisturbed(asked, ended, tmp_path / "undisturbed", monkeypatch)
+    expected, _, _ = run_without_crash(
+        asked, ended_experiment, tmp_path / "undisturbed", monkeypatch
+    )
     for lead in range(12):
-        folder = shutil.copytree(ended, tmp_path / f"{lead}")
+        folder = shutil.copytree(ended_experiment, tmp_path / f"{lead}")
         table = SqliteTable(folder / "state.db", synchronous="NORMAL")
-        first, second = (Yard(folder, table, trials=[1, 2]) for _ in range(2))
+        first, second = (CollectionCluster(folder, table, trials=[1, 2]) for _ in range(2))
         ASKED[asked](first)
         for _ in range(lead):
             first.collector.collect(budget_seconds=0)
@@ -134,48 +148,49 @@ def test_two_collectors_at_any_distance_end_as_one(
         table.close()
 
 
-def undisturbed(
-    asked: str, ended: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+def run_without_crash(
+    asked: str, ended_experiment: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, Any], int, int]:
-    """How it ends, and how many commits and removals that takes."""
-    shutil.copytree(ended, folder)
+    """Run without a crash; returns the end, and how many commits and removals that takes."""
+    shutil.copytree(ended_experiment, folder)
     disk, tables = Disk(), list[CrashingTable]()
     disk.install(monkeypatch)
 
-    def counted(table: StateTable) -> StateTable:
+    def counting_table(table: StateTable) -> StateTable:
         tables.append(CrashingTable(table))
         return tables[0]
 
-    end = live(asked, folder, counted)
+    end = live(asked, folder, counting_table)
     return end, tables[0].commits, disk.removed
 
 
 def live(
     asked: str, folder: Path, faults: Callable[[StateTable], StateTable] = lambda table: table
 ) -> dict[str, Any]:
-    """A process that asks for something and works it off; how it ends."""
+    """Run a process that asks for something and works it off; returns the end."""
     table = SqliteTable(folder / "state.db", synchronous="NORMAL")
-    yard = Yard(folder, faults(table), trials=[1, 2])
+    cluster = CollectionCluster(folder, faults(table), trials=[1, 2])
     try:
-        with suppress(Refused):
+        with suppress(CommandRefused):
             # A user who got no answer asks again, and may learn that it was done.
-            ASKED[asked](yard)
-        yard.work_off()
-        return end_of(yard)
+            ASKED[asked](cluster)
+        cluster.work_off()
+        return end_of(cluster)
     finally:
         table.close()
 
 
-def end_of(yard: Yard) -> dict[str, Any]:
-    trials = [addresses.trial(trial_id) for trial_id in yard.trials]
+def end_of(cluster: CollectionCluster) -> dict[str, Any]:
+    trials = [addresses.trial(trial_id) for trial_id in cluster.trials]
+    left = cluster.root.rglob("*")
     return {
-        "status": yard.experiment.status.value,
-        "checkpoints": yard.states(),
-        "files": sorted(path.relative_to(yard.root).as_posix() for path in yard.root.rglob("*")),
-        "objects": yard.objects_left(),
-        "rows": {name: yard.rows(name) for name in ("collections", "pins", "checkpoints")},
+        "status": cluster.experiment.status.value,
+        "checkpoints": cluster.checkpoint_states(),
+        "files": sorted(path.relative_to(cluster.root).as_posix() for path in left),
+        "objects": cluster.objects_left(),
+        "rows": {name: cluster.rows(name) for name in ("collections", "pins", "checkpoints")},
         "kinds": [
-            sorted({sort.partition("#")[0] for sort in yard.rows(address)} - {"Z"})
+            sorted({sort.partition("#")[0] for sort in cluster.rows(address)} - {"Z"})
             for address in (*trials, addresses.trial(9), EXPERIMENT)
         ],
     }

@@ -10,25 +10,26 @@ from random import Random
 import pytest
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.collection_rows import COLLECTIONS
+from control_plane.actors.messages.experiment import (
     ActivateRequested,
     DeleteRequested,
     PauseRequested,
     SettingsChanged,
 )
 from control_plane.actors.records import Retention, Status
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_checkpoints import COLLECTIONS, CheckpointState
-from control_plane.api.signing import Signer
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.collection.collector import Collector
-from control_plane.collection.ranking import unwanted
+from control_plane.collection.ranking import unwanted_checkpoints
 from control_plane.collection.stores import Stores
-from control_plane.collection.survey import candidates_of, records_of
-from control_plane.dispatch.replay import replay
-from control_plane.objects.directory import DirectoryStore
-from tests.simulation.cluster import Cluster, submitted
+from control_plane.collection.survey import checkpoint_records, completed_checkpoints
+from control_plane.engine.replay import replay_actor
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import Line, Run, metric_of
-from tests.unit.collection.yard import CONFIG
+from tests.unit.collection.collection_cluster import CONFIG
 
 EXPERIMENT = "experiment#1"
 TRIALS = 5
@@ -44,10 +45,10 @@ class Search:
         self.cluster = Cluster(folder / "table.db")
         self.cluster.add_pool()
         self.cluster.add_agent("a", 3, self.script)
-        asked = submitted(1, TRIALS, max_restarts=100)
+        asked = submission(1, TRIALS, max_restarts=100)
         self.cluster.command(EXPERIMENT, replace(asked, config=CONFIG))
         engine = self.cluster.engine
-        objects = DirectoryStore(folder / "objects", Signer(b"s" * 32))
+        objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
         self.collector = Collector(Stores(engine, objects, self.root))
 
     def script(self, run: Run) -> list[Line]:
@@ -69,9 +70,9 @@ class Search:
         return lines
 
     def steps(self, run: Run) -> int:
-        """Where the allocation began: at the checkpoint that its trial went on from."""
+        """Return the steps that the allocation began at: those of its trial's checkpoint."""
         if not hasattr(run, "began"):
-            state = self.cluster.shadow.state(f"trial#{run.spec['trial_id']}")
+            state = self.cluster.checker.actor_state(f"trial#{run.spec['trial_id']}")
             reference = state.checkpoint
             assert reference is None or (self.root / reference.path / "w").exists()
             run.began = reference.steps_completed if reference else 0  # type: ignore[attr-defined]
@@ -93,22 +94,24 @@ class Search:
         return [intent, {"kind": "checkpoint", **line, **more}]
 
     def trials(self) -> Iterator[int]:
-        yield from (state.trial_id for state in self.cluster.shadow.states("trial"))
+        yield from (state.trial_id for state in self.cluster.checker.actor_states("trial"))
 
     def check(self) -> None:
         """No complete checkpoint lacks its files, and no trial its latest checkpoint."""
         table = self.cluster.engine.table
         for trial_id in self.trials():
-            records = {record.checkpoint.uuid: record for record in records_of(table, trial_id)}
+            records = {
+                record.checkpoint.uuid: record for record in checkpoint_records(table, trial_id)
+            }
             for record in records.values():
                 there = (self.root / record.checkpoint.path / "w").exists()
                 assert there or record.state is not CheckpointState.COMPLETED, record
                 assert not there or record.state is not CheckpointState.DELETED, record
-            state = self.cluster.engine.state(addresses.trial(trial_id))
+            state = self.cluster.engine.read_state(addresses.trial(trial_id))
             if state.checkpoint is not None:
                 latest = records[state.checkpoint.uuid]
                 assert latest.state is CheckpointState.COMPLETED, (trial_id, latest)
-            elif not state.status.final:
+            elif not state.status.is_final:
                 assert not records, (trial_id, records)
 
     def meddle(self) -> None:
@@ -121,12 +124,12 @@ class Search:
         )
         try:
             self.cluster.command(EXPERIMENT, self.random.choice(wishes))
-        except Refused:
-            assert self.status.final or self.status.stopping
+        except CommandRefused:
+            assert self.status.is_final or self.status.is_stopping
 
     @property
     def status(self) -> Status:
-        status: Status = self.cluster.engine.state(EXPERIMENT).status
+        status: Status = self.cluster.engine.read_state(EXPERIMENT).status
         return status
 
 
@@ -140,24 +143,24 @@ def test_trials_that_go_on_keep_what_they_go_on_from(seed: int, tmp_path: Path) 
         for _ in range(search.random.randrange(8)):
             search.collector.collect(budget_seconds=0)
             search.check()
-    settled(search)
+    run_to_end(search)
     expect_the_rule(search)
     expect_replays(search)
     search.cluster.command(EXPERIMENT, DeleteRequested())
-    collected(search)
+    collect_all(search)
     assert list(search.root.rglob("*")) == []
     search.cluster.close()
 
 
-def settled(search: Search) -> None:
-    """Lets the search end and its last collection after it."""
-    if not search.status.final:
+def run_to_end(search: Search) -> None:
+    """Run until the search has ended, and its last collection after it."""
+    if not search.status.is_final:
         search.cluster.command(EXPERIMENT, ActivateRequested())
-    search.cluster.settle()
-    collected(search)
+    search.cluster.run_to_rest()
+    collect_all(search)
 
 
-def collected(search: Search) -> None:
+def collect_all(search: Search) -> None:
     while search.collector.collect(budget_seconds=60):
         search.cluster.round()
     rows = search.cluster.engine.table.query(COLLECTIONS, " ", "~").rows
@@ -165,20 +168,20 @@ def collected(search: Search) -> None:
 
 
 def expect_the_rule(search: Search) -> None:
-    """What is left is what the rule keeps, and nothing else is on the disk."""
+    """Check that the rule's checkpoints are left, and nothing else is on the disk."""
     search.check()
     engine = search.cluster.engine
-    settings = engine.part(EXPERIMENT, "settings")
+    settings = engine.read_part(EXPERIMENT, "settings")
     retention = settings.retention if settings else Retention()
-    left = [one for trial in search.trials() for one in candidates_of(engine.table, trial)]
-    assert unwanted(left, retention, True, lambda one: False) == []
+    left = [one for trial in search.trials() for one in completed_checkpoints(engine.table, trial)]
+    assert unwanted_checkpoints(left, retention, True, lambda one: False) == []
     there = {path.parent.name for path in search.root.rglob("w")}
     assert there == {one.uuid for one in left}
 
 
 def expect_replays(search: Search) -> None:
-    """What the trials decided about their checkpoints follows from what they recorded."""
+    """Check that the trials' decisions about their checkpoints follow from their journals."""
     for trial_id in search.trials():
-        found = replay(search.cluster.engine.table, addresses.trial(trial_id))
+        found = replay_actor(search.cluster.engine.table, addresses.trial(trial_id))
         assert found.entries > 0
         assert found.difference is None, found

@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.agent import leases_of
-from control_plane.actors.agent_messages import AgentEnrolled
-from control_plane.actors.experiment_messages import CancelRequested, KillRequested
-from control_plane.actors.pool_messages import PoolConfigured, SlotsRequested
+from control_plane.actors.agent.actor import leases_partition
+from control_plane.actors.messages.agent import AgentEnrolled
+from control_plane.actors.messages.experiment import CancelRequested, KillRequested
+from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
+from control_plane.actors.messages.trial import ExperimentStatusChanged, WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import ExperimentStatusChanged, WorkAssigned
-from control_plane.agents.leases import mark_lost
+from control_plane.actors.step import CommandRefused
+from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
-from control_plane.dispatch import due, mailbox
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.head import HEAD
+from control_plane.engine import due_rows, mailbox
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
-from lambdas.simulation.watch import Shadow
-from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, store_segment, submitted
+from lambdas.simulation.state_checker import StateChecker
+from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, store_segment, submission
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
@@ -42,7 +42,7 @@ Check = Callable[[Cluster], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """Without `family`, `check` fails."""
+    """A mutant: without `family`, `check` fails."""
 
     family: Family
     check: Check
@@ -52,9 +52,9 @@ def a_later_command_is_not_undone(cluster: Cluster) -> None:
     """A kill while a cancel is on its way: the cancel must find it."""
     cluster.add_agent("a", 1, hold)
     cluster.submit(1)
-    kill = _racing(cluster, lambda: cluster.engine.command(EXPERIMENT, KillRequested()))
-    kill.command(EXPERIMENT, CancelRequested())
-    assert cluster.shadow.state(EXPERIMENT).status is Status.STOPPING_KILLED
+    kill = _racing(cluster, lambda: cluster.engine.execute_command(EXPERIMENT, KillRequested()))
+    kill.execute_command(EXPERIMENT, CancelRequested())
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_KILLED
 
 
 def an_actor_is_constructed_once(cluster: Cluster) -> None:
@@ -62,18 +62,18 @@ def an_actor_is_constructed_once(cluster: Cluster) -> None:
     pool = "pool#other"
 
     def act() -> None:
-        cluster.engine.command(pool, PoolConfigured("other"))
+        cluster.engine.execute_command(pool, PoolConfigured("other"))
         agent = AgentEnrolled("a", "other", ((0, "cpu", "a-0", "cpu"),))
-        cluster.engine.command("agent#a", agent)
+        cluster.engine.execute_command("agent#a", agent)
 
-    _racing(cluster, act).command(pool, PoolConfigured("other"))
-    assert cluster.shadow.state(pool).slots == 1
+    _racing(cluster, act).execute_command(pool, PoolConfigured("other"))
+    assert cluster.checker.actor_state(pool).slots == 1
 
 
 def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
     engine = cluster.engine
     with pytest.raises(Crash):
-        _crashing(cluster, 2).command(EXPERIMENT, submitted(1, 1))
+        _crashing(cluster, 2).execute_command(EXPERIMENT, submission(1, 1))
 
     def act(partition: str) -> None:
         engine.advance(TRIAL)
@@ -81,7 +81,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
 
     Engine(TearingTable(engine.table, act, HEAD), engine.clock).advance(TRIAL)
     engine.advance(TRIAL)
-    assert cluster.shadow.state(TRIAL).experiment_status is Status.PAUSED
+    assert cluster.checker.actor_state(TRIAL).experiment_status is Status.PAUSED
 
 
 def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
@@ -92,33 +92,33 @@ def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
     assert row is not None
     cluster.engine.advance(TRIAL)
     with suppress(Conflict):
-        cluster.engine.dead_letter(mailbox.read_mail(row))
-    assert cluster.shadow.state(TRIAL).status is Status.ACTIVE
+        cluster.engine.dead_letter_mail(mailbox.read_mail(row))
+    assert cluster.checker.actor_state(TRIAL).status is Status.ACTIVE
 
 
 def two_posts_of_one_moment_both_arrive(cluster: Cluster) -> None:
     """Two processes post as the same sender in the same millisecond, each for the first time."""
     pool = f"pool#{POOL}"
     with pytest.raises(Crash):
-        _crashing(cluster, 2).post(pool, SlotsRequested(88, 1, 1, "1"), sender="audit")
+        _crashing(cluster, 2).post_message(pool, SlotsRequested(88, 1, 1, "1"), sender="audit")
     try:
-        _engine(cluster).post(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
+        _engine(cluster).post_message(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
     except Conflict:
         cluster.now_ms += 1
-        _engine(cluster).post(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
+        _engine(cluster).post_message(pool, SlotsRequested(89, 1, 1, "2"), sender="audit")
     cluster.engine.advance(pool)
-    assert cluster.shadow.state(pool).queued == 2
+    assert cluster.checker.actor_state(pool).queued == 2
 
 
 def ids_are_given_out_once(cluster: Cluster) -> None:
-    act = lambda: cluster.engine.command("experiment#2", submitted(2, 3))  # noqa: E731
-    _racing(cluster, act).command(EXPERIMENT, submitted(1, 3))
-    owners = sorted(trial.experiment_id for trial in cluster.shadow.states("trial"))
+    act = lambda: cluster.engine.execute_command("experiment#2", submission(2, 3))  # noqa: E731
+    _racing(cluster, act).execute_command(EXPERIMENT, submission(1, 3))
+    owners = sorted(trial.experiment_id for trial in cluster.checker.actor_states("trial"))
     assert owners == [1, 1, 1, 2, 2, 2]
 
 
 def a_report_is_folded_once(cluster: Cluster) -> None:
-    """The same call at two hosts: the second starts before the first has ended."""
+    """Two hosts serve the same call: the second starts before the first has ended."""
     agent = cluster.add_agent("a", 1, train_at_once)
     cluster.submit(1)
     agent.sync()
@@ -128,23 +128,23 @@ def a_report_is_folded_once(cluster: Cluster) -> None:
     request = SyncRequest(agent.epoch, ("1.1",), reports)
     act = lambda: cluster.host.service.sync("a", request)  # noqa: E731
     _service(_racing(cluster, act)).sync("a", request)
-    folded = [name for name, _ in cluster.shadow.folded(TRIAL)]
+    folded = [name for name, _ in cluster.checker.folded_messages(TRIAL)]
     assert folded.count("LengthReported") == 1
     assert folded.count("AllocationExited") == 1
 
 
 def an_agent_that_was_heard_of_is_not_lost(cluster: Cluster) -> None:
-    """It renews its lease between the pass's reading and its verdict."""
+    """The agent renews its lease between the pass's reading and its verdict."""
     agents = [cluster.add_agent(name, 1, hold) for name in "abcd"]
     cluster.now_ms += 15_000
     for agent in agents[1:]:
         agent.sync()
-    mark_lost(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.follow)
+    mark_lost_agents(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.advance_until_idle)
     # a was last heard of 31 s ago, the others 16 s; one of four is no outage of ours.
     cluster.now_ms += 16_000
     racing = _racing(cluster, agents[0].sync)
-    assert mark_lost(racing.table, POOL, cluster.now_ms, racing.follow) == ()
-    assert not cluster.shadow.state("agent#a").lost
+    assert mark_lost_agents(racing.table, POOL, cluster.now_ms, racing.advance_until_idle) == ()
+    assert not cluster.checker.actor_state("agent#a").lost
 
 
 def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
@@ -153,19 +153,19 @@ def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
     cluster.now_ms += 15_000
     for agent in agents[1:]:
         agent.sync()
-    mark_lost(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.follow)
+    mark_lost_agents(cluster.engine.table, POOL, cluster.now_ms, cluster.engine.advance_until_idle)
     cluster.now_ms += 16_000
     lost: list[str] = []
 
     def act() -> None:
         engine = cluster.engine
-        lost.extend(mark_lost(engine.table, POOL, cluster.now_ms, lambda addresses: None))
+        lost.extend(mark_lost_agents(engine.table, POOL, cluster.now_ms, lambda addresses: None))
 
     agents[0].service = _service(_racing(cluster, act))
-    with suppress(Refused):
+    with suppress(CommandRefused):
         agents[0].sync()
     assert lost == ["a"]
-    row = cluster.shadow.rows[Key(leases_of(POOL), "a")]
+    row = cluster.checker.rows[Key(leases_partition(POOL), "a")]
     assert b'"lost":true' in row.body
 
 
@@ -173,33 +173,35 @@ def an_attempt_does_not_bring_a_message_back(cluster: Cluster) -> None:
     """Another engine folds the message while an attempt is counted."""
     cluster.submit(1)
     put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
-    due.drive(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
+    due_rows.process_due_rows(_racing(cluster, lambda: cluster.engine.advance(TRIAL)))
     cluster.now_ms += 10_000
-    due.drive(cluster.engine)
-    folded = [name for name, _ in cluster.shadow.folded(TRIAL)]
+    due_rows.process_due_rows(cluster.engine)
+    folded = [name for name, _ in cluster.checker.folded_messages(TRIAL)]
     assert folded.count("WorkAssigned") == 1
-    assert cluster.shadow.mail() == []
+    assert cluster.checker.pending_mail() == []
 
 
 def a_row_that_is_prolonged_does_not_expire(cluster: Cluster) -> None:
     table, key = cluster.engine.table, Key("idempotency#me", "k")
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=cluster.now_ms)])
     later = Put(key, 2, b"", Expect.PRESENT, due_ms=cluster.now_ms + 60_000)
-    due.drive(_racing(cluster, lambda: table.commit([later])))
+    due_rows.process_due_rows(_racing(cluster, lambda: table.commit([later])))
     assert table.get(key) is not None
 
 
 def a_command_is_carried_out_once(cluster: Cluster) -> None:
-    """The same request at two hosts, under one idempotency key."""
+    """Two hosts serve the same request, under one idempotency key."""
     enrolled = AgentEnrolled("a", POOL, ())
     beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.ABSENT),)
 
     def act() -> None:
-        cluster.engine.command("agent#a", enrolled, beside=lambda reply: beside)
+        cluster.engine.execute_command("agent#a", enrolled, extra_writes=lambda reply: beside)
 
     with suppress(Conflict):
-        _racing(cluster, act).command("agent#a", enrolled, beside=lambda reply: beside)
-    assert cluster.shadow.state("agent#a").epoch == 1
+        _racing(cluster, act).execute_command(
+            "agent#a", enrolled, extra_writes=lambda reply: beside
+        )
+    assert cluster.checker.actor_state("agent#a").epoch == 1
 
 
 MUTANTS = (
@@ -238,9 +240,9 @@ def test_every_family_has_a_mutant() -> None:
 
 
 def run(check: Check, folder: Path, families: frozenset[Family]) -> None:
-    """Plays a check; without conditions, it is the check that must notice, not the shadow."""
-    shadow = Shadow(lenient=bool(families))
-    cluster = Cluster(folder / "table.db", _without(families), shadow=shadow)
+    """Play a check; without conditions, it is the check that must notice, not the checker."""
+    checker = StateChecker(unchecked=bool(families))
+    cluster = Cluster(folder / "table.db", _without(families), checker=checker)
     try:
         cluster.add_pool()
         check(cluster)

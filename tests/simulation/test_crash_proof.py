@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, When
+from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
-from lambdas.simulation.watch import InvariantBroken
+from lambdas.simulation.state_checker import InvariantBroken
 from tests.simulation.cluster import Cluster, Faults, end_state
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scripted_agent import ScriptedAgent
@@ -62,12 +62,12 @@ by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: sc
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_a_crash_at_any_commit_changes_nothing(
-    scenario: Scenario, after_crash: str, tmp_path: Path, covered: Callable[[str], None]
+    scenario: Scenario, after_crash: str, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     began = time.perf_counter()
-    _, commits, draining = undisturbed(scenario)
+    _, commits, outbox_commits = run_without_crash(scenario)
     stride = STRIDE_BIG if scenario.big else STRIDE
-    points = crash_points(commits, draining, stride)
+    points = crash_points(commits, outbox_commits, stride)
     done = 0
     for n in points:
         for when in WHENS:
@@ -75,7 +75,7 @@ def test_a_crash_at_any_commit_changes_nothing(
             done += 1
     seconds = time.perf_counter() - began
     sample = "every commit" if stride == 1 else f"seed {SEED}"
-    covered(
+    coverage_line(
         f"{scenario.name:10} {after_crash:22} {commits:4} commits, {done:4} crashes"
         f" ({sample}), {seconds:5.1f} s"
     )
@@ -83,7 +83,7 @@ def test_a_crash_at_any_commit_changes_nothing(
 
 @by_name
 def test_crashes_that_follow_each_other_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
-    _, commits, _ = undisturbed(scenario)
+    _, commits, _ = run_without_crash(scenario)
     drawn = Random(SEED)
     lives = [drawn.randint(1, 2 * commits // REPEATED_CRASHES) for _ in range(REPEATED_CRASHES)]
 
@@ -100,42 +100,44 @@ def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Pat
     scenario.play(cluster)
     cluster.close()
     cluster.host = cluster.boot()
-    for key, put in cluster.shadow.rows.items():
+    for key, put in cluster.checker.rows.items():
         row = cluster.host.table.get(key)
         assert row is not None, key
         assert (row.revision, row.body, row.due_ms) == (put.revision, put.body, put.due_ms)
     cluster.close()
 
 
-WHENS: tuple[When, When] = ("before", "after")
+WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
 
 @cache
-def undisturbed(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[int, ...]]:
-    """The end, the number of commits, and those of them that touch a spilled outbox."""
+def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[int, ...]]:
+    """Return the end, the number of commits, and those of them that touch a spilled outbox."""
     counting: list[CrashingTable] = []
 
-    def counted(table: StateTable, process: int) -> StateTable:
+    def counting_table(table: StateTable, process: int) -> StateTable:
         counting.append(CrashingTable(table))
         return counting[-1]
 
-    cluster = Cluster(Path(":memory:"), counted)
+    cluster = Cluster(Path(":memory:"), counting_table)
     scenario.play(cluster)
-    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
+    end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
     cluster.close()
     assert end["left over"] == [[], [], [], []]
-    assert counting[0].commits == cluster.shadow.commits, "a commit failed with nobody else there"
-    return end, counting[0].commits, tuple(cluster.shadow.draining)
+    assert counting[0].commits == cluster.checker.commits, "a commit failed with nobody else there"
+    return end, counting[0].commits, tuple(cluster.checker.outbox_commits)
 
 
 def crash_points(
-    commits: int, draining: tuple[int, ...], stride: int, drawn: Random | None = None
+    commits: int, outbox_commits: tuple[int, ...], stride: int, drawn: Random | None = None
 ) -> list[int]:
     offset = (drawn or Random(SEED)).randrange(stride)
-    return sorted({*draining, *range(1 + offset, commits + 1, stride)})
+    return sorted({*outbox_commits, *range(1 + offset, commits + 1, stride)})
 
 
-def _crash_once(scenario: Scenario, after_crash: str, n: int, when: When, path: Path) -> None:
+def _crash_once(
+    scenario: Scenario, after_crash: str, n: int, when: CrashMoment, path: Path
+) -> None:
     faults: Faults = lambda table, process: CrashingTable(  # noqa: E731
         table, n if process == 0 else 0, when
     )
@@ -153,6 +155,6 @@ def expect_the_same_end(scenario: Scenario, cluster: Cluster, replay: str) -> No
         raise AssertionError(f"{replay}: {error}") from error
     finally:
         cluster.close()
-    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
-    assert end == undisturbed(scenario)[0], replay
+    end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
+    assert end == run_without_crash(scenario)[0], replay
     assert cluster.processes > 1, f"{replay}: nothing crashed"

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from control_plane.state.dynamodb import DynamoTable, definition
-from control_plane.state.faults import CrashingTable, When
+from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from tests.emulators.ministack import Ministack
 from tests.simulation.cluster import Cluster
@@ -20,7 +20,7 @@ from tests.simulation.test_crash_proof import (
     WHENS,
     crash_points,
     expect_the_same_end,
-    undisturbed,
+    run_without_crash,
 )
 
 STRIDE = 11
@@ -32,32 +32,34 @@ class DynamoCluster(Cluster):
 
     aws: Ministack | None = None
 
-    def open_table(self) -> DynamoTable:
+    def open_table(self) -> DynamoDbTable:
         assert self.aws is not None
-        return DynamoTable(self.aws.client("dynamodb"), self.path.name)
+        return DynamoDbTable(self.aws.client("dynamodb"), self.path.name)
 
 
 @pytest.mark.parametrize(
     "scenario", [it for it in SCENARIOS if not it.big], ids=lambda scenario: scenario.name
 )
 def test_a_crash_on_dynamodb_changes_nothing(
-    scenario: Scenario, aws: Ministack, covered: Callable[[str], None]
+    scenario: Scenario, aws: Ministack, coverage_line: Callable[[str], None]
 ) -> None:
     began = time.perf_counter()
     drawn = Random(f"{SEED} {scenario.name}")
-    points = crash_points(undisturbed(scenario)[1], (), STRIDE, drawn)
+    points = crash_points(run_without_crash(scenario)[1], (), STRIDE, drawn)
     for n in points:
         _crash_once(scenario, n, drawn.choice(WHENS), aws)
     seconds = time.perf_counter() - began
-    covered(f"{scenario.name:10} {'on DynamoDB':22} {len(points):4} crashes, {seconds:5.1f} s")
+    coverage_line(
+        f"{scenario.name:10} {'on DynamoDB':22} {len(points):4} crashes, {seconds:5.1f} s"
+    )
 
 
-def _crash_once(scenario: Scenario, n: int, when: When, aws: Ministack) -> None:
+def _crash_once(scenario: Scenario, n: int, when: CrashMoment, aws: Ministack) -> None:
     def faults(table: StateTable, process: int) -> StateTable:
         return CrashingTable(table, 0 if process else n, when)
 
     name = f"crash-{uuid.uuid4().hex}"
-    aws.client("dynamodb").create_table(**definition(name))
+    aws.client("dynamodb").create_table(**table_definition(name))
     cluster = DynamoCluster(Path(name), faults, aws=aws)
     expect_the_same_end(scenario, cluster, f"crash {when} commit {n}, CRASH_SEED={SEED}")
     aws.client("dynamodb").delete_table(TableName=name)

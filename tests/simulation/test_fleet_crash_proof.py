@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from control_plane.state.faults import CrashingTable, When
+from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
-from provisioner.clouds.fake import FakeRules
+from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
 from tests.simulation.fleet import FleetWorld, Work
 
@@ -24,52 +24,54 @@ RULES = FakeRules(
     partial_share=0.5,
 )
 SEEDS = range(2)
-WHENS: tuple[When, When] = ("before", "after")
+WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
 
-def _ended(world: FleetWorld) -> None:
+def _end_state(world: FleetWorld) -> None:
     """Work for three instances comes, is done, and nothing is left."""
     world.pool.work = [Work(2, 120_000) for _ in range(6)]
     world.run_until(lambda: not world.pool.work, 1_800)
     world.run_until(world.is_empty, 900)
 
 
-def _undisturbed(seed: int) -> tuple[int, int]:
+def _run_without_crash(seed: int) -> tuple[int, int]:
     tables: list[CrashingTable] = []
 
-    def counted(table: StateTable) -> StateTable:
+    def counting_table(table: StateTable) -> StateTable:
         tables.append(CrashingTable(table))
         return tables[0]
 
-    world = FleetWorld(SETTINGS, RULES, seed=seed, faults=counted)
-    _ended(world)
+    world = FleetWorld(SETTINGS, RULES, seed=seed, faults=counting_table)
+    _end_state(world)
     return tables[0].commits, world.watched.calls
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_at_any_commit_leaks_nothing(seed: int, covered: Callable[[str], None]) -> None:
-    commits, _ = _undisturbed(seed)
+def test_a_crash_at_any_commit_leaks_nothing(
+    seed: int, coverage_line: Callable[[str], None]
+) -> None:
+    commits, _ = _run_without_crash(seed)
     for n in range(1, commits + 1):
         for when in WHENS:
 
-            def crashing(table: StateTable, n: int = n, when: When = when) -> StateTable:
+            def crashing(table: StateTable, n: int = n, when: CrashMoment = when) -> StateTable:
                 return CrashingTable(table, n, when)
 
             world = FleetWorld(SETTINGS, RULES, seed=seed, faults=crashing)
-            _ended(world)
+            _end_state(world)
             assert world.crashes == 1, f"seed {seed}, crash {when} commit {n}"
-    covered(f"fleet, seed {seed}: {commits} commits, {2 * commits} crashes")
+    coverage_line(f"fleet, seed {seed}: {commits} commits, {2 * commits} crashes")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
-    seed: int, covered: Callable[[str], None]
+    seed: int, coverage_line: Callable[[str], None]
 ) -> None:
-    _, calls = _undisturbed(seed)
+    _, calls = _run_without_crash(seed)
     for n in range(1, calls + 1):
         for when in WHENS:
             world = FleetWorld(SETTINGS, RULES, seed=seed)
             world.watched.crash_at, world.watched.when = n, when
-            _ended(world)
+            _end_state(world)
             assert world.crashes == 1, f"seed {seed}, crash {when} call {n}"
-    covered(f"fleet, seed {seed}: {calls} calls to the cloud, {2 * calls} crashes")
+    coverage_line(f"fleet, seed {seed}: {calls} calls to the cloud, {2 * calls} crashes")

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
-from control_plane.fleet.rows import fleet_of, instances, intents, past_instances
+from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
 from control_plane.state.sqlite import SqliteTable
-from provisioner.clouds.aws import Ec2Clouds
-from provisioner.model import AgentSeen, Demand, JobDemand, ProvisionerSettings
-from provisioner.pools import Books
+from provisioner.clouds.aws.provider import Ec2Clouds
+from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
+from provisioner.pools import PoolSnapshot
 from provisioner.reconcile import Reconciler
-from provisioner.sweep import Sweep
+from provisioner.sweep import OrphanSweeper
 from tests.emulators.ec2.machine import Machine
-from tests.unit.provisioner.ec2_account import G5, Account, account, request
+from tests.unit.provisioner.ec2_account import G5, Account, open_account, request
 
 CLUSTER, POOL = "c1", "blue"
 A, B = "us-east-1a", "us-east-1b"
@@ -30,7 +30,7 @@ ON_DEMAND = Offering("on-demand", G5, "", Market.ON_DEMAND, 4)
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with account() as found:
+    with open_account() as found:
         yield found
 
 
@@ -46,24 +46,24 @@ class Pool:
     up: set[str] = field(default_factory=set)
     draining: set[str] = field(default_factory=set)
 
-    def names(self) -> Sequence[str]:
+    def pool_names(self) -> Sequence[str]:
         return [POOL]
 
-    def books(self, pool: str) -> Books:
+    def pool_snapshot(self, pool: str) -> PoolSnapshot:
         agents = {
-            name: AgentSeen(
+            name: ConnectedAgent(
                 name not in self.busy, name not in self.draining, 4 * (name in self.busy)
             )
             for name in self.up
         }
         jobs = (JobDemand({4: self.waiting}),) if self.waiting else ()
-        return Books(self.settings, Demand(jobs), agents)
+        return PoolSnapshot(self.settings, Demand(jobs), agents)
 
-    def drain(self, agent: str) -> None:
+    def drain_agent(self, agent: str) -> None:
         self.draining.add(agent)
         self._give_back(agent)
 
-    def ended(self, pool: str, agent: str) -> None:
+    def end_agent(self, pool: str, agent: str) -> None:
         self.lose(agent)
 
     def came(self, machine: Machine) -> None:
@@ -85,7 +85,7 @@ class World:
     """The account, the pool, and the provisioner, in steps of five seconds."""
 
     def __init__(self, ec2: Account, *sold: Offering, **settings: Any) -> None:
-        ec2.begin(visible_ms=10_000, running_ms=20_000, ending_ms=15_000)
+        ec2.reset(visible_ms=10_000, running_ms=20_000, ending_ms=15_000)
         section = json.dumps({"region": "us-east-1"})
         fleet = ProvisionerSettings("aws", offerings=sold, section=section, **settings)
         self.ec2, self.region = ec2, ec2.region
@@ -97,7 +97,7 @@ class World:
         clouds = Ec2Clouds(lambda it: b"boot", clock, lambda region: ec2.api).cloud
         chance = Random(1)
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
-        self.sweeper = Sweep(self.table, clouds, CLUSTER, clock)
+        self.sweeper = OrphanSweeper(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)
 
     def run(self, seconds: int) -> None:
@@ -114,10 +114,10 @@ class World:
         raise AssertionError(f"waited {seconds} s in vain: {self.region.machines}")
 
     def states(self) -> dict[str, InstanceState]:
-        return {row.id: row.state for row in instances(self.table, POOL)}
+        return {row.id: row.state for row in read_instances(self.table, POOL)}
 
     def living(self) -> list[str]:
-        return [machine.id for machine in self.region.living()]
+        return [machine.id for machine in self.region.billed_machines()]
 
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
@@ -132,7 +132,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
     world.pool.busy.clear()
     world.run_until(lambda: not world.states(), 180)
     assert not world.living()
-    past, _ = past_instances(world.table, POOL)
+    past, _ = read_past_instances(world.table, POOL)
     # The list price of a g5.12xlarge, since the configuration says none.
     assert {row.offering.price_per_hour for row in past} == {5.672}
 
@@ -144,7 +144,7 @@ def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
     world.run(5)
     (machine,) = world.region.machines.values()
     assert (machine.zone, machine.is_spot) == (B, True)
-    fleet = fleet_of(world.table, POOL)
+    fleet = read_fleet(world.table, POOL)
     assert fleet is not None
     health = fleet.health["spot-a"]
     assert health.kind is ErrorKind.CAPACITY
@@ -167,7 +167,7 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     (sleeper,) = world.living()
     # Believed in for a minute, counted as silent for ten; then it ends, and its replacement boots.
     world.run_until(lambda: sleeper not in world.living(), 780)
-    fleet = fleet_of(world.table, POOL)
+    fleet = read_fleet(world.table, POOL)
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
     world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
@@ -196,10 +196,10 @@ def test_a_lost_answer_launches_once(lasting: Account) -> None:
     world.pool.waiting = 1
     world.run(5)
     assert (len(world.living()), world.states()) == (1, {})
-    assert len(intents(world.table, POOL)) == 1
+    assert len(read_intents(world.table, POOL)) == 1
     world.run(5)
     assert list(world.states()) == world.living()
-    assert not intents(world.table, POOL)
+    assert not read_intents(world.table, POOL)
     assert len(world.region.machines) == 1
 
 
@@ -208,7 +208,7 @@ def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> 
     world.region.fail("DescribeInstances", "RequestLimitExceeded", "Request limit exceeded.")
     world.pool.waiting = 1
     world.run(5)
-    fleet = fleet_of(world.table, POOL)
+    fleet = read_fleet(world.table, POOL)
     assert fleet is not None
     assert fleet.trouble == "throttled: RequestLimitExceeded: Request limit exceeded."
     world.run(5)
@@ -223,7 +223,7 @@ def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
     (leaked,) = world.cloud.launch(request("nobody-s"))
     stranger = world.cloud.launch(request("strange", cluster_tag="another"))
     world.ec2.machine(stranger[0].id).tags["detcloud-cluster"] = "another"
-    assert world.sweeper.sweep() == []
+    assert world.sweeper.terminate_orphans() == []
     world.run(90)
-    assert world.sweeper.sweep() == [leaked.id]
+    assert world.sweeper.terminate_orphans() == [leaked.id]
     assert sorted(world.living()) == sorted([ours, stranger[0].id])

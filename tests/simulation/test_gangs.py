@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.records import Status
-from tests.simulation.cluster import ROUND_MS, Cluster, submitted
+from tests.simulation.cluster import ROUND_MS, Cluster, submission
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import Line, Run, train_at_once
 
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def submit(cluster: Cluster, slots: int) -> None:
-    message = submitted(1, 1)
+    message = submission(1, 1)
     settings = replace(message.settings, slots=slots)
     cluster.command(EXPERIMENT, replace(message, settings=settings))
 
@@ -33,7 +33,7 @@ def test_each_node_knows_its_rank_and_all_hosts(cluster: Cluster) -> None:
     submit(cluster, 6)
     cluster.round()
     specs = {agent.name: agent.runs["1.1"].spec for agent in agents}
-    trial = cluster.shadow.state("trial#1")
+    trial = cluster.checker.actor_state("trial#1")
     for rank, place in enumerate(trial.allocation.places):
         spec = specs[place.agent]
         assert (spec["node_rank"], spec["nodes"], spec["slots"]) == (rank, 3, [0, 1])
@@ -45,20 +45,20 @@ def test_a_gang_does_not_start_before_all_its_agents_are_free(cluster: Cluster) 
     cluster.add_agent("a", 2, hold)
     submit(cluster, 4)
     cluster.round()
-    assert cluster.shadow.state("trial#1").allocation.agents == ()
+    assert cluster.checker.actor_state("trial#1").allocation.agents == ()
     cluster.add_agent("b", 2, hold)
     cluster.round()
-    assert sorted(cluster.shadow.state("trial#1").allocation.agents) == ["a", "b"]
+    assert sorted(cluster.checker.actor_state("trial#1").allocation.agents) == ["a", "b"]
 
 
 def test_what_all_nodes_report_counts_once(cluster: Cluster) -> None:
     for name in "ab":
         cluster.add_agent(name, 2, train_at_once)
     submit(cluster, 4)
-    cluster.settle()
-    [ended] = cluster.shadow.states("experiment")
+    cluster.run_to_rest()
+    [ended] = cluster.checker.actor_states("experiment")
     assert ended.status is Status.COMPLETED
-    heard = [name for name, _ in cluster.shadow.folded(EXPERIMENT)]
+    heard = [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
     assert (heard.count("TrialValidated"), heard.count("TrialLengthReached")) == (1, 1)
     assert heard.count("TrialEnded") == 1
 
@@ -75,19 +75,19 @@ def test_a_lost_node_costs_no_restart_and_its_cause_is_kept(cluster: Cluster) ->
     agents = {name: cluster.add_agent(name, 2, fail_without_the_other) for name in "abc"}
     submit(cluster, 4)
     cluster.until(lambda: sum(len(agent.runs) for agent in agents.values()) == 2, "running")
-    chief, lost = cluster.shadow.state("trial#1").allocation.agents
+    chief, lost = cluster.checker.actor_state("trial#1").allocation.agents
     vanished.append(lost)
     cluster.silent.add(lost)
     cluster.round_ms = 6 * ROUND_MS
-    cluster.until(lambda: not agents[chief].runs or agents[chief].runs["1.1"].over, "failed")
-    assert cluster.shadow.state("trial#1").epoch == 1
-    cluster.until(lambda: cluster.shadow.state("trial#1").epoch == 2, "given up")
-    again = cluster.shadow.state("trial#1").allocation.agents
+    cluster.until(lambda: not agents[chief].runs or agents[chief].runs["1.1"].has_ended, "failed")
+    assert cluster.checker.actor_state("trial#1").epoch == 1
+    cluster.until(lambda: cluster.checker.actor_state("trial#1").epoch == 2, "given up")
+    again = cluster.checker.actor_state("trial#1").allocation.agents
     assert chief in again
     assert lost not in again
     cluster.silent.clear()
-    cluster.settle()
-    trial = cluster.shadow.state("trial#1")
+    cluster.run_to_rest()
+    trial = cluster.checker.actor_state("trial#1")
     assert (trial.status, trial.restarts, trial.losses) == (Status.COMPLETED, 0, 1)
     [loss] = trial.recent_losses
     assert loss.cause.startswith(f"agent {lost} was lost: it has not been heard of for")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.simulation.watch import InvariantBroken
+from lambdas.simulation.state_checker import InvariantBroken
 from lambdas.simulation.world import World
 from tests.simulation.mutants import CONTROLS, MUTANTS, Mutant
 
@@ -41,11 +41,11 @@ def test_with_everything_in_place_the_same_worlds_hold(
 
 
 def ran(mutant: Mutant, seed: int, folder: Path) -> str | None:
-    """Runs a world; what did not hold, None for nothing."""
+    """Run a world; returns the broken invariant, None for none."""
     home = folder / str(seed)
     home.mkdir()
     try:
-        World(seed, mutant.chances, mutant.size, home).run()
+        World(seed, mutant.rates, mutant.size, home).run()
     except InvariantBroken as broken:
         return str(broken)
     return None

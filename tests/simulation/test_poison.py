@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import PauseRequested, TrialValidated
-from control_plane.actors.pool_messages import SlotsReleased, SlotsRequested
+from control_plane.actors.messages.experiment import PauseRequested, TrialValidationReported
+from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
+from control_plane.actors.messages.trial import ValidationReported, WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.actors.step import Turn
-from control_plane.actors.trial_messages import ValidationReported, WorkAssigned
-from control_plane.dispatch import due, kinds, mailbox
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.head import HEAD
-from control_plane.dispatch.kinds import Kind, encode_for
+from control_plane.actors.step import StepContext
+from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine.actor_types import ActorType, encode_message_for
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.table import Expect, Key, Put
-from tests.simulation.cluster import POOL, Cluster, submitted
+from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
 
@@ -42,28 +42,31 @@ def poison(
     is_poison: Callable[[Any], bool],
     error: BaseException,
 ) -> list[int]:
-    """Makes a kind's step raise for some messages; counts how often it did."""
-    healthy = kinds.KINDS[kind]
+    """Make a step raise for some messages; counts how often it did."""
+    healthy = actor_types.ACTOR_TYPES[kind]
     raised: list[int] = []
 
-    def step(state: Any, message: Any, turn: Turn) -> Any:
+    def step(state: Any, message: Any, context: StepContext) -> Any:
         if is_poison(message):
-            raised.append(turn.now_ms)
+            raised.append(context.now_ms)
             raise error
-        return healthy.step(state, message, turn)
+        return healthy.step(state, message, context)
 
-    poisoned: Mapping[str, Kind] = {**kinds.KINDS, kind: replace(healthy, step=step)}
-    monkeypatch.setattr(kinds, "KINDS", poisoned)
+    poisoned: Mapping[str, ActorType] = {
+        **actor_types.ACTOR_TYPES,
+        kind: replace(healthy, step=step),
+    }
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", poisoned)
     return raised
 
 
 def put_mail(engine: Engine, to: str, sender: str, message: object, tick: int = 0) -> Key:
-    """Mails a message from outside, due at once."""
+    """Put a message from outside into a mailbox, due at once."""
     now_ms = engine.clock()
     clock = mailbox.next_clock(0, now_ms) + LATER + tick
     key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_for(to, message)]
-    put = mailbox.put_mail(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)
+    encoded = [encode_message_for(to, message)]
+    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, now_ms)
     engine.table.commit((put,))
     return key
 
@@ -74,7 +77,7 @@ def pass_time(cluster: Cluster, seconds: int) -> None:
 
 
 def dead_letters(cluster: Cluster) -> list[Key]:
-    return [key for key in cluster.shadow.rows if key.sort.startswith("D#")]
+    return [key for key in cluster.checker.rows if key.sort.startswith("D#")]
 
 
 def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
@@ -90,14 +93,16 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
     cluster.submit(4)
     pass_time(cluster, 4)
     # Trial 2 alone has a metric under 0.6 (0.571884); the three others are done at once.
-    done = {t.trial_id for t in cluster.shadow.states("trial") if t.status is Status.COMPLETED}
+    done = {
+        t.trial_id for t in cluster.checker.actor_states("trial") if t.status is Status.COMPLETED
+    }
     assert done == {1, 3, 4}
-    cluster.settle()
-    assert cluster.shadow.state("trial#2").status is Status.ERROR
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state("trial#2").status is Status.ERROR
     # All lines of the call are one row; its first message is what the fallback takes.
-    assert "ContainerStateReported" in cluster.shadow.state("trial#2").message
-    assert cluster.shadow.state(EXPERIMENT).status is Status.COMPLETED
-    assert cluster.shadow.state(EXPERIMENT).trials_errored == 1
+    assert "ContainerStateReported" in cluster.checker.actor_state("trial#2").message
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.COMPLETED
+    assert cluster.checker.actor_state(EXPERIMENT).trials_errored == 1
     assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
 
 
@@ -107,16 +112,19 @@ def test_a_poisoned_experiment_ends_in_error_and_stops_its_trials(
     poison(
         monkeypatch,
         "experiment",
-        lambda message: isinstance(message, TrialValidated),
+        lambda message: isinstance(message, TrialValidationReported),
         ValueError("poison"),
     )
     cluster.add_agent("a", 2, hold)
     cluster.submit(4)
-    other = submitted(2, 1)
+    other = submission(2, 1)
     cluster.command("experiment#2", other)
-    cluster.settle()
-    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
-    assert {t.status for t in cluster.shadow.states("trial")} <= {Status.CANCELED, Status.ERROR}
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.ERROR
+    assert {t.status for t in cluster.checker.actor_states("trial")} <= {
+        Status.CANCELED,
+        Status.ERROR,
+    }
 
 
 def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
@@ -134,10 +142,10 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
         cluster.now_ms += 1000
         cluster.tick()
     # 5 attempts, each counted before it was made; after the fifth the message is buried.
-    assert len(died) == due.ATTEMPTS_MAX
+    assert len(died) == due_rows.ATTEMPTS_MAX
     assert [key.partition for key in dead_letters(cluster)] == ["trial#1"]
-    assert cluster.shadow.state("trial#1").status is Status.ERROR
-    assert cluster.shadow.mail() == []
+    assert cluster.checker.actor_state("trial#1").status is Status.ERROR
+    assert cluster.checker.pending_mail() == []
 
 
 def test_attempts_come_after_2_4_8_and_16_seconds(
@@ -152,7 +160,7 @@ def test_attempts_come_after_2_4_8_and_16_seconds(
     for _ in range(90):
         # The tick as a bare pass, so that no restart moves the clock.
         with contextlib.suppress(Crash):
-            due.drive(cluster.engine)
+            due_rows.process_due_rows(cluster.engine)
         cluster.now_ms += 1000
     # Attempt n makes it due 2^n s later: 0, +2, +4, +8, +16; buried 32 s after the last.
     assert [at - began for at in tried] == [0, 2_000, 6_000, 14_000, 30_000]
@@ -174,10 +182,10 @@ def test_a_message_beside_the_deadly_one_is_folded_and_not_buried(
     for _ in range(120):
         cluster.now_ms += 1000
         cluster.tick()
-    assert cluster.shadow.mail() == []
+    assert cluster.checker.pending_mail() == []
     assert len(dead_letters(cluster)) == 1
     assert "trial#77" in dead_letters(cluster)[0].sort
-    assert cluster.shadow.state(pool).queued == 1
+    assert cluster.checker.actor_state(pool).queued == 1
 
 
 def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Cluster) -> None:
@@ -188,9 +196,9 @@ def test_one_actor_that_cannot_be_read_does_not_hold_up_the_others(cluster: Clus
     for n in range(50, 80):
         put_mail(engine, f"trial#{n}", EXPERIMENT, WorkAssigned(8, False))
     put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
-    due.drive(engine)
-    due.drive(engine)
-    assert cluster.shadow.state("trial#1").length == 8
+    due_rows.process_due_rows(engine)
+    due_rows.process_due_rows(engine)
+    assert cluster.checker.actor_state("trial#1").length == 8
 
 
 def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> None:
@@ -200,8 +208,8 @@ def test_a_row_that_is_no_mail_does_not_hold_up_the_others(cluster: Cluster) -> 
         row = Put(Key(f"trial#{n}", "M#0#x"), 1, b"{}", Expect.ABSENT, due_ms=1)
         engine.table.commit([row])
     put_mail(engine, "trial#1", EXPERIMENT, WorkAssigned(8, False))
-    due.drive(engine)
-    assert cluster.shadow.state("trial#1").length == 8
+    due_rows.process_due_rows(engine)
+    assert cluster.checker.actor_state("trial#1").length == 8
 
 
 @pytest.mark.parametrize("trials", [94, 95, 96, 97, 98])
@@ -210,32 +218,39 @@ def test_a_dead_letter_may_reach_as_many_trials_as_a_commit_holds(
 ) -> None:
     """At some number of trials the writes of the fallback alone fill a commit exactly."""
     cluster.submit(trials)
-    poison(monkeypatch, "experiment", lambda m: isinstance(m, TrialValidated), ValueError("poison"))
-    put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidated(0, 1.0, 0.5))
+    poison(
+        monkeypatch,
+        "experiment",
+        lambda m: isinstance(m, TrialValidationReported),
+        ValueError("poison"),
+    )
+    put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidationReported(0, 1.0, 0.5))
     for _ in range(90):
         cluster.now_ms += 1000
         cluster.tick()
-    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
-    assert cluster.shadow.mail() == []
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.ERROR
+    assert cluster.checker.pending_mail() == []
 
 
 def test_a_dead_letter_waits_for_the_outbox_before_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the outbox still holds is older: a trial must not hear it after the end."""
+    """The outbox holds older messages: a trial must not get them after the end."""
     cluster.submit(120)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
-    key = put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidated(0, 1.0, 0.5))
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+    key = put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidationReported(0, 1.0, 0.5))
     row = cluster.engine.table.get(key)
     assert row is not None
-    cluster.engine.dead_letter(mailbox.read_mail(row))
+    cluster.engine.dead_letter_mail(mailbox.read_mail(row))
     for _ in range(30):
         cluster.now_ms += 1000
         cluster.tick()
     told = [
-        fields["status"] for name, fields in cluster.shadow.folded("trial#9") if "status" in fields
+        fields["status"]
+        for name, fields in cluster.checker.folded_messages("trial#9")
+        if "status" in fields
     ]
     assert told == ["PAUSED", "STOPPING_ERROR"]
-    assert cluster.shadow.state(EXPERIMENT).status is Status.ERROR
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.ERROR

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import PauseRequested
+from control_plane.actors.messages.experiment import PauseRequested
+from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.actors.step import Refused, Turn
-from control_plane.actors.trial_messages import ExperimentStatusChanged, TrialCreated, WorkAssigned
-from control_plane.agents.leases import mark_lost
-from control_plane.agents.service import SyncAnswer, SyncRequest
-from control_plane.dispatch import due, kinds, mailbox
-from control_plane.dispatch.engine import Engine
-from control_plane.dispatch.head import HEAD
-from control_plane.dispatch.kinds import encode_for
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.agents.leases import mark_lost_agents
+from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
 from control_plane.state.faults import (
     Crash,
     CrashingTable,
@@ -31,10 +31,10 @@ from control_plane.state.faults import (
     TearingTable,
 )
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable, Write
-from tests.simulation.cluster import POOL, Cluster, Host, end_state, submitted
+from tests.simulation.cluster import POOL, Cluster, Host, end_state, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.scripted_agent import Calls
-from tests.simulation.test_crash_proof import undisturbed
+from tests.simulation.test_crash_proof import run_without_crash
 
 EXPERIMENT = "experiment#1"
 # Ticks after all that the real senders of the same millisecond have sent.
@@ -52,21 +52,21 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def play(scenario: Scenario, cluster: Cluster) -> None:
-    """Plays it and compares the end."""
+    """Play a scenario and compare its end."""
     try:
         scenario.play(cluster)
     finally:
         cluster.close()
-    end = end_state(cluster.shadow, interchangeable=scenario.interchangeable)
-    assert end == undisturbed(scenario)[0]
+    end = end_state(cluster.checker, interchangeable=scenario.interchangeable)
+    assert end == run_without_crash(scenario)[0]
 
 
 def put_mail(engine: Engine, to: str, sender: str, tick: int, messages: Sequence[object]) -> Key:
-    """Mails a row from outside at a tick of the clock, its sender's memory lost."""
+    """Put a row of mail from outside at a tick of the clock, its sender's memory lost."""
     clock = mailbox.next_clock(0, engine.clock()) + LATER + tick
     key = mailbox.mail_key(to, clock, sender)
-    encoded = [encode_for(to, message) for message in messages]
-    put = mailbox.put_mail(key, sender, mailbox.UNKNOWN, clock, encoded, engine.clock())
+    encoded = [encode_message_for(to, message) for message in messages]
+    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, engine.clock())
     engine.table.commit((put,))
     return key
 
@@ -85,7 +85,7 @@ class FlakyCalls:
     ) -> int:
         return self.service.enrol(agent, pool, slots, version)
 
-    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
+    def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
         drawn = self._random.random() if self.disturbed else 0.0
         self.disturbed += drawn < 0.4 or drawn > 0.8
         if drawn < 0.2:
@@ -94,7 +94,7 @@ class FlakyCalls:
             late = self._random.choice(self._earlier[-3:])
             try:
                 self.service.sync(agent, late)
-            except Refused as refused:
+            except CommandRefused as refused:
                 assert refused.code == "conflict"  # noqa: PT017
         self._earlier.append(request)
         answer = self.service.sync(agent, request)
@@ -116,20 +116,20 @@ class CallsFromTwoPlaces:
     ) -> int:
         return self._random.choice(self._hosts).service.enrol(agent, pool, slots, version)
 
-    def sync(self, agent: str, request: SyncRequest) -> SyncAnswer:
+    def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
         chosen = self._random.sample(self._hosts, 2)
         calls = [self._threads.submit(host.service.sync, agent, request) for host in chosen]
         answers = [_answer(call) for call in calls]
         heard = answers[self._random.randrange(2)]
-        if isinstance(heard, Refused):
+        if isinstance(heard, CommandRefused):
             raise heard
         return heard
 
 
-def _answer(call: "Future[SyncAnswer]") -> SyncAnswer | Refused:
+def _answer(call: "Future[SyncResponse]") -> SyncResponse | CommandRefused:
     try:
         return call.result()
-    except Refused as refused:
+    except CommandRefused as refused:
         return refused
 
 
@@ -153,23 +153,24 @@ class CrowdedCluster(Cluster):
 
     def command(self, address: str, message: object) -> None:
         calls = [
-            self.threads.submit(host.engine.command, address, message) for host in self.hosts[:2]
+            self.threads.submit(host.engine.execute_command, address, message)
+            for host in self.hosts[:2]
         ]
         for call in calls:
             call.result()
 
     def _tick_of(self, host: Host) -> None:
-        mark_lost(host.engine.table, POOL, self.now_ms, host.engine.follow)
-        due.drive(host.engine)
+        mark_lost_agents(host.engine.table, POOL, self.now_ms, host.engine.advance_until_idle)
+        due_rows.process_due_rows(host.engine)
         # Another host's answer was faster.
         with suppress(Conflict):
-            host.suggester.suggest()
+            host.suggester.suggest_all()
 
 
 @by_name
 @pytest.mark.parametrize("engines", [2, 4, 8])
 def test_engines_that_race_come_to_the_same_end(
-    scenario: Scenario, engines: int, tmp_path: Path, covered: Callable[[str], None]
+    scenario: Scenario, engines: int, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
     cluster = CrowdedCluster(tmp_path / "table.db")
     with ExitStack() as stack, ThreadPoolExecutor(engines) as threads:
@@ -178,7 +179,9 @@ def test_engines_that_race_come_to_the_same_end(
             stack.callback(host.table.close)
         cluster.crowd(hosts, threads, seed=engines)
         play(scenario, cluster)
-    covered(f"{scenario.name:10} {engines} engines at once {cluster.shadow.commits:9} commits")
+    coverage_line(
+        f"{scenario.name:10} {engines} engines at once {cluster.checker.commits:9} commits"
+    )
 
 
 @by_name
@@ -193,7 +196,7 @@ def test_a_table_that_fails_and_repeats_changes_nothing(
         return tables[-1]
 
     play(scenario, Cluster(tmp_path / "table.db", flaky))
-    assert tables[0].faults > 0
+    assert tables[0].fault_count > 0
 
 
 @by_name
@@ -222,7 +225,7 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
     cluster = Cluster(tmp_path / "table.db")
 
     def act(partition: str) -> None:
-        if partition.partition("#")[0] in kinds.KINDS:
+        if partition.partition("#")[0] in actor_types.ACTOR_TYPES:
             others[0].advance(partition, timers=True)
 
     def torn(table: StateTable, process: int) -> StateTable:
@@ -245,9 +248,9 @@ def test_a_late_call_does_not_lose_what_has_begun_since(cluster: Cluster) -> Non
     agent.sync()
     agent.work()
     agent.sync()
-    assert cluster.shadow.state("trial#1").best_metric is not None
+    assert cluster.checker.actor_state("trial#1").best_metric is not None
     cluster.host.service.sync("a", late)
-    assert cluster.shadow.state("trial#1").losses == 0
+    assert cluster.checker.actor_state("trial#1").losses == 0
 
 
 def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Cluster) -> None:
@@ -256,8 +259,8 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
     # The experiment is there and has mailed its trial; nobody has folded that yet.
     dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms)
     with pytest.raises(Crash):
-        dying.command(EXPERIMENT, submitted(1, 1))
-    assert cluster.shadow.state("trial#1") is None
+        dying.execute_command(EXPERIMENT, submission(1, 1))
+    assert cluster.checker.actor_state("trial#1") is None
 
     def act(partition: str) -> None:
         engine.advance("trial#1")
@@ -267,7 +270,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
     Engine(torn, lambda: cluster.now_ms).advance("trial#1")
     engine.advance("trial#1")
     assert torn.queries >= 1
-    assert cluster.shadow.state("trial#1").experiment_status is Status.PAUSED
+    assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
 
 
 def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
@@ -284,9 +287,9 @@ def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
     middle = mailbox.mail_key(trial, ticks + 50, "").sort
     torn = TearingTable(engine.table, act, middle, queries=frozenset({2}))
     Engine(torn, lambda: cluster.now_ms).advance(trial)
-    statuses = [f["status"] for _, f in cluster.shadow.folded(trial) if "status" in f]
+    statuses = [f["status"] for _, f in cluster.checker.folded_messages(trial) if "status" in f]
     assert statuses == ["PAUSED", "ACTIVE"]
-    assert cluster.shadow.state(trial).length == 8
+    assert cluster.checker.actor_state(trial).length == 8
 
 
 @pytest.mark.parametrize("rows", [1, 60, 130])
@@ -299,24 +302,24 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster,
     )
     Engine(racing, lambda: cluster.now_ms).advance("trial#404")
     assert racing.acted
-    assert cluster.shadow.mail() == []
-    dropped = [key for key in cluster.shadow.rows if key.partition == "trial#404"]
+    assert cluster.checker.pending_mail() == []
+    dropped = [key for key in cluster.checker.rows if key.partition == "trial#404"]
     assert len(dropped) == rows
     assert all(key.sort.startswith("Z#dropped#") for key in dropped)
-    assert cluster.shadow.state("trial#404") is None
+    assert cluster.checker.actor_state("trial#404") is None
     other.table.close()
 
 
 def test_two_submissions_at_once_both_succeed(cluster: Cluster) -> None:
-    """They want ids from one counter; who loses takes other ids."""
+    """Both submissions want ids from one counter; who loses takes other ids."""
     other = cluster.boot()
     racing = InterleavingTable(
         cluster.engine.table,
-        lambda: other.engine.command("experiment#2", submitted(2, 3)),
+        lambda: other.engine.execute_command("experiment#2", submission(2, 3)),
         _writes_to(EXPERIMENT),
     )
-    Engine(racing, lambda: cluster.now_ms).command(EXPERIMENT, submitted(1, 3))
-    trials = {t.trial_id: t.experiment_id for t in cluster.shadow.states("trial")}
+    Engine(racing, lambda: cluster.now_ms).execute_command(EXPERIMENT, submission(1, 3))
+    trials = {t.trial_id: t.experiment_id for t in cluster.checker.actor_states("trial")}
     # The second took the block 1 to 64; the first, beaten, took 65 to 128.
     assert trials == {1: 2, 2: 2, 3: 2, 65: 1, 66: 1, 67: 1}
     other.table.close()
@@ -326,9 +329,11 @@ def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Clust
     cluster.submit(1)
     key = Key("idempotency#me", "k")
     beside = (Put(key, 1, b"", Expect.ABSENT),)
-    cluster.engine.command(EXPERIMENT, PauseRequested(), beside=lambda reply: beside)
+    cluster.engine.execute_command(EXPERIMENT, PauseRequested(), extra_writes=lambda reply: beside)
     with pytest.raises(Exception, match="idempotency#me / k"):
-        cluster.engine.command(EXPERIMENT, PauseRequested(), beside=lambda reply: beside)
+        cluster.engine.execute_command(
+            EXPERIMENT, PauseRequested(), extra_writes=lambda reply: beside
+        )
 
 
 def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
@@ -341,11 +346,11 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
             return (key,)
 
     table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000)])
-    driven = due.drive(Engine(Lagging(table), lambda: cluster.now_ms), [0])
+    driven = due_rows.process_due_rows(Engine(Lagging(table), lambda: cluster.now_ms), [0])
     assert driven.expired == 0
     assert table.get(key) is not None
     cluster.now_ms += 60_000
-    assert due.drive(cluster.engine).expired == 1
+    assert due_rows.process_due_rows(cluster.engine).expired == 1
     assert table.get(key) is None
 
 
@@ -353,29 +358,37 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
 def test_a_timer_fires_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
 ) -> None:
-    healthy = kinds.KINDS["trial"]
+    healthy = actor_types.ACTOR_TYPES["trial"]
 
-    def step(state: Any, message: Any, turn: Turn) -> Any:
+    def step(state: Any, message: Any, context: StepContext) -> Any:
         if isinstance(message, TrialCreated):
-            turn.set_timer(turn.now_ms + 7_000, WorkAssigned(8, False))
-            turn.set_timer(turn.now_ms + 9_000, WorkAssigned(9, False))
-        return healthy.step(state, message, turn)
+            context.set_timer(context.now_ms + 7_000, WorkAssigned(8, False))
+            context.set_timer(context.now_ms + 9_000, WorkAssigned(9, False))
+        return healthy.step(state, message, context)
 
-    monkeypatch.setattr(kinds, "KINDS", {**kinds.KINDS, "trial": replace(healthy, step=step)})
+    monkeypatch.setattr(
+        actor_types,
+        "ACTOR_TYPES",
+        {**actor_types.ACTOR_TYPES, "trial": replace(healthy, step=step)},
+    )
     cluster.submit(1)
     other = cluster.boot()
     fired: dict[int, list[int]] = {}
     for second in range(30):
         crashing = CrashingTable(cluster.engine.table, crash_at if second in (7, 8) else 0)
         with suppress(Crash):
-            due.drive(Engine(crashing, lambda: cluster.now_ms))
-        due.drive(other.engine)
-        lengths = [f["length"] for n, f in cluster.shadow.folded("trial#1") if n == "WorkAssigned"]
+            due_rows.process_due_rows(Engine(crashing, lambda: cluster.now_ms))
+        due_rows.process_due_rows(other.engine)
+        lengths = [
+            f["length"]
+            for n, f in cluster.checker.folded_messages("trial#1")
+            if n == "WorkAssigned"
+        ]
         fired[second] = lengths
         cluster.now_ms += 1_000
     assert fired[6] == []
     assert fired[29] == [8, 9]
-    assert cluster.shadow.mail() == []
+    assert cluster.checker.pending_mail() == []
     other.table.close()
 
 

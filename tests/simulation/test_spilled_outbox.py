@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment_messages import CancelRequested, PauseRequested
+from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
 from control_plane.actors.records import Status
-from control_plane.dispatch.engine import Engine
-from control_plane.state.faults import Crash, CrashingTable, When
-from tests.simulation.cluster import POOL, Cluster, submitted
+from control_plane.engine.engine import Engine
+from control_plane.state.faults import Crash, CrashingTable, CrashMoment
+from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
 
 EXPERIMENT = "experiment#1"
@@ -26,21 +26,23 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("commit", [1, 2, 3])
-def test_it_is_sent_though_nobody_asks_again(cluster: Cluster, commit: int, when: When) -> None:
+def test_it_is_sent_though_nobody_asks_again(
+    cluster: Cluster, commit: int, when: CrashMoment
+) -> None:
     """Commit 1 spills 120 messages, 2 and 3 send 90 and 30 of them; then the user goes away."""
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, commit, when)
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
     for _ in range(20):
         cluster.now_ms += 1_000
         cluster.tick()
     lost = (commit, when) == (1, "before")
     expected = Status.ACTIVE if lost else Status.PAUSED
-    assert {t.experiment_status for t in cluster.shadow.states("trial")} == {expected}
-    assert cluster.shadow.state(f"pool#{POOL}").queued == (TRIALS if lost else 0)
-    assert not [key for key in cluster.shadow.rows if key.sort.startswith("P#outbox/")]
-    assert cluster.shadow.mail() == []
+    assert {t.experiment_status for t in cluster.checker.actor_states("trial")} == {expected}
+    assert cluster.checker.actor_state(f"pool#{POOL}").queued == (TRIALS if lost else 0)
+    assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
+    assert cluster.checker.pending_mail() == []
 
 
 def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Cluster) -> None:
@@ -48,9 +50,9 @@ def test_a_pool_that_starts_a_hundred_trials_at_once_tells_them_all(cluster: Clu
     cluster.submit(TRIALS)
     agent = cluster.add_agent("a", TRIALS, hold)
     cluster.round()
-    assert cluster.shadow.draining
+    assert cluster.checker.outbox_commits
     assert len(agent.runs) == TRIALS
-    assert {t.allocation.agents for t in cluster.shadow.states("trial")} == {("a",)}
+    assert {t.allocation.agents for t in cluster.checker.actor_states("trial")} == {("a",)}
 
 
 def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
@@ -58,11 +60,11 @@ def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
-    cluster.engine.command(EXPERIMENT, CancelRequested())
-    cluster.settle()
-    for trial in cluster.shadow.states("trial"):
-        folded = cluster.shadow.folded(f"trial#{trial.trial_id}")
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+    cluster.engine.execute_command(EXPERIMENT, CancelRequested())
+    cluster.run_to_rest()
+    for trial in cluster.checker.actor_states("trial"):
+        folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
         told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
         assert told == ["PAUSED", "STOPPING_CANCELED"]
 
@@ -72,6 +74,6 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).command(EXPERIMENT, PauseRequested())
-    cluster.command("experiment#2", submitted(2, 2))
-    assert sum(t.experiment_id == 2 for t in cluster.shadow.states("trial")) == 2
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+    cluster.command("experiment#2", submission(2, 2))
+    assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2

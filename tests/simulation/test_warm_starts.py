@@ -6,21 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment_messages import ExperimentSubmitted
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.messages.trial import CheckpointDeletionRequested
+from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.records import CheckpointRef
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_checkpoints import (
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
-    PINS,
     CheckpointRecord,
     CheckpointState,
-    read_pin,
 )
-from control_plane.actors.trial_messages import CheckpointsUnwanted
-from control_plane.dispatch.engine import Engine
+from control_plane.engine.engine import Engine
 from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write
-from tests.simulation.cluster import Cluster, submitted
+from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import train_in_turns
 
 
@@ -31,21 +30,21 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.add_pool()
     made.add_agent("a", 1, train_in_turns)
     made.submit(1)
-    made.settle()
+    made.run_to_rest()
     yield made
     made.close()
 
 
 def source(cluster: Cluster) -> CheckpointRef:
-    found: CheckpointRef = cluster.shadow.state("trial#1").checkpoint
+    found: CheckpointRef = cluster.checker.actor_state("trial#1").checkpoint
     return found
 
 
-def starting(cluster: Cluster, experiment_id: int) -> ExperimentSubmitted:
-    return replace(submitted(experiment_id, 1), warm_start=source(cluster))
+def warm_start_submission(cluster: Cluster, experiment_id: int) -> ExperimentSubmitted:
+    return replace(submission(experiment_id, 1), warm_start=source(cluster))
 
 
-def racing(cluster: Cluster, address: str, act: Callable[[], object]) -> Engine:
+def racing_engine(cluster: Cluster, address: str, act: Callable[[], object]) -> Engine:
     """An engine before whose first commit to `address` something else happens."""
 
     def is_its_commit(writes: Sequence[Write]) -> bool:
@@ -55,13 +54,13 @@ def racing(cluster: Cluster, address: str, act: Callable[[], object]) -> Engine:
     return Engine(table, lambda: cluster.now_ms)
 
 
-def pinned_by(cluster: Cluster) -> tuple[int, ...]:
+def pinning_experiments(cluster: Cluster) -> tuple[int, ...]:
     row = cluster.engine.table.get(Key(PINS, source(cluster).uuid))
-    return read_pin(row.body).by if row else ()
+    return decode_pin(row.body).by if row else ()
 
 
 def state_of(cluster: Cluster, uuid: str) -> CheckpointState:
-    record = cluster.shadow.part("trial#1", CHECKPOINT_PARTS + uuid)
+    record = cluster.checker.part("trial#1", CHECKPOINT_PARTS + uuid)
     assert isinstance(record, CheckpointRecord)
     return record.state
 
@@ -70,28 +69,28 @@ def test_two_experiments_that_start_from_one_checkpoint_at_once_both_pin_it(
     cluster: Cluster,
 ) -> None:
     other = cluster.boot()
-    engine = racing(
+    engine = racing_engine(
         cluster,
         "experiment#2",
-        lambda: other.engine.command("experiment#3", starting(cluster, 3)),
+        lambda: other.engine.execute_command("experiment#3", warm_start_submission(cluster, 3)),
     )
-    engine.command("experiment#2", starting(cluster, 2))
-    assert sorted(pinned_by(cluster)) == [2, 3]
+    engine.execute_command("experiment#2", warm_start_submission(cluster, 2))
+    assert sorted(pinning_experiments(cluster)) == [2, 3]
     other.table.close()
 
 
 def test_a_checkpoint_that_is_let_go_at_the_last_moment_starts_nothing(cluster: Cluster) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
-    message = starting(cluster, 2)
-    engine = racing(
+    message = warm_start_submission(cluster, 2)
+    engine = racing_engine(
         cluster,
         "experiment#2",
-        lambda: other.engine.command("trial#1", CheckpointsUnwanted((uuid,))),
+        lambda: other.engine.execute_command("trial#1", CheckpointDeletionRequested((uuid,))),
     )
-    with pytest.raises(Refused, match=f"checkpoint {uuid} was deleted") as refused:
-        engine.command("experiment#2", message)
+    with pytest.raises(CommandRefused, match=f"checkpoint {uuid} was deleted") as refused:
+        engine.execute_command("experiment#2", message)
     assert refused.value.code == "conflict"
-    assert cluster.shadow.state("experiment#2") is None
+    assert cluster.checker.actor_state("experiment#2") is None
     assert state_of(cluster, uuid) is CheckpointState.DELETING
     other.table.close()
 
@@ -100,12 +99,12 @@ def test_a_checkpoint_that_something_starts_from_at_the_last_moment_stays(
     cluster: Cluster,
 ) -> None:
     other, uuid = cluster.boot(), source(cluster).uuid
-    engine = racing(
+    engine = racing_engine(
         cluster,
         "trial#1",
-        lambda: other.engine.command("experiment#2", starting(cluster, 2)),
+        lambda: other.engine.execute_command("experiment#2", warm_start_submission(cluster, 2)),
     )
-    assert engine.command("trial#1", CheckpointsUnwanted((uuid,))) == ()
+    assert engine.execute_command("trial#1", CheckpointDeletionRequested((uuid,))) == ()
     assert state_of(cluster, uuid) is CheckpointState.COMPLETED
-    assert pinned_by(cluster) == (2,)
+    assert pinning_experiments(cluster) == (2,)
     other.table.close()

@@ -12,23 +12,36 @@ from random import Random
 import pytest
 
 from lambdas.simulation.__main__ import main
-from lambdas.simulation.chances import NAMES, NONE, UnknownFault, checked, drawn
-from lambdas.simulation.runs import Plan, keep, kept, run_seed, run_seeds, summed
-from lambdas.simulation.world import Size
+from lambdas.simulation.fault_rates import (
+    FAULT_NAMES,
+    NO_FAULTS,
+    UnknownFault,
+    parse_fault_names,
+    sample_fault_rates,
+)
+from lambdas.simulation.runs import (
+    Plan,
+    outcome_writer,
+    read_outcomes,
+    run_seed,
+    run_seeds,
+    sum_outcomes,
+)
+from lambdas.simulation.world import WorldSize
 
 SEEDS = int(os.environ.get("WORLD_SEEDS", "500"))
 FIRST = int(os.environ.get("WORLD_FIRST", "1"))
 CORES = len(os.sched_getaffinity(0))
-SMALL = Plan(size=Size(experiments=1, pools=1, machines_max=2, hours=0.5))
+SMALL = Plan(size=WorldSize(experiments=1, pools=1, machines_max=2, hours=0.5))
 CALM = Plan((), SMALL.size)
 
 
-def test_everything_holds_for_every_seed(covered: Callable[[str], None]) -> None:
+def test_everything_holds_for_every_seed(coverage_line: Callable[[str], None]) -> None:
     began, plan = time.perf_counter(), Plan()
     outcomes = list(run_seeds(range(FIRST, FIRST + SEEDS), plan, CORES))
     seconds = time.perf_counter() - began
-    found = summed(outcomes)
-    covered(
+    found = sum_outcomes(outcomes)
+    coverage_line(
         f"{SEEDS} worlds of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
         f" {CORES} cores, {found['virtual_over_real']:,.0f} times real time on each:"
         f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
@@ -55,22 +68,22 @@ def test_a_calm_world_has_no_faults_and_loses_nothing() -> None:
 
 
 def test_faults_that_are_not_allowed_leave_the_chances_of_others_as_they_are() -> None:
-    every = drawn(Random("1/chances"), NAMES)
-    one = drawn(Random("1/chances"), ("races",))
+    every = sample_fault_rates(Random("1/chances"), FAULT_NAMES)
+    one = sample_fault_rates(Random("1/chances"), ("races",))
     assert one.races == every.races
     assert one.throttling == 0.0
-    assert drawn(Random("1/chances"), ()) == NONE
+    assert sample_fault_rates(Random("1/chances"), ()) == NO_FAULTS
 
 
 def test_faults_are_named_as_people_write_them() -> None:
-    assert checked(["lost-triggers", "zombies"]) == ("lost_triggers", "zombies_hourly")
+    assert parse_fault_names(["lost-triggers", "zombies"]) == ("lost_triggers", "zombies_hourly")
     with pytest.raises(UnknownFault, match="there is no fault 'floods'"):
-        checked(["floods"])
+        parse_fault_names(["floods"])
 
 
 def test_a_command_runs_a_seed_again() -> None:
     assert Plan().command(4711) == "detcloud simulate cluster --seed 4711"
-    small = Plan(("races",), Size(experiments=1, machines_max=2))
+    small = Plan(("races",), WorldSize(experiments=1, machines_max=2))
     assert small.command(5) == (
         "detcloud simulate cluster --seed 5 --faults races --experiments 1 --agents 2"
     )
@@ -84,11 +97,11 @@ def test_outcomes_are_kept_and_gone_on_from(
     assert main([*words, "--seeds=2", "--processes=1"]) == 0
     with file.open("a") as cut_off:
         cut_off.write('{"seed": 9, "viol')
-    assert set(kept(file)) == {1, 2}
+    assert set(read_outcomes(file)) == {1, 2}
     lines = len(file.read_text().splitlines())
     assert main([*words, "--seeds=2"]) == 0
     assert len(file.read_text().splitlines()) == lines
-    keep(None)(kept(file)[1])
+    outcome_writer(None)(read_outcomes(file)[1])
     capsys.readouterr()
 
 

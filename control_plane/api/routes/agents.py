@@ -1,32 +1,40 @@
-"""Agents: listed, enabled and disabled, enrolled, and their one call."""
+"""Routes of agents: list, enable, disable, enrol, sync, and credentials for storage."""
 
 import random
 import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Path, Response
+from fastapi import Body, Path, Response
 from fastapi.concurrency import run_in_threadpool
 
+from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.actors import addresses
-from control_plane.actors.agent_messages import AgentDisableRequested, AgentEnableRequested
-from control_plane.agents.identity import is_active
+from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnableRequested
 from control_plane.agents.leases import LEASE_MS
+from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import SyncRequest
-from control_plane.agents.storage_access import access_of
-from control_plane.api.agent_answers import answered, taken
-from control_plane.api.agent_calls import AGENT_NAME, Allocation, Enrolment, Sync
-from control_plane.api.auth import Principal, Role
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.errors import ApiError, Code, invalid
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce, Once
-from control_plane.api.pages import Page, PageParameters
-from control_plane.api.services import Given, Services
-from control_plane.api.token_table import issue_agent_token
-from control_plane.api.views import agent as agents
-from control_plane.api.views import pool as pools
-from control_plane.api.waiting import WaitingRoom
+from control_plane.agents.storage_access import allowed_access
+from control_plane.api.agent_requests import (
+    AGENT_NAME,
+    AllocationName,
+    Enrolment,
+    SyncBody,
+    sync_requests,
+)
+from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.json_responses import answer_response, json_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.errors import Code, RequestError
+from control_plane.fleet.notices import InstanceNotice
+from control_plane.queries import agent as agents
+from control_plane.queries.answer import Answer
+from control_plane.queries.pages import Page
+from control_plane.services import Services
+from control_plane.usecases.agent_enrolment import EnrolmentRequest, enrol_agent
+from control_plane.usecases.agent_sync import AgentAnswer, answer_sync, sync_agent
+from control_plane.usecases.idempotency import IdempotentRequest
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
@@ -38,14 +46,14 @@ AgentId = Annotated[str, Path(pattern=AGENT_NAME)]
 SlotId = Annotated[int, Path(ge=0, le=1_000_000)]
 
 
-class Disabling(RequestBody):
+class DisableBody(RequestBody):
     """The body of a disable, which may be left out."""
 
     drain: bool = False
 
 
-class Enrolled(Body):
-    """See docs/agent-protocol.md."""
+class EnrolmentAnswer(Answer):
+    """The session of an enrolled agent; docs/agent-protocol.md has the fields."""
 
     agent_id: str
     token: str
@@ -53,14 +61,14 @@ class Enrolled(Body):
     lease_ms: int
 
 
-class CredentialsAsked(RequestBody):
-    """Whose storage the keys are for."""
+class CredentialsBody(RequestBody):
+    """The allocation whose trial needs keys for its storage."""
 
-    allocation: Allocation
+    allocation: AllocationName
 
 
-class CredentialsGiven(Body):
-    """Keys for it, and until when (epoch ms) they are good."""
+class CredentialsAnswer(Answer):
+    """Keys for the storage of a trial, and until when (epoch ms) they are good."""
 
     key_id: str
     secret: str
@@ -69,144 +77,153 @@ class CredentialsGiven(Body):
 
 
 @router.get("/agents")
-@needs(*PEOPLE)
-def list_agents(services: Given, asked: PageParameters) -> Page[agents.Agent]:
-    return agents.agents(services, asked)
+@require_role(*USER_ROLES)
+def list_agents(services: ServicesParameter, page: PageParameters) -> Page[agents.Agent]:
+    return agents.list_agents(services, page)
 
 
 @router.post("/agents/{agent_id}/enable", response_model=agents.Agent)
-@needs(Role.ADMIN)
-def enable(agent_id: AgentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, agent_id, AgentEnableRequested(), once)
+@require_role(Role.ADMIN)
+def enable(
+    agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, agent_id, AgentEnableRequested(), request)
 
 
 @router.post("/agents/{agent_id}/disable", response_model=agents.Agent)
-@needs(Role.ADMIN)
+@require_role(Role.ADMIN)
 def disable(
-    agent_id: AgentId, once: AskedOnce, services: Given, asked: Disabling | None = None
+    agent_id: AgentId,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+    # The title keeps the description of the API as it always was.
+    body: Annotated[DisableBody | None, Body(title="Asked")] = None,
 ) -> Response:
-    drain = asked is not None and asked.drain
-    return _told(services, agent_id, AgentDisableRequested(drain=drain), once)
+    drain = body is not None and body.drain
+    return _execute(services, agent_id, AgentDisableRequested(drain=drain), request)
 
 
 @router.post("/agents/{agent_id}/slots/{slot_id}/enable", response_model=agents.Agent)
-@needs(Role.ADMIN)
-def enable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, agent_id, AgentEnableRequested(slot_id), once)
+@require_role(Role.ADMIN)
+def enable_slot(
+    agent_id: AgentId, slot_id: SlotId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, agent_id, AgentEnableRequested(slot_id), request)
 
 
 @router.post("/agents/{agent_id}/slots/{slot_id}/disable", response_model=agents.Agent)
-@needs(Role.ADMIN)
-def disable_slot(agent_id: AgentId, slot_id: SlotId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, agent_id, AgentDisableRequested(slot_id), once)
+@require_role(Role.ADMIN)
+def disable_slot(
+    agent_id: AgentId, slot_id: SlotId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, agent_id, AgentDisableRequested(slot_id), request)
 
 
 @router.post("/agents")
-@needs(Role.JOIN)
-def enrol(asked: Enrolment, caller: Caller, services: Given) -> Enrolled:
-    _check_pool(asked, caller, services)
-    slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in asked.slots)
-    told = asked.version, asked.label, asked.address
-    epoch = services.agents.enrol(asked.name, asked.resource_pool, slots, *told)
-    token = issue_agent_token(services.table, asked.name, epoch)
-    return Enrolled(agent_id=asked.name, token=token, epoch=epoch, lease_ms=LEASE_MS)
+@require_role(Role.JOIN)
+def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> EnrolmentAnswer:
+    enrolment = EnrolmentRequest(
+        name=body.name,
+        resource_pool=body.resource_pool,
+        slots=tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in body.slots),
+        version=body.version,
+        label=body.label,
+        address=body.address,
+    )
+    session = enrol_agent(services, enrolment, caller)
+    return EnrolmentAnswer(
+        agent_id=body.name, token=session.token, epoch=session.epoch, lease_ms=LEASE_MS
+    )
 
 
 @router.post("/agents/{agent_id}/storage-credentials")
-@needs(Role.AGENT)
+@require_role(Role.AGENT)
 def storage_credentials(
-    agent_id: AgentId, asked: CredentialsAsked, caller: Caller, services: Given
-) -> CredentialsGiven:
+    agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
+) -> CredentialsAnswer:
     _check_own(agent_id, caller)
-    if services.vendor is None:
-        raise ApiError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
+    if services.credential_issuer is None:
+        raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
     service = services.agents
-    access = access_of(services.engine, service, agent_id, asked.allocation, services.checkpoints)
+    access = allowed_access(
+        services.engine, service, agent_id, body.allocation, services.checkpoints
+    )
     try:
-        given = services.vendor.vend(f"trial-{asked.allocation}", access)
+        credentials = services.credential_issuer.issue_credentials(
+            f"trial-{body.allocation}", access
+        )
     except OSError as error:
-        raise ApiError(Code.UNAVAILABLE, str(error)) from None
-    return CredentialsGiven(**asdict(given))
+        raise RequestError(Code.UNAVAILABLE, str(error)) from None
+    return CredentialsAnswer(**asdict(credentials))
 
 
 @router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])
-@needs(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
-async def sync(agent_id: AgentId, asked: Sync, caller: Caller, services: Given) -> Response:
+@require_role(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
+async def sync(
+    agent_id: AgentId, body: SyncBody, caller: Caller, services: ServicesParameter
+) -> Response:
     _check_own(agent_id, caller)
-    room = services.waiting
-    if room is None:
-        answer = await run_in_threadpool(taken, services, agent_id, asked)
+    polls = services.long_polls
+    if polls is None:
+        answer = await run_in_threadpool(_take_call, services, agent_id, body)
         # Each call is paid for: what can wait comes with one that is made anyway.
         next_sync_ms = 1000 if answer.is_news else _steady_ms()
-        return _response(answer.with_next_sync(next_sync_ms, PATIENT_MS))
-    return _response(await _held(services, room, agent_id, asked))
+        return json_response(answer.with_next_sync(next_sync_ms, PATIENT_MS))
+    return json_response(await _hold_call(services, polls, agent_id, body))
 
 
 def _check_own(agent_id: str, caller: Principal) -> None:
     if caller.subject != agent_id:
-        raise ApiError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
+        raise RequestError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
 
 
-async def _held(services: Services, room: WaitingRoom, agent_id: str, asked: Sync) -> bytes:
-    """The answer, at once where the agent brings something or there is something new for it."""
-    brings = bool(asked.reports or asked.logs or asked.more)
-    hold_ms = 0 if brings else min(asked.wait_ms, HOLD_MS_MAX)
-    until = time.monotonic() + hold_ms / 1000
-    again = SyncRequest(asked.epoch, tuple(asked.known), call=asked.call)
-    with room.call(agent_id) as call:
-        room.watch(call, (addresses.agent(agent_id),))
-        answer = await run_in_threadpool(taken, services, agent_id, asked)
-        while answer.revision == asked.seen and not call.superseded:
-            left = until - time.monotonic()
+def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer:
+    requests = sync_requests(body)
+    notice = None
+    if body.notice is not None:
+        notice = InstanceNotice(agent_id, body.notice.deadline_ms)
+    return sync_agent(services, agent_id, requests, notice)
+
+
+async def _hold_call(
+    services: Services, polls: LongPollRegistry, agent_id: str, body: SyncBody
+) -> bytes:
+    """The answer: at once if the agent brings something, else once there is something for it."""
+    brings_something = bool(body.reports or body.logs or body.more)
+    hold_ms = 0 if brings_something else min(body.wait_ms, HOLD_MS_MAX)
+    deadline = time.monotonic() + hold_ms / 1000
+    repeat = SyncRequest(body.epoch, tuple(body.known), call=body.call)
+    with polls.open_poll(agent_id) as call:
+        polls.watch_addresses(call, (addresses.agent(agent_id),))
+        answer = await run_in_threadpool(_take_call, services, agent_id, body)
+        while answer.revision == body.seen and not call.superseded:
+            left = deadline - time.monotonic()
             if left <= 0:
                 break
-            # What changed before it was watched is seen by looking once more.
-            if not room.watch(call, answer.addresses):
+            # A change from before the actors were watched is seen by asking once more.
+            if not polls.watch_addresses(call, answer.addresses):
                 await call.wait(left)
-            answer = await run_in_threadpool(answered, services, agent_id, again)
+            answer = await run_in_threadpool(answer_sync, services, agent_id, repeat)
     return answer.with_next_sync(0)
 
 
-def _told(
+def _execute(
     services: Services,
     agent_id: str,
     message: AgentEnableRequested | AgentDisableRequested,
-    once: Once,
+    request: IdempotentRequest,
 ) -> Response:
-    """The agent after a command."""
+    """Execute a command once, and answer with the agent after it."""
     address = addresses.agent(agent_id)
-    return once.carried_out(
+    answer = request.execute(
         services,
-        lambda beside: services.engine.command(address, message, by=once.by, beside=beside),
-        lambda reply: agents.agent(services, reply),
+        lambda extra_writes: services.engine.execute_command(
+            address, message, by=request.by, extra_writes=extra_writes
+        ),
+        lambda reply: agents.describe_agent(services, reply),
     )
-
-
-def _check_pool(asked: Enrolment, caller: Principal, services: Services) -> None:
-    pool = asked.resource_pool
-    if pool != caller.subject:
-        raise ApiError(Code.FORBIDDEN, f"this join token is not for pool {pool}")
-    if caller.agent:
-        _check_instance(asked, caller, services)
-    if pools.found(services, pool) is None:
-        raise invalid("resource_pool", f"there is no pool {pool}")
-    known = agents.found(services, asked.name)
-    if known is not None and known.pool != pool and not known.lost:
-        text = f"agent {asked.name} belongs to pool {known.pool}; choose another name"
-        raise ApiError(Code.CONFLICT, text)
-
-
-def _check_instance(asked: Enrolment, caller: Principal, services: Services) -> None:
-    """An instance's token is its own, and ends with it."""
-    if asked.name != caller.agent:
-        raise ApiError(Code.FORBIDDEN, f"this join token is not for agent {asked.name}")
-    if not is_active(services.table, asked.resource_pool, asked.name):
-        raise ApiError(Code.FORBIDDEN, f"the cluster does not want instance {asked.name} any more")
+    return answer_response(answer)
 
 
 def _steady_ms() -> int:
     return random.randint(LEASE_MS // 3, LEASE_MS // 2)
-
-
-def _response(content: bytes) -> Response:
-    return Response(content, media_type="application/json")

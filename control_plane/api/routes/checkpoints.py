@@ -1,27 +1,28 @@
-"""Checkpoints, by any unique beginning of their UUID, their files, and how they go."""
+"""Routes of checkpoints, named by any unique prefix of their UUID: describe, delete, list files."""
 
 from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from control_plane.api.bodies import Body
-from control_plane.api.checkpoint_files import checkpoint_folder, file_url
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce
-from control_plane.api.services import Given
-from control_plane.api.views import checkpoint as checkpoints
-from control_plane.api.views import collection
-from control_plane.api.views import experiment as experiments
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.queries import checkpoint as checkpoints
+from control_plane.queries import experiment as experiments
+from control_plane.queries.answer import Answer
+from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
+from control_plane.queries.collection import CollectionPreview, preview_collection
+from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
 
 router = guarded_router("checkpoints")
 
 Prefix = Annotated[str, Path(max_length=36)]
-ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 Count = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
-class File(Body):
-    """`url` may be fetched without a token for 15 minutes."""
+class CheckpointFile(Answer):
+    """A file of a checkpoint. `url` may be fetched without a token for 15 minutes."""
 
     path: str
     size: int
@@ -29,59 +30,69 @@ class File(Body):
     url: str
 
 
-class Files(Body):
-    items: list[File]
+class CheckpointFiles(Answer):
+    """The files of a checkpoint."""
+
+    items: list[CheckpointFile]
 
 
 @router.get("/checkpoints/{uuid}")
-@needs(*PEOPLE)
-def describe(uuid: Prefix, services: Given) -> checkpoints.Checkpoint:
-    return checkpoints.checkpoint(services, uuid)
+@require_role(*USER_ROLES)
+def describe(uuid: Prefix, services: ServicesParameter) -> checkpoints.Checkpoint:
+    return checkpoints.describe_checkpoint(services, uuid)
 
 
 @router.delete("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)
-@needs(*PEOPLE)
-def delete(uuid: Prefix, caller: Caller, once: AskedOnce, services: Given) -> Response:
-    """Its files go within seconds; deleting it again is no error."""
-    whole = checkpoints.checkpoint(services, uuid).uuid
-    return once.carried_out(
+@require_role(*USER_ROLES)
+def delete(
+    uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Delete the checkpoint's files, within seconds; deleting them again is no error."""
+    full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
+    answer = request.execute(
         services,
-        lambda beside: collection.condemn(services, whole, caller.user, beside),
-        lambda _: checkpoints.checkpoint(services, whole),
+        lambda extra_writes: delete_checkpoint(services, full_uuid, caller.user, extra_writes),
+        lambda _: checkpoints.describe_checkpoint(services, full_uuid),
     )
+    return answer_response(answer)
 
 
 @router.get("/checkpoints/{uuid}/files")
-@needs(*PEOPLE)
-def list_files(uuid: Prefix, services: Given) -> Files:
+@require_role(*USER_ROLES)
+def list_files(uuid: Prefix, services: ServicesParameter) -> CheckpointFiles:
     folder = checkpoint_folder(services, uuid)
     items = [
-        File(path=file.path, size=file.size, sha256=file.sha256, url=file_url(services, folder, n))
+        CheckpointFile(
+            path=file.path, size=file.size, sha256=file.sha256, url=file_url(services, folder, n)
+        )
         for n, file in enumerate(folder.files)
     ]
-    return Files(items=items)
+    return CheckpointFiles(items=items)
 
 
 @router.get("/experiments/{experiment_id}/checkpoint-gc")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def preview(
     experiment_id: ExperimentId,
-    services: Given,
+    services: ServicesParameter,
     save_experiment_best: Count = None,
     save_trial_best: Count = None,
     save_trial_latest: Count = None,
-) -> collection.Preview:
-    """Changes nothing. Numbers that are absent are the experiment's."""
-    wanted = (save_experiment_best, save_trial_best, save_trial_latest)
-    return collection.preview(services, experiment_id, *wanted)
+) -> CollectionPreview:
+    """Preview a collection, which changes nothing. Absent numbers are the experiment's."""
+    numbers = (save_experiment_best, save_trial_best, save_trial_latest)
+    return preview_collection(services, experiment_id, *numbers)
 
 
 @router.delete("/experiments/{experiment_id}/tensorboard", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def delete_tensorboard(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    """Of an experiment that has ended."""
-    return once.carried_out(
+@require_role(*USER_ROLES)
+def delete_tensorboard(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Delete the TensorBoard files of an experiment that has ended."""
+    answer = request.execute(
         services,
-        lambda beside: collection.remove_tensorboard(services, experiment_id, beside),
-        lambda _: experiments.experiment(services, experiment_id),
+        lambda extra_writes: delete_tensorboard_files(services, experiment_id, extra_writes),
+        lambda _: experiments.describe_experiment(services, experiment_id),
     )
+    return answer_response(answer)

@@ -1,26 +1,28 @@
-"""The cluster as a whole, and who asks."""
+"""Routes of the cluster as a whole, and of the caller's own identity."""
 
-from control_plane.api.auth import Role
-from control_plane.api.bodies import Body
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.services import Given
-from control_plane.api.views import pool as pools
+from control_plane.access.principals import USER_ROLES, Role
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.queries import pool as pools
+from control_plane.queries.answer import Answer
 
 router = guarded_router("cluster")
 
 
-class Who(Body):
+class CallerIdentity(Answer):
+    """The user and role that the caller's token stands for."""
+
     user: str
     role: Role
 
 
 @router.get("/cluster")
-@needs(*PEOPLE)
-def get_cluster(services: Given) -> pools.Overview:
-    return pools.overview(services)
+@require_role(*USER_ROLES)
+def get_cluster(services: ServicesParameter) -> pools.ClusterOverview:
+    return pools.cluster_overview(services)
 
 
 @router.get("/whoami")
-@needs(*PEOPLE)
-def whoami(caller: Caller) -> Who:
-    return Who(user=caller.user, role=caller.role)
+@require_role(*USER_ROLES)
+def whoami(caller: Caller) -> CallerIdentity:
+    return CallerIdentity(user=caller.user, role=caller.role)

@@ -1,12 +1,13 @@
-"""What was spent, and on what."""
+"""The route of reports of cost."""
 
 from datetime import date
 
-from control_plane.api.errors import invalid
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
-from control_plane.api.services import Given
-from control_plane.api.views.cost import By, CostReport, cost_report
-from control_plane.fleet.bills import day_of
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.errors import invalid
+from control_plane.fleet.bills import utc_day
+from control_plane.queries.cost import CostGrouping, CostReport, cost_report
 
 DAYS_MAX = 366
 
@@ -14,12 +15,15 @@ router = guarded_router("cost")
 
 
 @router.get("/cost")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def report(
-    services: Given, by: By = By.EXPERIMENT, since: date | None = None, until: date | None = None
+    services: ServicesParameter,
+    by: CostGrouping = CostGrouping.EXPERIMENT,
+    since: date | None = None,
+    until: date | None = None,
 ) -> CostReport:
-    """From the beginning of the month to today, if nothing else is asked for."""
-    today = day_of(services.now_ms())
+    """Report the costs of some days; by default from the beginning of the month to today."""
+    today = utc_day(services.now_ms())
     last = min(until or today, today)
     first = since or last.replace(day=1)
     if not 0 <= (last - first).days < DAYS_MAX:

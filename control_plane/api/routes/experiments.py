@@ -1,15 +1,16 @@
-"""Experiments: submitted, listed, described, and told to pause, go on or end."""
+"""Routes of experiments: submit, list, describe, change, and pause, activate or end them."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import Path, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
@@ -21,26 +22,54 @@ from control_plane.actors.experiment_messages import (
     UnarchiveRequested,
 )
 from control_plane.actors.records import Retention
-from control_plane.api.bodies import RequestBody
-from control_plane.api.continuation import Continue, continuation
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce, Once
-from control_plane.api.pages import Page, PageParameters
-from control_plane.api.services import Given, Services
-from control_plane.api.submission import Create, accepted, preview, submit
-from control_plane.api.views import checkpoint as checkpoints
-from control_plane.api.views import experiment as experiments
-from control_plane.api.views import trial as trials
+from control_plane.api.dependencies import (
+    ExperimentId,
+    IdempotencyParameter,
+    PageParameters,
+    ServicesParameter,
+)
+from control_plane.api.json_responses import answer_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.objects.model_code import SHA256_PATTERN
+from control_plane.queries import checkpoint as checkpoints
+from control_plane.queries import experiment as experiments
+from control_plane.queries import trial as trials
+from control_plane.queries.pages import Page
+from control_plane.services import Services
+from control_plane.usecases.continuation import continue_command
+from control_plane.usecases.experiment_deletion import check_unpinned
+from control_plane.usecases.idempotency import IdempotentRequest
+from control_plane.usecases.submission import Submission, check_submission, submit_experiment
+
+CONFIG_CHARACTERS_MAX = 256 * 1024
 
 router = guarded_router("experiments")
 
-ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
-Words = Annotated[str | None, Query(max_length=200)]
-Kept = Annotated[int, Field(ge=0, le=2**31 - 1)]
+SearchText = Annotated[str | None, Query(max_length=200)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class Changes(RequestBody):
-    """What to change of an experiment; what is absent stays."""
+class CreateBody(RequestBody):
+    """The body of `POST /experiments`."""
+
+    config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
+    model_code: Annotated[str, Field(pattern=SHA256_PATTERN)]
+    template: Annotated[str, Field(max_length=100)] | None = None
+    overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=200)] = []
+    paused: bool = False
+    test_mode: bool = False
+    validate_only: bool = False
+
+
+class ContinueBody(RequestBody):
+    """The body of `POST /experiments/{id}/continue`."""
+
+    overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=20)] = []
+
+
+class ExperimentChangeBody(RequestBody):
+    """The fields of an experiment to change; absent ones stay."""
 
     name: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None
@@ -48,177 +77,217 @@ class Changes(RequestBody):
         Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
         | None
     ) = None
-    max_slots: Kept | None = None
+    max_slots: Count | None = None
     weight: float | None = None
     priority: int | None = None
     max_cost: Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)] | None = None
-    save_experiment_best: Kept | None = None
-    save_trial_best: Kept | None = None
-    save_trial_latest: Kept | None = None
+    save_experiment_best: Count | None = None
+    save_trial_best: Count | None = None
+    save_trial_latest: Count | None = None
 
 
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def create(asked: Create, caller: Caller, once: AskedOnce, services: Given) -> Response:
-    """With `validate_only` nothing is created: 200 and what would be."""
-    submitted = accepted(services, asked, caller)
-    if asked.validate_only:
-        return JSONResponse(preview(services, submitted).model_dump(mode="json"))
-    warnings = list(submitted.warnings)
-    return once.carried_out(
+@require_role(*USER_ROLES)
+def create(
+    body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Create an experiment. With `validate_only` nothing is created: 200 and what would be."""
+    submission = Submission(
+        config=body.config,
+        model_code=body.model_code,
+        template=body.template,
+        overrides=body.overrides,
+        paused=body.paused,
+        test_mode=body.test_mode,
+    )
+    checked = check_submission(services, submission, caller)
+    if body.validate_only:
+        preview = experiments.experiment_preview(checked.message, checked.config, checked.warnings)
+        return JSONResponse(preview.model_dump(mode="json"))
+    warnings = list(checked.warnings)
+    answer = request.execute(
         services,
-        lambda beside: submit(services, submitted, caller.user, beside),
-        lambda experiment_id: experiments.experiment(services, experiment_id, warnings),
+        lambda extra_writes: submit_experiment(services, checked, caller.user, extra_writes),
+        lambda experiment_id: experiments.describe_experiment(services, experiment_id, warnings),
         status=201,
     )
+    return answer_response(answer)
 
 
 @router.get("/experiments")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def list_experiments(
-    services: Given,
-    asked: PageParameters,
-    state: Words = None,
-    user: Words = None,
-    label: Words = None,
-    name: Words = None,
+    services: ServicesParameter,
+    page: PageParameters,
+    state: SearchText = None,
+    user: SearchText = None,
+    label: SearchText = None,
+    name: SearchText = None,
     archived: Literal["false", "true", "all"] = "false",
 ) -> Page[experiments.Experiment]:
-    """Newest first. `state` is a comma list, `name` a part of the name."""
-    wanted = experiments.Wanted(state, user, label, name, archived)
-    return experiments.experiments(services, asked, wanted)
+    """List experiments, newest first. `state` is a comma list, `name` a part of the name."""
+    shown = experiments.ExperimentFilter(state, user, label, name, archived)
+    return experiments.list_experiments(services, page, shown)
 
 
 @router.get("/experiments/{experiment_id}")
-@needs(*PEOPLE)
-def describe(experiment_id: ExperimentId, services: Given) -> experiments.ExperimentWithConfig:
-    return experiments.experiment_with_config(services, experiment_id)
+@require_role(*USER_ROLES)
+def describe(
+    experiment_id: ExperimentId, services: ServicesParameter
+) -> experiments.ExperimentWithConfig:
+    return experiments.describe_experiment_with_config(services, experiment_id)
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def pause(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, PauseRequested, once)
+@require_role(*USER_ROLES)
+def pause(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, PauseRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/activate", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def activate(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, ActivateRequested, once)
+@require_role(*USER_ROLES)
+def activate(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, ActivateRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/cancel", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def cancel(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, CancelRequested, once)
+@require_role(*USER_ROLES)
+def cancel(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, CancelRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def kill(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, KillRequested, once)
+@require_role(*USER_ROLES)
+def kill(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, KillRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/archive", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def archive(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, ArchiveRequested, once)
+@require_role(*USER_ROLES)
+def archive(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, ArchiveRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/unarchive", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def unarchive(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    return _told(services, experiment_id, UnarchiveRequested, once)
+@require_role(*USER_ROLES)
+def unarchive(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _execute(services, experiment_id, UnarchiveRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/continue", response_model=experiments.Experiment)
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def resume(
     experiment_id: ExperimentId,
-    asked: Continue,
-    once: AskedOnce,
-    services: Given,
+    body: ContinueBody,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
-    """Its trials that did not complete go on from their latest checkpoints."""
+    """Continue an experiment: trials that did not complete go on from their latest checkpoints."""
 
     def message() -> ContinueRequested:
-        _, definition = experiments.found(services, experiment_id)
-        return continuation(definition, asked)
+        _, definition = experiments.get_experiment(services, experiment_id)
+        return continue_command(definition, body.overrides)
 
-    return _told(services, experiment_id, message, once)
+    return _execute(services, experiment_id, message, request)
 
 
 @router.patch("/experiments/{experiment_id}", response_model=experiments.Experiment)
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def change(
     experiment_id: ExperimentId,
-    asked: Changes,
-    once: AskedOnce,
-    services: Given,
+    body: ExperimentChangeBody,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
-    """A null `max_slots` or `max_cost` lifts the limit; other nulls change nothing."""
+    """Change settings. A null `max_slots` or `max_cost` lifts the limit; other nulls change
+    nothing.
+    """
 
     def message() -> SettingsChanged:
         return SettingsChanged(
-            name=asked.name,
-            description=asked.description,
-            labels=None if asked.labels is None else tuple(dict.fromkeys(asked.labels)),
-            max_slots=asked.max_slots,
-            max_slots_given="max_slots" in asked.model_fields_set,
-            weight=asked.weight,
-            priority=asked.priority,
-            max_cost=asked.max_cost,
-            max_cost_given="max_cost" in asked.model_fields_set,
-            retention=_retention(services, experiment_id, asked),
+            name=body.name,
+            description=body.description,
+            labels=None if body.labels is None else tuple(dict.fromkeys(body.labels)),
+            max_slots=body.max_slots,
+            max_slots_given="max_slots" in body.model_fields_set,
+            weight=body.weight,
+            priority=body.priority,
+            max_cost=body.max_cost,
+            max_cost_given="max_cost" in body.model_fields_set,
+            retention=_changed_retention(services, experiment_id, body),
         )
 
-    return _told(services, experiment_id, message, once)
+    return _execute(services, experiment_id, message, request)
 
 
 @router.delete("/experiments/{experiment_id}", response_model=experiments.Experiment)
-@needs(*PEOPLE)
-def delete(experiment_id: ExperimentId, once: AskedOnce, services: Given) -> Response:
-    """What it made goes in the background."""
+@require_role(*USER_ROLES)
+def delete(
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Delete an experiment; its checkpoints, logs and metrics go in the background."""
 
     def message() -> DeleteRequested:
-        experiments.check_unpinned(services, experiment_id)
+        check_unpinned(services, experiment_id)
         return DeleteRequested()
 
-    return _told(services, experiment_id, message, once)
+    return _execute(services, experiment_id, message, request)
 
 
 @router.get("/experiments/{experiment_id}/trials")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def list_trials(
-    experiment_id: ExperimentId, services: Given, asked: PageParameters
+    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[trials.Trial]:
-    return trials.trials(services, experiment_id, asked)
+    return trials.list_trials(services, experiment_id, page)
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def list_checkpoints(
-    experiment_id: ExperimentId, services: Given, asked: PageParameters
+    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[checkpoints.Checkpoint]:
-    return checkpoints.of_experiment(services, experiment_id, asked)
+    return checkpoints.list_experiment_checkpoints(services, experiment_id, page)
 
 
-def _retention(services: Services, experiment_id: int, asked: Changes) -> Retention | None:
+def _changed_retention(
+    services: Services, experiment_id: int, body: ExperimentChangeBody
+) -> Retention | None:
     names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-    given = {name: getattr(asked, name) for name in names if getattr(asked, name) is not None}
-    if not given:
+    changes = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
+    if not changes:
         return None
-    now = experiments.settings(services, *experiments.found(services, experiment_id)).retention
-    return replace(now, **given)
+    current = experiments.current_settings(
+        services, *experiments.get_experiment(services, experiment_id)
+    ).retention
+    return replace(current, **changes)
 
 
-def _told(
-    services: Services, experiment_id: int, message: Callable[[], object], once: Once
+def _execute(
+    services: Services,
+    experiment_id: int,
+    message: Callable[[], object],
+    request: IdempotentRequest,
 ) -> Response:
-    """Has a command carried out once. It is made when it is needed: a repeat asks for nothing."""
+    """Execute a command once. `message` makes it only when it is needed, not for a repeat."""
     address = addresses.experiment(experiment_id)
-    return once.carried_out(
+    answer = request.execute(
         services,
-        lambda beside: services.engine.command(address, message(), by=once.by, beside=beside),
-        lambda reply: experiments.experiment(services, reply),
+        lambda extra_writes: services.engine.execute_command(
+            address, message(), by=request.by, extra_writes=extra_writes
+        ),
+        lambda reply: experiments.describe_experiment(services, reply),
     )
+    return answer_response(answer)

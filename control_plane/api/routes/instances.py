@@ -1,27 +1,28 @@
-"""Instances of a cloud: who they are."""
+"""The route where an instance of a cloud proves its identity."""
 
 from typing import Annotated
 
 from fastapi import Path
 from pydantic import Field
 
-from control_plane.agents.identity import Proof, ProofRefused, identified
-from control_plane.api.auth import Principal, Role
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.errors import ApiError, Code
-from control_plane.api.guarded import guarded_router, open_to_all
-from control_plane.api.services import Given
-from control_plane.api.token_table import put_token
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import token_put
+from control_plane.agents.identity import InvalidProof, Proof, register_instance_token
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import allow_anyone, guarded_router
+from control_plane.errors import Code, RequestError
+from control_plane.queries.answer import Answer
 
 router = guarded_router("instances")
 
 InstanceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$")]
-# What may stand in a header: nothing that ends one.
+# The characters that a header may have: none that ends it.
 HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
 
 
 class IdentityProof(RequestBody):
-    """The body: see docs/agent-protocol.md."""
+    """The proof that an instance sends; docs/agent-protocol.md has the fields."""
 
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -30,30 +31,34 @@ class IdentityProof(RequestBody):
     security_token: HeaderText
 
 
-class Identified(Body):
-    """The token whose digest was proved lets the instance join `resource_pool` from now on."""
+class IdentityAnswer(Answer):
+    """The instance that was identified. The token whose digest was proved lets the instance join
+    `resource_pool` from now on.
+    """
 
     instance_id: str
     resource_pool: str
 
 
 @router.put("/instances/{instance_id}/identity")
-@open_to_all
-def prove(instance_id: InstanceId, asked: IdentityProof, services: Given) -> Identified:
-    """The proof in the body stands for a token: nobody has one before."""
-    if services.witness is None:
-        raise ApiError(Code.NOT_FOUND, "this cluster has no instances that prove who they are")
-    proof = Proof(asked.token_sha256, asked.authorization, asked.date, asked.security_token)
+@allow_anyone
+def prove(
+    instance_id: InstanceId, body: IdentityProof, services: ServicesParameter
+) -> IdentityAnswer:
+    """Prove an instance's identity. The proof stands for a token: the instance has none before."""
+    if services.identity_verifier is None:
+        raise RequestError(Code.NOT_FOUND, "this cluster has no instances that prove who they are")
+    proof = Proof(body.token_sha256, body.authorization, body.date, body.security_token)
     try:
-        signer = services.witness.instance_of(proof)
-    except ProofRefused as refused:
-        raise ApiError(Code.FORBIDDEN, str(refused)) from None
+        signer = services.identity_verifier.verify_proof(proof)
+    except InvalidProof as refused:
+        raise RequestError(Code.FORBIDDEN, str(refused)) from None
     except OSError as error:
-        raise ApiError(Code.UNAVAILABLE, f"AWS does not answer: {error}") from None
+        raise RequestError(Code.UNAVAILABLE, f"AWS does not answer: {error}") from None
     if signer != instance_id:
-        raise ApiError(Code.FORBIDDEN, f"the signature is not one of {instance_id}")
-    pool = asked.resource_pool
+        raise RequestError(Code.FORBIDDEN, f"the signature is not one of {instance_id}")
+    pool = body.resource_pool
     holder = Principal(f"instance {instance_id}", Role.JOIN, pool, agent=instance_id)
-    token = put_token(asked.token_sha256, holder)
-    identified(services.table, instance_id, pool, proof, token, services.now_ms())
-    return Identified(instance_id=instance_id, resource_pool=pool)
+    token = token_put(body.token_sha256, holder)
+    register_instance_token(services.table, instance_id, pool, proof, token, services.now_ms())
+    return IdentityAnswer(instance_id=instance_id, resource_pool=pool)

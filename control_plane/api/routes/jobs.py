@@ -1,71 +1,110 @@
-"""The job queue: listed, and changed one job at a time or in batches."""
+"""Routes of the job queue: list, describe, and change jobs one at a time or in batches."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Path, Query, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce
-from control_plane.api.job_changes import Change, Operation, changed, changed_all
-from control_plane.api.job_lookup import job_of
-from control_plane.api.pages import Page, PageParameters
-from control_plane.api.pool_store import cluster_config
-from control_plane.api.services import Given
-from control_plane.api.views import pool as pools
-from control_plane.api.views.job import JobView, job, jobs, several
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.queries import job as jobs
+from control_plane.queries import pool as pools
+from control_plane.queries.answer import Answer
+from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.queries.job import JobView
+from control_plane.queries.job_lookup import find_job
+from control_plane.queries.pages import Page
+from control_plane.usecases.job_changes import OPERATIONS, JobChange, change_job, change_jobs
 
 OPERATIONS_MAX = 100
 
 router = guarded_router("jobs")
 
-Named = Annotated[str, Path(min_length=1, max_length=100)]
+JobName = Annotated[str, Path(min_length=1, max_length=100)]
+Name = Annotated[str, Field(max_length=100)]
 PoolName = Annotated[str | None, Query(min_length=1, max_length=100)]
 
 
-class Batch(RequestBody):
+class JobChangeBody(RequestBody):
+    """The body of `PATCH /jobs/{job_id}`: exactly one of these."""
+
+    priority: int | None = None
+    weight: float | None = None
+    resource_pool: Name | None = None
+    ahead_of: Name | None = None
+    behind_of: Name | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if sum(getattr(self, name) is not None for name in OPERATIONS) != 1:
+            raise ValueError(f"exactly one of {', '.join(OPERATIONS)} is required")
+        return self
+
+    def change(self) -> JobChange:
+        """The change as the use case takes it."""
+        return JobChange(**{name: getattr(self, name) for name in OPERATIONS})
+
+
+class OperationBody(JobChangeBody):
+    """One operation of a batch."""
+
+    job_id: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class BatchBody(RequestBody):
     """The body of `PATCH /jobs`: operations in the order in which they are carried out."""
 
-    operations: Annotated[list[Operation], Field(min_length=1, max_length=OPERATIONS_MAX)]
+    operations: Annotated[list[OperationBody], Field(min_length=1, max_length=OPERATIONS_MAX)]
 
 
-class Changed(Body):
-    """The job of each operation, as all of them left it."""
+class BatchAnswer(Answer):
+    """The job of each operation, as it is after all of them."""
 
     items: list[JobView]
 
 
 @router.get("/jobs")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def list_jobs(
-    services: Given, asked: PageParameters, resource_pool: PoolName = None, reverse: bool = False
+    services: ServicesParameter,
+    page: PageParameters,
+    resource_pool: PoolName = None,
+    reverse: bool = False,
 ) -> Page[JobView]:
-    """The queue of one pool in its order, by default of the default compute pool."""
+    """List the queue of one pool in its order, by default of the default compute pool."""
     shared = cluster_config(services).resource_manager
     name = resource_pool or shared.default_compute_resource_pool
-    pools.existing(services, name)
-    return jobs(services, name, asked, reverse)
+    pools.get_pool(services, name)
+    return jobs.list_jobs(services, name, page, reverse)
 
 
 @router.get("/jobs/{job_id}")
-@needs(*PEOPLE)
-def describe(job_id: Named, services: Given) -> JobView:
-    return job(services, job_of(services, job_id))
+@require_role(*USER_ROLES)
+def describe(job_id: JobName, services: ServicesParameter) -> JobView:
+    return jobs.describe_job(services, find_job(services, job_id))
 
 
 @router.patch("/jobs/{job_id}", response_model=JobView)
-@needs(*PEOPLE)
-def change(job_id: Named, asked: Change, once: AskedOnce, services: Given) -> Response:
-    return once.carried_out(
+@require_role(*USER_ROLES)
+def change(
+    job_id: JobName, body: JobChangeBody, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    answer = request.execute(
         services,
-        lambda beside: changed(services, job_id, asked, once.by, beside),
-        lambda reply: job(services, reply),
+        lambda extra_writes: change_job(services, job_id, body.change(), request.by, extra_writes),
+        lambda reply: jobs.describe_job(services, reply),
     )
+    return answer_response(answer)
 
 
 @router.patch("/jobs")
-@needs(*PEOPLE)
-def change_several(asked: Batch, once: AskedOnce, services: Given) -> Changed:
-    """Each operation is carried out once, those that fail do not keep the others from it."""
-    return Changed(items=several(services, changed_all(services, asked.operations, once)))
+@require_role(*USER_ROLES)
+def change_several(
+    body: BatchBody, request: IdempotencyParameter, services: ServicesParameter
+) -> BatchAnswer:
+    """Carry out each operation once; those that fail do not keep the others from it."""
+    changes = [(operation.job_id, operation.change()) for operation in body.operations]
+    return BatchAnswer(items=jobs.describe_jobs(services, change_jobs(services, changes, request)))

@@ -1,23 +1,23 @@
-"""Logs of trials: as text, and as lines with their time, rank and level."""
+"""Routes of trials' logs: as text, and as lines with their time, rank and level."""
 
 from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Query
 
-from control_plane.agents.log_lines import Place, Wanted, find_lines
+from control_plane.access.principals import USER_ROLES
+from control_plane.agents.log_lines import LineFilter, LogPosition, find_lines
 from control_plane.agents.logs import TrialLogs
-from control_plane.api.bodies import Body
-from control_plane.api.errors import invalid
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
-from control_plane.api.pages import (
+from control_plane.api.dependencies import (
     CURSOR_CHARACTERS_MAX,
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    read_cursor,
-    write_cursor,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+    ServicesParameter,
 )
-from control_plane.api.services import Given
-from control_plane.api.views import trial as trials
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.errors import invalid
+from control_plane.queries import trial as trials
+from control_plane.queries.answer import Answer
+from control_plane.queries.pages import decode_cursor, encode_cursor
 
 LOG_BYTES_DEFAULT = 64 * 1024
 LOG_BYTES_MAX = 1024 * 1024
@@ -30,7 +30,7 @@ TimeMs = Annotated[int | None, Query(ge=0, le=2**53)]
 Level = Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
-class Log(Body):
+class Log(Answer):
     """A piece of a log; read on at `next`, until `complete`."""
 
     text: str
@@ -38,8 +38,8 @@ class Log(Body):
     complete: bool
 
 
-class Line(Body):
-    """See docs/api.md; `time_ms` is null where nobody noted it."""
+class Line(Answer):
+    """A line of a log. `offset` is its first byte; `time_ms` is null where it was not recorded."""
 
     offset: int
     time_ms: int | None
@@ -48,7 +48,7 @@ class Line(Body):
     text: str
 
 
-class Lines(Body):
+class Lines(Answer):
     """A page of lines: short or empty ones too go on at `next_cursor`, until `complete`."""
 
     items: list[Line]
@@ -56,67 +56,67 @@ class Lines(Body):
     complete: bool
 
 
-def _wanted(
+def _line_filter(
     since_ms: TimeMs = None,
     until_ms: TimeMs = None,
     rank: Annotated[int | None, Query(ge=0, le=99_999)] = None,
     level: Level | None = None,
     search: Annotated[str, Query(max_length=1000)] = "",
-) -> Wanted:
-    return Wanted(since_ms, until_ms, rank, level, search)
+) -> LineFilter:
+    return LineFilter(since_ms, until_ms, rank, level, search)
 
 
 @router.get("/trials/{trial_id}/logs")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def read_logs(
     trial_id: TrialId,
-    services: Given,
+    services: ServicesParameter,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     limit_bytes: LogBytes = LOG_BYTES_DEFAULT,
     tail_bytes: Annotated[int | None, Query(ge=0, le=LOG_BYTES_MAX)] = None,
 ) -> Log:
-    """From byte `after` on, or the last `tail_bytes`."""
+    """Read a log from byte `after` on, or its last `tail_bytes`."""
     if after is not None and tail_bytes is not None:
         raise invalid("tail_bytes", "must not be given beside after", "keep one of them")
-    # The state first: a trial that has ended has no log to come.
-    state = trials.found(services, trial_id)
-    ended = state.status.final
+    # The state is read first: once a trial has ended, its log is complete.
+    state = trials.get_trial(services, trial_id)
+    ended = state.status.is_final
     logs = TrialLogs(services.table, services.objects)
     if tail_bytes is None:
-        found = logs.read(trial_id, state.epoch, after or 0, limit_bytes, ended)
+        piece = logs.read_text(trial_id, state.epoch, after or 0, limit_bytes, ended)
     else:
-        found = logs.tail(trial_id, state.epoch, tail_bytes, ended)
-    return Log(text=found.text, next=found.end, complete=ended and found.end >= found.total)
+        piece = logs.read_tail(trial_id, state.epoch, tail_bytes, ended)
+    return Log(text=piece.text, next=piece.end, complete=ended and piece.end >= piece.total)
 
 
 @router.get("/trials/{trial_id}/logs/lines")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def read_lines(
     trial_id: TrialId,
-    services: Given,
-    wanted: Annotated[Wanted, Depends(_wanted)],
+    services: ServicesParameter,
+    wanted: Annotated[LineFilter, Depends(_line_filter)],
     after: Annotated[str | None, Query(max_length=CURSOR_CHARACTERS_MAX)] = None,
-    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX)] = PAGE_ITEMS_DEFAULT,
 ) -> Lines:
-    """Wanted lines in order. What is still to come is found by asking again at `next_cursor`."""
-    state = trials.found(services, trial_id)
-    found = find_lines(
+    """Read the wanted lines in order. Later lines are read by asking again at `next_cursor`."""
+    state = trials.get_trial(services, trial_id)
+    result = find_lines(
         TrialLogs(services.table, services.objects),
         trial_id,
         state.epoch,
         _place(after),
-        ended=state.status.final,
-        wanted=wanted,
+        ended=state.status.is_final,
+        line_filter=wanted,
         limit=limit,
     )
-    complete = state.status.final and found.is_end
-    cursor = None if complete else write_cursor("lines", tuple(map(int, found.next)))
-    items = [Line.model_validate(line, from_attributes=True) for line in found.lines]
+    complete = state.status.is_final and result.is_end
+    cursor = None if complete else encode_cursor("lines", tuple(map(int, result.next)))
+    items = [Line.model_validate(line, from_attributes=True) for line in result.lines]
     return Lines(items=items, next_cursor=cursor, complete=complete)
 
 
-def _place(cursor: str | None) -> Place:
+def _place(cursor: str | None) -> LogPosition:
     if cursor is None:
-        return Place()
-    offset, is_inside = read_cursor(cursor, "lines", (int, int))
-    return Place(max(0, int(offset)), bool(is_inside))
+        return LogPosition()
+    offset, is_inside = decode_cursor(cursor, "lines", (int, int))
+    return LogPosition(max(0, int(offset)), bool(is_inside))

@@ -1,4 +1,4 @@
-"""Model code, content-addressed: asked for by digest, uploaded once through a signed request."""
+"""Routes of model code: offered by its digest, uploaded once through a signed request."""
 
 from typing import Annotated
 
@@ -6,30 +6,31 @@ from fastapi import Path, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from control_plane.api.archives import MODEL_CODE, SHA256, model_code_key
-from control_plane.api.auth import Role
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.errors import ApiError, Code
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.services import Given
-from control_plane.api.signing import LIFE_MS_MAX
-from control_plane.api.stored import given_out
-from control_plane.api.views import agent as agents
+from control_plane.access.principals import USER_ROLES, Role
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.object_responses import download_or_redirect
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.errors import Code, RequestError
+from control_plane.objects.model_code import MODEL_CODE_NAMESPACE, SHA256_PATTERN, model_code_key
+from control_plane.objects.signing import VALIDITY_MS_MAX
+from control_plane.queries import agent as agents
+from control_plane.queries.answer import Answer
 
-# 95 MiB of file bytes that do not compress at all, with the headers of a hundred thousand files.
+# An archive of 95 MiB that do not compress at all, with the headers of a hundred thousand files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
 
-router = guarded_router(MODEL_CODE)
+router = guarded_router(MODEL_CODE_NAMESPACE)
 
 
-class Offer(RequestBody):
+class OfferBody(RequestBody):
     """An archive that the caller has: its digest and its size in bytes."""
 
-    sha256: Annotated[str, Field(pattern=SHA256)]
+    sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
     size: Annotated[int, Field(ge=1)]
 
 
-class Upload(Body):
+class Upload(Answer):
     """The request that uploads the archive, to be sent as it is; `path` is a whole URL where the
     archive goes to another host.
     """
@@ -40,29 +41,31 @@ class Upload(Body):
     expires_ms: int
 
 
-class Answer(Body):
+class OfferAnswer(Answer):
+    """The answer to an offer: whether the archive is needed, and then how to upload it."""
+
     needed: bool
     upload: Upload | None = None
 
 
 @router.post("/model-code")
-@needs(*PEOPLE)
-def offer_model_code(offer: Offer, services: Given) -> Answer:
+@require_role(*USER_ROLES)
+def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnswer:
     if offer.size > ARCHIVE_BYTES_MAX:
-        raise ApiError(
+        raise RequestError(
             Code.TOO_LARGE,
             f"the archive has {offer.size} bytes, the limit is {ARCHIVE_BYTES_MAX}; "
             "leave data and outputs out with a .detignore file",
         )
     key = model_code_key(offer.sha256)
     if services.objects.size(key) is not None:
-        return Answer(needed=False)
+        return OfferAnswer(needed=False)
     signed = services.objects.signed_url(
         "PUT",
         key,
         size=offer.size,
         sha256=offer.sha256,
-        expires_ms=services.now_ms() + LIFE_MS_MAX,
+        expires_ms=services.now_ms() + VALIDITY_MS_MAX,
     )
     upload = Upload(
         method=signed.method,
@@ -70,19 +73,23 @@ def offer_model_code(offer: Offer, services: Given) -> Answer:
         headers=dict(signed.headers),
         expires_ms=signed.expires_ms,
     )
-    return Answer(needed=True, upload=upload)
+    return OfferAnswer(needed=True, upload=upload)
 
 
 @router.get("/model-code/{sha256}", response_class=StreamingResponse)
-@needs(*PEOPLE, Role.AGENT)
+@require_role(*USER_ROLES, Role.AGENT)
 def get_model_code(
-    sha256: Annotated[str, Path(pattern=SHA256)], caller: Caller, services: Given
+    sha256: Annotated[str, Path(pattern=SHA256_PATTERN)],
+    caller: Caller,
+    services: ServicesParameter,
 ) -> Response:
-    """The archive, or a redirect to it. An agent learns a digest only from an allocation it was
-    given, and one that was given up gets nothing.
+    """Download the archive, directly or by a redirect. An agent learns a digest only from an
+    allocation of its own, and one that was declared lost gets nothing.
     """
-    agent = agents.found(services, caller.subject) if caller.role is Role.AGENT else None
+    agent = agents.find_agent(services, caller.subject) if caller.role is Role.AGENT else None
     if agent is not None and agent.lost:
-        raise ApiError(Code.CONFLICT, f"the session of agent {agent.agent} is over; enrol again")
+        raise RequestError(
+            Code.CONFLICT, f"the session of agent {agent.agent} is over; enrol again"
+        )
     key = model_code_key(sha256)
-    return given_out(services.objects, key, "application/gzip", services.now_ms())
+    return download_or_redirect(services.objects, key, "application/gzip", services.now_ms())

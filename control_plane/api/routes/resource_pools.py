@@ -1,4 +1,4 @@
-"""Resource pools: listed, created and changed while the cluster runs, drained, removed."""
+"""Routes of resource pools: list, create and change while the cluster runs, drain, remove."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -7,40 +7,41 @@ from fastapi import Path, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from control_plane.actors.pool import POOLS
-from control_plane.api.auth import Role
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.configuration import (
-    Applied,
-    Difference,
-    apply,
+from control_plane.access.principals import USER_ROLES, Role
+from control_plane.actors.pool.actor import POOLS
+from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.config import ConfigInvalid
+from control_plane.config.pools import POOL_NAME, check_cluster, check_pool
+from control_plane.queries import pool as pools
+from control_plane.queries.answer import Answer
+from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.queries.pages import Page
+from control_plane.queries.resource_pool import (
+    ResourcePoolView,
+    ResourcePoolWhole,
+    describe_pool,
+    describe_pools,
+)
+from control_plane.queries.row_pages import read_row_page
+from control_plane.services import Services
+from control_plane.usecases.cluster_configuration import (
+    Action,
+    ConfigurationDifference,
+    apply_configuration,
+    check_configuration,
     check_providers,
     check_removable,
-    checked_difference,
 )
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce, Beside, Once
-from control_plane.api.pages import Page, PageParameters
-from control_plane.api.pool_store import (
-    cluster_config,
+from control_plane.usecases.config_errors import config_error
+from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
+from control_plane.usecases.pool_settings import (
     configure_pool,
     remove_pool,
     set_draining,
 )
-from control_plane.api.services import Given, Services
-from control_plane.api.submission import config_invalid
-from control_plane.api.views import pool as pools
-from control_plane.api.views.resource_pool import (
-    ResourcePoolView,
-    ResourcePoolWhole,
-    resource_pools,
-)
-from control_plane.api.views.resource_pool import (
-    resource_pool as shown,
-)
-from control_plane.api.views.rows import scanned
-from control_plane.config import ConfigInvalid
-from control_plane.config.pools import POOL_NAME, check_cluster, check_pool
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
 CONFIG_BYTES_MAX = 2 * 1024 * 1024
@@ -52,7 +53,7 @@ PoolName = Annotated[str, Path(pattern=POOL_NAME)]
 Text = Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
 
 
-class PoolAsked(RequestBody):
+class PoolBody(RequestBody):
     """The body of `PUT /resource-pools/{name}`; without `config` the overrides change the present
     one.
     """
@@ -63,115 +64,162 @@ class PoolAsked(RequestBody):
     ] = []
 
 
-class ConfigurationAsked(RequestBody):
+class ConfigurationBody(RequestBody):
     """The body of `PUT /cluster/configuration`."""
 
     config: Text
     dry_run: bool = False
 
 
-class Removed(Body):
-    """The name of a pool that is no more."""
+class PoolChange(Answer):
+    """The action on a pool; `fields` are those of its configuration that change."""
+
+    resource_pool: str
+    action: Action
+    fields: list[str] = []
+
+
+class ConfigurationAnswer(Answer):
+    """The changes that a configuration made, or with `dry_run` would make; `shared` are the fields
+    that change of what the pools share.
+    """
+
+    changes: list[PoolChange]
+    shared: list[str] = []
+    dry_run: bool = False
+
+
+class RemovalAnswer(Answer):
+    """The name of a pool that was removed."""
 
     name: str
 
 
-class Configuration(Body):
+class Configuration(Answer):
     """The configuration in force, with every default."""
 
     config: dict[str, Any]
 
 
 @router.get("/resource-pools")
-@needs(*PEOPLE)
-def list_pools(services: Given, asked: PageParameters) -> Page[ResourcePoolView]:
-    rows, cursor = scanned(services.table, POOLS, asked)
-    items = resource_pools(services, [row.key.sort for row in rows])
+@require_role(*USER_ROLES)
+def list_pools(services: ServicesParameter, page: PageParameters) -> Page[ResourcePoolView]:
+    rows, cursor = read_row_page(services.table, POOLS, page)
+    items = describe_pools(services, [row.key.sort for row in rows])
     return Page(items=items, next_cursor=cursor)
 
 
 @router.get("/resource-pools/{resource_pool}")
-@needs(*PEOPLE)
-def describe(resource_pool: PoolName, services: Given) -> ResourcePoolWhole:
-    return shown(services, resource_pool)
+@require_role(*USER_ROLES)
+def describe(resource_pool: PoolName, services: ServicesParameter) -> ResourcePoolWhole:
+    return describe_pool(services, resource_pool)
 
 
 @router.put("/resource-pools/{resource_pool}", response_model=ResourcePoolWhole)
-@needs(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
-def put(resource_pool: PoolName, asked: PoolAsked, once: AskedOnce, services: Given) -> Response:
-    def effect(beside: Beside) -> object:
+@require_role(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
+def put(
+    resource_pool: PoolName,
+    body: PoolBody,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+) -> Response:
+    def effect(extra_writes: ExtraWrites) -> object:
         cluster = cluster_config(services)
-        present = cluster.pool(resource_pool)
-        wanted = check_pool(resource_pool, asked.config, asked.overrides, present)
-        check_providers(services, {"": wanted})
-        configure_pool(services, wanted, cluster, once.by, lambda _: beside(resource_pool))
+        present = cluster.find_pool(resource_pool)
+        pool = check_pool(resource_pool, body.config, body.overrides, present)
+        check_providers(services, {"": pool})
+        configure_pool(services, pool, cluster, request.by, lambda _: extra_writes(resource_pool))
         return resource_pool
 
     try:
-        return once.carried_out(services, effect, partial(shown, services))
+        answer = request.execute(services, effect, partial(describe_pool, services))
+        return answer_response(answer)
     except ConfigInvalid as error:
-        raise config_invalid(error, "the pool's configuration is not valid") from None
+        raise config_error(error, "the pool's configuration is not valid") from None
 
 
 @router.post("/resource-pools/{resource_pool}/drain", response_model=ResourcePoolWhole)
-@needs(Role.ADMIN)
-def drain(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
-    return _drained(services, resource_pool, True, once)
+@require_role(Role.ADMIN)
+def drain(
+    resource_pool: PoolName, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _set_draining(services, resource_pool, True, request)
 
 
 @router.post("/resource-pools/{resource_pool}/undrain", response_model=ResourcePoolWhole)
-@needs(Role.ADMIN)
-def undrain(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
-    return _drained(services, resource_pool, False, once)
+@require_role(Role.ADMIN)
+def undrain(
+    resource_pool: PoolName, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    return _set_draining(services, resource_pool, False, request)
 
 
-@router.delete("/resource-pools/{resource_pool}", response_model=Removed)
-@needs(Role.ADMIN)
-def delete(resource_pool: PoolName, once: AskedOnce, services: Given) -> Response:
-    def effect(beside: Beside) -> object:
-        pools.existing(services, resource_pool)
+@router.delete("/resource-pools/{resource_pool}", response_model=RemovalAnswer)
+@require_role(Role.ADMIN)
+def delete(
+    resource_pool: PoolName, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    def effect(extra_writes: ExtraWrites) -> object:
+        pools.get_pool(services, resource_pool)
         check_removable(services, resource_pool)
-        remove_pool(services, resource_pool, once.by, lambda _: beside(resource_pool))
+        remove_pool(services, resource_pool, request.by, lambda _: extra_writes(resource_pool))
         return resource_pool
 
-    return once.carried_out(services, effect, lambda reply: Removed(name=reply))
+    answer = request.execute(services, effect, lambda reply: RemovalAnswer(name=reply))
+    return answer_response(answer)
 
 
 @router.get("/cluster/configuration")
-@needs(*PEOPLE)
-def configuration(services: Given) -> Configuration:
-    return Configuration(config=cluster_config(services).public())
+@require_role(*USER_ROLES)
+def configuration(services: ServicesParameter) -> Configuration:
+    return Configuration(config=cluster_config(services).masked_values())
 
 
-@router.put("/cluster/configuration", response_model=Applied)
-@needs(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
-def configure(asked: ConfigurationAsked, once: AskedOnce, services: Given) -> Response:
-    """Everything is checked before anything changes; to apply the same again changes nothing."""
+@router.put("/cluster/configuration", response_model=ConfigurationAnswer)
+@require_role(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
+def configure(
+    body: ConfigurationBody, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Apply a configuration: everything is checked before anything changes, and applying the same
+    again changes nothing.
+    """
     try:
-        wanted = check_cluster(asked.config)
+        config = check_cluster(body.config)
     except ConfigInvalid as error:
-        raise config_invalid(error, "the cluster's configuration is not valid") from None
-    if asked.dry_run:
-        found = checked_difference(services, wanted)
-        return JSONResponse(_told(found, dry_run=True).model_dump(mode="json"))
+        raise config_error(error, "the cluster's configuration is not valid") from None
+    if body.dry_run:
+        difference = check_configuration(services, config)
+        return JSONResponse(_configuration_answer(difference, dry_run=True).model_dump(mode="json"))
 
-    def effect(beside: Beside) -> object:
-        found = checked_difference(services, wanted)
-        reply = _told(found).model_dump(mode="json")
-        apply(services, found, once.by, lambda _: beside(reply))
+    def effect(extra_writes: ExtraWrites) -> object:
+        difference = check_configuration(services, config)
+        reply = _configuration_answer(difference).model_dump(mode="json")
+        apply_configuration(services, difference, request.by, lambda _: extra_writes(reply))
         return reply
 
-    return once.carried_out(services, effect, lambda reply: Applied(**reply))
+    answer = request.execute(services, effect, lambda reply: ConfigurationAnswer(**reply))
+    return answer_response(answer)
 
 
-def _told(found: Difference, *, dry_run: bool = False) -> Applied:
-    return Applied(changes=list(found.changes), shared=list(found.shared), dry_run=dry_run)
+def _configuration_answer(
+    difference: ConfigurationDifference, *, dry_run: bool = False
+) -> ConfigurationAnswer:
+    changes = [
+        PoolChange(
+            resource_pool=change.resource_pool, action=change.action, fields=list(change.fields)
+        )
+        for change in difference.changes
+    ]
+    return ConfigurationAnswer(changes=changes, shared=list(difference.shared), dry_run=dry_run)
 
 
-def _drained(services: Services, name: str, draining: bool, once: Once) -> Response:
-    def effect(beside: Beside) -> object:
-        pools.existing(services, name)
-        set_draining(services, name, draining, once.by, lambda _: beside(name))
+def _set_draining(
+    services: Services, name: str, draining: bool, request: IdempotentRequest
+) -> Response:
+    def effect(extra_writes: ExtraWrites) -> object:
+        pools.get_pool(services, name)
+        set_draining(services, name, draining, request.by, lambda _: extra_writes(name))
         return name
 
-    return once.carried_out(services, effect, partial(shown, services))
+    answer = request.execute(services, effect, partial(describe_pool, services))
+    return answer_response(answer)

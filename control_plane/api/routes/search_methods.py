@@ -1,47 +1,52 @@
-"""The search method of a custom search: told what happens, and heard what is to be done.
+"""Routes of a custom search's method: it reads events, and posts operations.
 
-A call that waits for events costs no thread where the host has a waiting room; elsewhere it is
-answered at once, and the caller comes again.
+A call that waits for events costs no thread where the host has long polls; elsewhere it is answered
+at once, and the caller comes again.
 """
 
 import time
 import uuid
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Response
+from fastapi import Query, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
+from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
-from control_plane.actors.experiment_messages import OperationsPosted
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.errors import invalid
-from control_plane.api.guarded import PEOPLE, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce
-from control_plane.api.services import Given
-from control_plane.api.views import search_events
-from control_plane.api.views.search_events import SearchEvents
-from control_plane.searchers.posted import Posted, PostRefused, asked
+from control_plane.actors.messages.experiment import OperationsPosted
+from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.errors import invalid
+from control_plane.queries.answer import Answer
+from control_plane.queries.search_events import SearchEvents, list_events
+from control_plane.searchers.posted_operations import (
+    PostedOperations,
+    PostRefused,
+    parse_operations,
+)
+from control_plane.usecases.search_method_calls import record_method_call
 
 WAIT_SECONDS_MAX = 60
 POST_BYTES_MAX = 512 * 1024
 
 router = guarded_router("search methods")
 
-ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 EventId = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class Post(RequestBody):
-    """The body of a post of operations; docs/custom-search.md says what each may be."""
+class PostBody(RequestBody):
+    """The body of a post of operations; docs/custom-search.md describes them."""
 
     post: Annotated[int, Field(ge=1, le=2**53)]
     acknowledged: EventId
     operations: list[Any] = []
 
 
-class Taken(Body):
-    """How far the method and the search understand each other."""
+class PostAnswer(Answer):
+    """The last post and the last acknowledged event that the search has, and its newest event."""
 
     post: int
     acknowledged: int
@@ -53,49 +58,57 @@ class Taken(Body):
     response_model=SearchEvents,
     response_model_exclude_none=True,
 )
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 async def searcher_events(
     experiment_id: ExperimentId,
-    services: Given,
+    services: ServicesParameter,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     wait_seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX)] = 0.0,
 ) -> SearchEvents:
-    """What is unacknowledged and newer than `after`; waits for some while the search goes on."""
-    until = time.monotonic() + wait_seconds
-    await run_in_threadpool(search_events.heard, services, experiment_id)
-    room = services.waiting
-    if room is None:
-        return await run_in_threadpool(search_events.after, services, experiment_id, after)
-    # A name of its own: a later call of the same experiment ends no other.
-    with room.call(f"search {uuid.uuid4()}") as call:
-        room.watch(call, (addresses.experiment(experiment_id),))
+    """List unacknowledged events newer than `after`; wait for some while the search goes on."""
+    deadline = time.monotonic() + wait_seconds
+    await run_in_threadpool(record_method_call, services, experiment_id)
+    polls = services.long_polls
+    if polls is None:
+        return await run_in_threadpool(list_events, services, experiment_id, after)
+    # The name is unique: a later call for the same experiment ends no other.
+    with polls.open_poll(f"search {uuid.uuid4()}") as call:
+        polls.watch_addresses(call, (addresses.experiment(experiment_id),))
         while True:
-            found = await run_in_threadpool(search_events.after, services, experiment_id, after)
-            left = until - time.monotonic()
-            if found.events or not found.active or call.superseded or left <= 0:
-                return found
+            answer = await run_in_threadpool(list_events, services, experiment_id, after)
+            left = deadline - time.monotonic()
+            if answer.events or not answer.active or call.superseded or left <= 0:
+                return answer
             await call.wait(left)
 
 
-@router.post("/experiments/{experiment_id}/searcher-operations", response_model=Taken)
-@needs(*PEOPLE, body_bytes_max=POST_BYTES_MAX)
+@router.post("/experiments/{experiment_id}/searcher-operations", response_model=PostAnswer)
+@require_role(*USER_ROLES, body_bytes_max=POST_BYTES_MAX)
 def searcher_operations(
-    experiment_id: ExperimentId, posted: Post, once: AskedOnce, services: Given
+    experiment_id: ExperimentId,
+    body: PostBody,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
-    """All of it or nothing. The last post may be repeated under any key: it changes nothing."""
-    message = OperationsPosted(_checked(posted))
+    """Take all operations of a post, or none. The last post may be repeated under any key: that
+    changes nothing.
+    """
+    message = OperationsPosted(_parse_post(body))
     address = addresses.experiment(experiment_id)
-    search_events.heard(services, experiment_id)
-    return once.carried_out(
+    record_method_call(services, experiment_id)
+    answer = request.execute(
         services,
-        lambda beside: services.engine.command(address, message, by=once.by, beside=beside),
-        lambda reply: Taken(**reply),
+        lambda extra_writes: services.engine.execute_command(
+            address, message, by=request.by, extra_writes=extra_writes
+        ),
+        lambda reply: PostAnswer(**reply),
     )
+    return answer_response(answer)
 
 
-def _checked(posted: Post) -> Posted:
+def _parse_post(body: PostBody) -> PostedOperations:
     try:
-        operations = asked(posted.operations)
+        operations = parse_operations(body.operations)
     except PostRefused as error:
         raise invalid("", str(error)) from None
-    return Posted(posted.post, posted.acknowledged, operations)
+    return PostedOperations(body.post, body.acknowledged, operations)

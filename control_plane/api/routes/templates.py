@@ -1,48 +1,50 @@
-"""Templates: parts of configurations that experiments may be laid over."""
+"""Routes of templates: parts of configurations that experiments may be laid over."""
 
 from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import Field
 
-from control_plane.api.auth import Principal, Role
-from control_plane.api.bodies import Body, RequestBody
-from control_plane.api.errors import ApiError, Code
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce, Beside
-from control_plane.api.pages import Page, PageAsked, PageParameters
-from control_plane.api.services import Given
-from control_plane.api.submission import config_invalid
-from control_plane.api.template_store import (
+from control_plane.access.principals import USER_ROLES, Principal, Role
+from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.config import ConfigInvalid
+from control_plane.errors import Code, RequestError
+from control_plane.queries.answer import Answer
+from control_plane.queries.pages import Page, PageRequest
+from control_plane.queries.row_pages import read_row_page
+from control_plane.usecases.config_errors import config_error
+from control_plane.usecases.idempotency import ExtraWrites
+from control_plane.usecases.templates import (
     BYTES_MAX,
     TEMPLATES,
-    Stored,
+    TemplateRecord,
+    decode_template,
     delete_template,
-    no_template,
+    load_template,
+    missing_template_error,
     put_template,
-    read_template_row,
-    stored_template,
 )
-from control_plane.api.views.rows import scanned
-from control_plane.config import ConfigInvalid
 
-# Each may be long.
+# A page is short, since each template may be long.
 PAGE_MAX = 50
 
 router = guarded_router("templates")
 
-# None begins with a dot: a client would take `..` for the way up.
+# No name begins with a dot: a client would take `..` in a path for the folder above.
 TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 
 
-class Asked(RequestBody):
+class TemplateBody(RequestBody):
     """The body of `PUT /templates/{name}`."""
 
     config: Annotated[str, Field(max_length=BYTES_MAX)]
 
 
-class Template(Body):
-    """See docs/api.md."""
+class Template(Answer):
+    """A template as the caller sees it: secrets of another user's are masked."""
 
     name: str
     config: str
@@ -52,77 +54,87 @@ class Template(Body):
 
 
 @router.get("/templates")
-@needs(*PEOPLE)
-def list_templates(caller: Caller, services: Given, asked: PageParameters) -> Page[Template]:
-    page = PageAsked(min(asked.limit, PAGE_MAX), asked.cursor)
-    rows, cursor = scanned(services.table, TEMPLATES, page)
-    items = [_shown(read_template_row(row.body), caller) for row in rows]
+@require_role(*USER_ROLES)
+def list_templates(
+    caller: Caller, services: ServicesParameter, page: PageParameters
+) -> Page[Template]:
+    short_page = PageRequest(min(page.limit, PAGE_MAX), page.cursor)
+    rows, cursor = read_row_page(services.table, TEMPLATES, short_page)
+    items = [_template_answer(decode_template(row.body), caller) for row in rows]
     return Page(items=items, next_cursor=cursor)
 
 
 @router.get("/templates/{name}")
-@needs(*PEOPLE)
-def describe(name: TemplateName, caller: Caller, services: Given) -> Template:
-    stored = stored_template(services.table, name)
-    if stored is None:
-        raise no_template(name)
-    return _shown(stored, caller)
+@require_role(*USER_ROLES)
+def describe(name: TemplateName, caller: Caller, services: ServicesParameter) -> Template:
+    record = load_template(services.table, name)
+    if record is None:
+        raise missing_template_error(name)
+    return _template_answer(record, caller)
 
 
 @router.put("/templates/{name}", response_model=Template)
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def put(
-    name: TemplateName, asked: Asked, caller: Caller, once: AskedOnce, services: Given
+    name: TemplateName,
+    body: TemplateBody,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
-    if len(asked.config.encode()) > BYTES_MAX:
-        raise ApiError(Code.TOO_LARGE, f"a template has at most {BYTES_MAX} bytes")
+    if len(body.config.encode()) > BYTES_MAX:
+        raise RequestError(Code.TOO_LARGE, f"a template has at most {BYTES_MAX} bytes")
     now_ms = services.now_ms()
-    wanted = Stored(name, asked.config, "", now_ms, now_ms, caller.user)
+    template = TemplateRecord(name, body.config, "", now_ms, now_ms, caller.user)
     is_admin = caller.role is Role.ADMIN
 
-    def effect(beside: Beside) -> object:
-        stored = put_template(
-            services.table, wanted, is_admin, lambda stored: beside(_reply(stored, caller))
+    def effect(extra_writes: ExtraWrites) -> object:
+        record = put_template(
+            services.table, template, is_admin, lambda record: extra_writes(_reply(record, caller))
         )
-        return _reply(stored, caller)
+        return _reply(record, caller)
 
     try:
-        return once.carried_out(services, effect, _described)
+        answer = request.execute(services, effect, _answer_from_reply)
+        return answer_response(answer)
     except ConfigInvalid as error:
-        raise config_invalid(error, "the template is not valid") from None
+        raise config_error(error, "the template is not valid") from None
 
 
 @router.delete("/templates/{name}", response_model=Template)
-@needs(*PEOPLE)
-def delete(name: TemplateName, caller: Caller, once: AskedOnce, services: Given) -> Response:
-    """Experiments that were made with it keep what they took of it."""
+@require_role(*USER_ROLES)
+def delete(
+    name: TemplateName, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Delete a template; experiments that were created with it keep their configurations."""
 
-    def effect(beside: Beside) -> object:
-        stored = delete_template(
+    def effect(extra_writes: ExtraWrites) -> object:
+        record = delete_template(
             services.table,
             name,
             caller.user,
             caller.role is Role.ADMIN,
-            lambda stored: beside(_reply(stored, caller)),
+            lambda record: extra_writes(_reply(record, caller)),
         )
-        return _reply(stored, caller)
+        return _reply(record, caller)
 
-    return once.carried_out(services, effect, _described)
-
-
-def _reply(stored: Stored, caller: Principal) -> dict[str, Any]:
-    return _shown(stored, caller).model_dump()
+    answer = request.execute(services, effect, _answer_from_reply)
+    return answer_response(answer)
 
 
-def _described(reply: dict[str, Any]) -> Template:
+def _reply(record: TemplateRecord, caller: Principal) -> dict[str, Any]:
+    return _template_answer(record, caller).model_dump()
+
+
+def _answer_from_reply(reply: dict[str, Any]) -> Template:
     return Template(**reply)
 
 
-def _shown(stored: Stored, caller: Principal) -> Template:
+def _template_answer(record: TemplateRecord, caller: Principal) -> Template:
     return Template(
-        name=stored.name,
-        config=stored.text_for(caller.user, caller.role is Role.ADMIN),
-        created_ms=stored.created_ms,
-        updated_ms=stored.updated_ms,
-        user=stored.user,
+        name=record.name,
+        config=record.text_for(caller.user, caller.role is Role.ADMIN),
+        created_ms=record.created_ms,
+        updated_ms=record.updated_ms,
+        user=record.user,
     )

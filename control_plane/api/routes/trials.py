@@ -1,17 +1,18 @@
-"""Trials: described, killed, with their checkpoints."""
+"""Routes of trials: describe, kill, and list their checkpoints."""
 
 from typing import Annotated
 
 from fastapi import Path, Response
 
+from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
-from control_plane.actors.trial_messages import TrialKillRequested
-from control_plane.api.guarded import PEOPLE, Caller, guarded_router, needs
-from control_plane.api.idempotency import AskedOnce
-from control_plane.api.pages import Page, PageParameters
-from control_plane.api.services import Given
-from control_plane.api.views import checkpoint as checkpoints
-from control_plane.api.views import trial as trials
+from control_plane.actors.messages.trial import TrialKillRequested
+from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.json_responses import answer_response
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.queries import checkpoint as checkpoints
+from control_plane.queries import trial as trials
+from control_plane.queries.pages import Page
 
 router = guarded_router("trials")
 
@@ -19,28 +20,31 @@ TrialId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 
 
 @router.get("/trials/{trial_id}")
-@needs(*PEOPLE)
-def describe(trial_id: TrialId, services: Given) -> trials.TrialWithEnvironment:
-    return trials.trial_with_environment(services, trial_id)
+@require_role(*USER_ROLES)
+def describe(trial_id: TrialId, services: ServicesParameter) -> trials.TrialWithEnvironment:
+    return trials.describe_trial(services, trial_id)
 
 
 @router.post("/trials/{trial_id}/kill", response_model=trials.TrialWithEnvironment)
-@needs(*PEOPLE)
-def kill(trial_id: TrialId, caller: Caller, once: AskedOnce, services: Given) -> Response:
-    """Ends this trial; the search goes on without it."""
+@require_role(*USER_ROLES)
+def kill(
+    trial_id: TrialId, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Kill this trial; the search goes on without it."""
     address = addresses.trial(trial_id)
-    return once.carried_out(
+    answer = request.execute(
         services,
-        lambda beside: services.engine.command(
-            address, TrialKillRequested(), by=caller.user, beside=beside
+        lambda extra_writes: services.engine.execute_command(
+            address, TrialKillRequested(), by=caller.user, extra_writes=extra_writes
         ),
-        lambda reply: trials.trial_with_environment(services, reply),
+        lambda reply: trials.describe_trial(services, reply),
     )
+    return answer_response(answer)
 
 
 @router.get("/trials/{trial_id}/checkpoints")
-@needs(*PEOPLE)
+@require_role(*USER_ROLES)
 def list_checkpoints(
-    trial_id: TrialId, services: Given, asked: PageParameters
+    trial_id: TrialId, services: ServicesParameter, page: PageParameters
 ) -> Page[checkpoints.Checkpoint]:
-    return checkpoints.of_trial(services, trial_id, asked)
+    return checkpoints.list_trial_checkpoints(services, trial_id, page)

@@ -1,1 +1,1 @@
-"""The program that checks cluster configurations; see pools.py for what they are."""
+"""The program that checks cluster configurations; pools.py defines them."""

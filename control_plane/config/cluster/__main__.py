@@ -8,22 +8,22 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from control_plane.config.__main__ import described, read_config
+from control_plane.config.__main__ import problem_values, read_config
 from control_plane.config.pools import ClusterConfig, check_cluster
 from control_plane.config.problems import ConfigInvalid
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if the configuration is valid, else 1 with its problems, one a line."""
+    """Check the file; return 0 if it is valid, else 1 after printing its problems, one a line."""
     options = _parser().parse_args(arguments)
     report: dict[str, Any] = {"ok": True, "problems": [], "config": None}
     try:
         config = check_cluster(read_config(options.file))
-        report["config"] = config.public()
+        report["config"] = config.masked_values()
         text = _summary(config)
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
-        report |= {"ok": False, "problems": [described(it) for it in error.problems]}
+        report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
     shown = json.dumps(report, indent=2) if options.json else text
     sys.stdout.write(shown.encode(errors="backslashreplace").decode() + "\n")
     return 0 if report["ok"] else 1
@@ -43,12 +43,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Reference(argparse.Action):
-    """Ends the program as `--help` does, with a document."""
+    """Prints a document and ends the program, as `--help` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
-        from control_plane.config.reference import cluster_reference
+        from control_plane.config.reference import render_cluster_reference
 
-        sys.stdout.write(cluster_reference())
+        sys.stdout.write(render_cluster_reference())
         parser.exit()
 
 

@@ -1,1 +1,1 @@
-"""The agent: runs a node's allocations and speaks for them to the cluster."""
+"""The agent: runs the allocations of one node and reports on them to the cluster."""

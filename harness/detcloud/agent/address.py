@@ -1,4 +1,4 @@
-"""Where the trials of other machines reach those of this one."""
+"""The address at which trials on other machines reach those on this one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 LOOPBACK = "127.0.0.1"
 
 
-def own_address(url: str) -> str:
-    """The address from which this machine speaks to the cluster at `url`; nothing is sent. Where
-    that is not to be found out, the one that is good on this machine alone.
+def local_address(url: str) -> str:
+    """The address from which this machine reaches the cluster at `url`, the loopback if unknown.
+
+    Nothing is sent.
     """
     parts = urlsplit(url)
     try:

@@ -1,4 +1,4 @@
-"""One agent: a thread that talks to the cluster and one that watches the trials."""
+"""The agent's main loop: one thread syncs with the cluster, this one watches the trials."""
 
 from __future__ import annotations
 
@@ -6,119 +6,123 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from detcloud.agent.notices import Notice
+from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from detcloud.agent.allocation import Allocation
+    from detcloud.agent.allocation.allocation import Allocation
     from detcloud.agent.node import Node
     from detcloud.agent.notices import NoticeSource
-    from detcloud.agent.pace import Pace
-    from detcloud.agent.session import Session
+    from detcloud.agent.sync.schedule import SyncSchedule
+    from detcloud.agent.sync.session import Session
 
-LOOK_SECONDS = 0.025
+SCAN_SECONDS = 0.025
 IDLE_SECONDS = 0.2
-NOTICE_SECONDS = 0.5
-TROUBLE_SECONDS = 1.0
-LEAVE_SECONDS = 5.0
-ALLOCATIONS_PER_LOOK = 8
+NOTICE_POLL_SECONDS = 0.5
+RETRY_SECONDS = 1.0
+SHUTDOWN_SECONDS_MAX = 5.0
+ALLOCATIONS_PER_SCAN = 8
 
 
 class Agent:
-    """Watches until told to stop, then lets the trials checkpoint and reports their exits."""
+    """Watches the trials until a stop, then lets them checkpoint and reports their exits."""
 
     def __init__(
         self,
         node: Node,
-        pace: Pace,
+        schedule: SyncSchedule,
         session: Session,
         notices: NoticeSource,
         stop_seconds: float,
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
     ) -> None:
         self._node = node
-        self._pace = pace
+        self._schedule = schedule
         self._session = session
         self._notices = notices
         self._stop_seconds = stop_seconds
-        self._say = say
+        self._log_line = log_line
         self._notices_at = 0.0
         self._troubles: dict[str, str] = {}
-        # Times asked to stop: the second time trials are killed without waiting.
+        # How often a stop was requested; at the second request trials are killed at once.
         self.stop_requests = 0
 
     def run(self) -> str | None:
         """Work until a stop is requested (None) or the cluster refuses the agent (the reason)."""
         self._node.adopt()
-        self._look()
+        self._scan_all()
         thread = threading.Thread(target=self._session.run, name="session", daemon=True)
         thread.start()
-        while not self.stop_requests and self._session.refused is None:
-            self._look()
-            self._pause()
-        if self._session.refused is None:
-            self._leave()
-        self._pace.stop()
-        self._pace.cut_if_due()
-        thread.join(timeout=LEAVE_SECONDS)
+        while not self.stop_requests and self._session.refusal is None:
+            self._scan_all()
+            self._wait_for_next_scan()
+        if self._session.refusal is None:
+            self._shut_down()
+        self._schedule.stop()
+        self._schedule.cut_held_call_if_due()
+        thread.join(timeout=SHUTDOWN_SECONDS_MAX)
         self._node.close()
-        return self._session.refused
+        return self._session.refusal
 
-    def _look(self) -> None:
+    def _scan_all(self) -> None:
         if time.monotonic() >= self._notices_at:
-            self._notices_at = time.monotonic() + NOTICE_SECONDS
-            self._node.tend()
+            self._notices_at = time.monotonic() + NOTICE_POLL_SECONDS
+            self._node.release_idle_resources()
             notice = self._notices.poll()
             if notice is not None:
                 self._node.notify(notice)
-                self._session.tell(notice.deadline_ms)
-            elif self._notices.advised:
-                self._session.tell(None)
+                self._session.report_notice(notice.deadline_ms)
+            elif self._notices.is_end_likely:
+                self._session.report_notice(None)
         for allocation in self._node.allocations():
-            if not allocation.active and allocation.flushed():
+            if not allocation.is_active and allocation.is_acknowledged():
                 continue
-            self._look_at(allocation)
-        self._pace.cut_if_due()
+            self._scan_allocation(allocation)
+        self._schedule.cut_held_call_if_due()
 
-    def _look_at(self, allocation: Allocation) -> None:
+    def _scan_allocation(self, allocation: Allocation) -> None:
         try:
             allocation.poll()
-            news = allocation.look()
+            output = allocation.scan_output()
         except OSError as error:
-            # A full disk or too many files: the next look may fare better.
-            self._tell_trouble(allocation.allocation, str(error))
-            self._node.stirred.wait(TROUBLE_SECONDS)
+            # A full disk or too many open files: the next scan may succeed.
+            self._report_trouble(allocation.allocation, str(error))
+            self._node.wake_event.wait(RETRY_SECONDS)
             return
         if self._troubles.pop(allocation.allocation, None):
-            self._say(f"{allocation.allocation} is looked after again")
-        if news.urgent or news.patient:
-            self._pace.news(urgent=news.urgent)
+            self._log_line(f"{allocation.allocation} is looked after again")
+        if output.has_urgent or output.has_deferrable:
+            self._schedule.request_sync(urgent=output.has_urgent)
 
-    def _tell_trouble(self, allocation: str, trouble: str) -> None:
+    def _report_trouble(self, allocation: str, trouble: str) -> None:
         if self._troubles.get(allocation) != trouble:
             self._troubles[allocation] = trouble
-            self._say(f"{allocation} could not be looked after, trying again: {trouble}")
+            self._log_line(f"{allocation} could not be looked after, trying again: {trouble}")
 
-    def _pause(self) -> None:
-        active = sum(allocation.active for allocation in self._node.allocations())
-        seconds = LOOK_SECONDS * max(1.0, active / ALLOCATIONS_PER_LOOK) if active else IDLE_SECONDS
-        self._node.stirred.wait(seconds)
-        self._node.stirred.clear()
+    def _wait_for_next_scan(self) -> None:
+        active = sum(allocation.is_active for allocation in self._node.allocations())
+        seconds = SCAN_SECONDS * max(1.0, active / ALLOCATIONS_PER_SCAN) if active else IDLE_SECONDS
+        self._node.wake_event.wait(seconds)
+        self._node.wake_event.clear()
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         """Ask the trials to checkpoint, wait for them, then kill what still runs."""
         self._node.stopping = True
         deadline_ms = time.time_ns() // 1_000_000 + int(self._stop_seconds * 1000)
         self._node.notify(Notice(deadline_ms, "the agent is stopping"))
-        self._look_until(
-            lambda: not self._node.active() or self.stop_requests > 1, self._stop_seconds
+        self._scan_until(
+            lambda: not self._node.has_active_allocations() or self.stop_requests > 1,
+            self._stop_seconds,
         )
         self._node.kill_all(1000)
-        self._look_until(lambda: not self._node.active() and self._node.flushed(), LEAVE_SECONDS)
+        self._scan_until(
+            lambda: not self._node.has_active_allocations() and self._node.is_acknowledged(),
+            SHUTDOWN_SECONDS_MAX,
+        )
 
-    def _look_until(self, done: Callable[[], bool], seconds: float) -> None:
+    def _scan_until(self, done: Callable[[], bool], seconds: float) -> None:
         give_up_at = time.monotonic() + seconds
         while not done() and time.monotonic() < give_up_at:
-            self._look()
-            self._pause()
+            self._scan_all()
+            self._wait_for_next_scan()

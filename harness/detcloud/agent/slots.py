@@ -1,4 +1,4 @@
-"""Finds the devices that this node offers as slots."""
+"""Slots: the devices that this node offers to trials."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Its number among the makers of PCI devices.
-NVIDIA = "0x10de"
+# The maker's number in PCI devices.
+NVIDIA_VENDOR = "0x10de"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +31,35 @@ class SlotsUnknown(Exception):
 
 
 def discover_slots(count: int | None, without_gpus: int | None = None) -> list[Slot]:
-    """NVIDIA devices where `nvidia-smi` lists some, else `without_gpus` CPU slots (default: the
-    cores).
+    """The NVIDIA devices, else `without_gpus` CPU slots (default: as many as cores).
 
     A given `count` always means CPU slots. Raises SlotsUnknown where nvidia-smi fails.
     """
     if count is not None:
         return cpu_slots(count)
-    return nvidia_slots() or cpu_slots(cores() if without_gpus is None else without_gpus)
+    return nvidia_slots() or cpu_slots(usable_cores() if without_gpus is None else without_gpus)
 
 
 def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
-    """What nvidia-smi lists; none without it, or where it fails on a machine (its files are below
-    `root`) that has no such device.
+    """The devices that nvidia-smi lists.
+
+    None without the program, or where it fails on a machine without such a device. The machine's
+    files are below `root`.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
     try:
-        return parse_nvidia(_listing(program))
+        return parse_nvidia_listing(_run_nvidia_smi(program))
     except SlotsUnknown:
         # Machine images for GPUs have the program, whatever machine they run on.
-        if not _has_nvidia(root):
+        if not _has_nvidia_device(root):
             return []
         raise
 
 
-def _listing(program: str) -> str:
+def _run_nvidia_smi(program: str) -> str:
+    # Machines without GPUs never need it (docs/benchmarks.md, `cluster`: idle).
     import subprocess
 
     command = [program, "--query-gpu=index,uuid,name", "--format=csv,noheader"]
@@ -71,15 +73,15 @@ def _listing(program: str) -> str:
     return done.stdout
 
 
-def _has_nvidia(root: Path) -> bool:
+def _has_nvidia_device(root: Path) -> bool:
     """Whether the machine has a device of NVIDIA's, with or without its driver."""
     if any(root.glob("dev/nvidia*")):
         return True
     vendors = root.glob("sys/bus/pci/devices/*/vendor")
-    return any(vendor.read_text(encoding="ascii").strip() == NVIDIA for vendor in vendors)
+    return any(vendor.read_text(encoding="ascii").strip() == NVIDIA_VENDOR for vendor in vendors)
 
 
-def parse_nvidia(listing: str) -> list[Slot]:
+def parse_nvidia_listing(listing: str) -> list[Slot]:
     """Slots from lines of `index, uuid, name`."""
     slots = []
     for line in filter(None, map(str.strip, listing.splitlines())):
@@ -98,10 +100,10 @@ def cpu_slots(count: int) -> list[Slot]:
 
 def threads_per_slot(slots: Sequence[Slot]) -> int:
     """The CPU threads for each slot: they share the cores."""
-    return max(1, cores() // max(1, len(slots)))
+    return max(1, usable_cores() // max(1, len(slots)))
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """The cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -1,13 +1,14 @@
-"""`python -m detcloud.cli.reference` prints docs/cli.md, from the commands and their parsers."""
+"""Reference of the command line: `python -m detcloud.cli.reference` prints docs/cli.md."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from detcloud.cli.commands import COMMANDS, EXIT_CODES, NOUN_ALIASES, NOUNS, Command
-from detcloud.cli.elsewhere import NOUNS_ELSEWHERE, VERBS_ELSEWHERE
-from detcloud.cli.grammar import Form, forms, typed_as
+from detcloud.cli.framework.command_index import COMMANDS, NOUNS, Command, noun_spellings
+from detcloud.cli.framework.exit_codes import EXIT_CODES
+from detcloud.cli.framework.grammar import CommandForm, command_forms
+from detcloud.cli.framework.original_commands import REPLACED_NOUNS, REPLACED_VERBS
 
 _INTRODUCTION = """\
 # The command line
@@ -24,35 +25,35 @@ cluster of `~/.detcloud`. `NO_COLOR` takes colours away, and `DETCLOUD_DEBUG=1` 
 """
 
 
-def reference() -> str:
+def render_reference() -> str:
     """The document in Markdown."""
-    return "\n".join(_lines()) + "\n"
+    return "\n".join(_reference_lines()) + "\n"
 
 
-def _lines() -> Iterator[str]:
+def _reference_lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield "| exit code | meaning |"
     yield "|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
-    known = forms()
+    forms = command_forms()
     for noun, summary in NOUNS.items():
-        short = [alias for alias, whole in NOUN_ALIASES.items() if whole == noun]
-        yield f"\n## {noun}{f' ({short[0]})' if short else ''}: {summary}"
-        yield from _commands(noun, known)
+        name, *short = noun_spellings(noun)
+        yield f"\n## {name}{f' ({short[0]})' if short else ''}: {summary}"
+        yield from _noun_lines(noun, forms)
     yield "\n## without a noun"
-    yield from _commands("", known)
-    yield from _elsewhere()
+    yield from _noun_lines("", forms)
+    yield from _original_command_lines()
 
 
-def _commands(noun: str, known: dict[str, Form]) -> Iterator[str]:
+def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
     for command in COMMANDS:
         if command.noun == noun:
-            yield from _command(command, known[command.place])
+            yield from _command_lines(command, forms[command.name])
 
 
-def _command(command: Command, form: Form) -> Iterator[str]:
-    yield f"\n### detcloud {typed_as(command)}\n"
-    other = [f"`detcloud {word}`" for word in command.flat if word != typed_as(command)]
+def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
+    yield f"\n### detcloud {command.name}\n"
+    other = [f"`detcloud {word}`" for word in command.flat if word != command.name]
     other += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
     local = ", *local*" if command.is_local else ""
     also = f". Also {', '.join(other)}" if other else ""
@@ -66,20 +67,20 @@ def _command(command: Command, form: Form) -> Iterator[str]:
     if rows:
         yield "\n| argument | meaning |"
         yield "|---|---|"
-        yield from (f"| `{name}` | {_cell(text)} |" for name, text in rows)
+        yield from (f"| `{name}` | {_escape_cell(text)} |" for name, text in rows)
 
 
-def _elsewhere() -> Iterator[str]:
+def _original_command_lines() -> Iterator[str]:
     yield "\n## Commands of the original that have another name here\n"
     yield "| command | instead |"
     yield "|---|---|"
-    for typed, instead in sorted({**NOUNS_ELSEWHERE, **VERBS_ELSEWHERE}.items()):
-        yield f"| `det {typed}` | {_cell(instead)} |"
+    for typed, instead in sorted({**REPLACED_NOUNS, **REPLACED_VERBS}.items()):
+        yield f"| `det {typed}` | {_escape_cell(instead)} |"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("%%", "%")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    sys.stdout.write(render_reference())

@@ -1,4 +1,4 @@
-"""Handles on one machine and on one of its slots."""
+"""Handles on one agent and on one of its slots."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Agent(Resource):
 
     @property
     def slots(self) -> list[Slot]:
-        """Its GPUs, or shares of its CPUs."""
+        """The agent's GPUs, or shares of its CPUs."""
         return [Slot(self, slot) for slot in self.data["slots"]]
 
     def enable(self) -> None:
-        """Lets trials be placed on it again."""
+        """Lets trials be placed on the agent again."""
         self.act("enable")
 
     def disable(self, *, drain: bool = False) -> None:
-        """Places no more trials on it; what runs there is preempted, or with `drain` finishes."""
+        """Places no more trials on the agent; what runs is preempted, or may finish (`drain`)."""
         self.act("disable", {"drain": drain})
 
     def act(self, path: str, body: dict[str, Any] | None = None) -> None:
@@ -39,40 +39,24 @@ class Agent(Resource):
         self.data = self._client.post(f"/agents/{quote(self.id, safe='')}/{path}", body)
 
 
-class Slot:
+class Slot(Resource):
     """A slot of an agent: what one trial needs at least."""
 
+    id = Field[int]("The number of the slot on its agent, from 0.")
+    type = Field[str]("`cuda` or `cpu`.")
+    allocation = Field[str | None]("The allocation that runs there, None when it is free.")
+    enabled = Field[bool]("Whether trials may be placed on it.")
+
     def __init__(self, agent: Agent, data: dict[str, Any]) -> None:
+        super().__init__(agent._client, data)
         self.agent = agent
-        self.data = data
-
-    @property
-    def id(self) -> int:
-        """Its number on the agent, from 0."""
-        return int(self.data["id"])
-
-    @property
-    def type(self) -> str:
-        """`cuda` or `cpu`."""
-        return str(self.data["type"])
-
-    @property
-    def allocation(self) -> str | None:
-        """The allocation that runs there, None when it is free."""
-        allocation: str | None = self.data["allocation"]
-        return allocation
-
-    @property
-    def enabled(self) -> bool:
-        """Whether trials may be placed on it."""
-        return bool(self.data["enabled"])
 
     def enable(self) -> None:
-        """Lets trials be placed on it again."""
+        """Lets trials be placed on the slot again."""
         self._act("enable")
 
     def disable(self) -> None:
-        """Places no more trials on it; what runs there is preempted."""
+        """Places no more trials on the slot; what runs there is preempted."""
         self._act("disable")
 
     def _act(self, verb: str) -> None:

@@ -28,7 +28,7 @@ class Checkpoint(Resource):
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
 
     def files(self) -> list[CheckpointFile]:
-        """Its files, each with an address that serves it for 15 minutes."""
+        """The checkpoint's files, each with an address that serves it for 15 minutes."""
         files: list[CheckpointFile] = self._client.get(f"/checkpoints/{self.uuid}/files")["items"]
         return files
 
@@ -36,8 +36,8 @@ class Checkpoint(Resource):
         """Deletes the files; the checkpoint is DELETING until they are gone.
 
         Raises:
-            detcloud.http.ApiError: it is the latest of a trial that has not ended, or another
-                experiment started from it.
+            detcloud.shared.http.ApiError: it is the latest of a trial that has not ended, or
+                another experiment started from it.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}")
 
@@ -48,13 +48,13 @@ class Checkpoint(Resource):
     ) -> Path:
         """Fetches and verifies every file, then renames the folder to `destination`.
 
-        `on_progress` is told the bytes that came and the bytes in all.
+        `on_progress` gets the bytes that came and the bytes in all.
 
         Raises:
             DetcloudError: an unsafe path, a wrong size or digest, or an existing destination.
         """
         from detcloud.client.download import download_files
 
-        files, place = self.files(), Path(destination)
-        download_files(self._client.http, files, place, on_progress, self.files)
-        return Path(destination)
+        folder = Path(destination)
+        download_files(self._client.http, self.files(), folder, on_progress, self.files)
+        return folder

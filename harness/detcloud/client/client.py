@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
-from detcloud import DetcloudError
 from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.job import Job, JobChange, job_path
-from detcloud.client.records import ConfigurationApplied, CostReport, Identity, Overview
-from detcloud.client.resource import segment
+from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
+from detcloud.client.resource import path_segment
 from detcloud.client.resource_pool import ResourcePool, pool_path
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
-from detcloud.http import Transport
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import Transport
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
@@ -36,8 +36,8 @@ class Client:
     `Client()` finds both as the commands do: DETCLOUD_URL and DETCLOUD_TOKEN, the stored
     credentials, or the local cluster (`endpoint.find_endpoint`).
 
-    Every method may raise `detcloud.http.ApiError` (the cluster refused, with the reason) and
-    `detcloud.http.Unreachable` (no answer, after retries), which are DetcloudErrors.
+    Every method may raise `detcloud.shared.http.ApiError` (the cluster refused, with the reason)
+    and `detcloud.shared.http.Unreachable` (no answer, after retries), which are DetcloudErrors.
 
     Raises:
         NoCluster: none is configured and the local one does not run.
@@ -82,12 +82,12 @@ class Client:
             overrides: `a.b=value`, the values being YAML.
             template: the name of a template to complete the configuration with.
             includes: more files and folders, which lie beside the code under their last names.
-            on_progress: is told the bytes of code that were sent and the bytes in all.
+            on_progress: gets the bytes of code that were sent and the bytes in all.
 
         Raises:
             DetcloudError: the files cannot be read or packed, or the mapping cannot be sent.
         """
-        text = config_text(config)
+        text = read_config_text(config)
         body = {
             "config": text,
             "template": template,
@@ -111,13 +111,16 @@ class Client:
         """Packs a folder, sends it if the cluster lacks it, and returns its SHA-256.
 
         Raises:
-            detcloud.archive.ArchiveInvalid: the folder is too large or holds what cannot be sent.
+            detcloud.shared.archive.ArchiveInvalid: the folder is too large or holds what
+                cannot be sent.
         """
-        from detcloud.client.upload import packed, upload_archive
+        # Imported here, as the downloads are: few commands and scripts pack or unpack files, and
+        # what that takes doubles the import of this package.
+        from detcloud.client.upload import pack_model_code, upload_archive
 
-        with packed(model_dir, includes) as archive:
-            asked = {"sha256": archive.sha256, "size": archive.size}
-            answer = self.post("/model-code", asked)
+        with pack_model_code(model_dir, includes) as archive:
+            request = {"sha256": archive.sha256, "size": archive.size}
+            answer = self.post("/model-code", request)
             if answer["needed"]:
                 upload_archive(self.http, archive, answer["upload"], on_progress)
             return archive.sha256
@@ -132,7 +135,7 @@ class Client:
         archived: bool | None = False,
         limit: int | None = None,
     ) -> Iterator[Experiment]:
-        """Newest first; pages are fetched as they are needed.
+        """The experiments, newest first; pages are fetched as they are needed.
 
         Args:
             name: a part of the name.
@@ -151,27 +154,27 @@ class Client:
 
     def experiment(self, experiment_id: int) -> Experiment:
         """The experiment with this id."""
-        return Experiment(self, self.get(f"/experiments/{segment(experiment_id)}"))
+        return Experiment(self, self.get(f"/experiments/{path_segment(experiment_id)}"))
 
     def trial(self, trial_id: int) -> Trial:
         """The trial with this id."""
-        return Trial(self, self.get(f"/trials/{segment(trial_id)}"))
+        return Trial(self, self.get(f"/trials/{path_segment(trial_id)}"))
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
         """The checkpoint whose UUID begins with `uuid_prefix`, which must fit one only."""
-        return Checkpoint(self, self.get(f"/checkpoints/{segment(uuid_prefix)}"))
+        return Checkpoint(self, self.get(f"/checkpoints/{path_segment(uuid_prefix)}"))
 
     def agents(self) -> list[Agent]:
-        """The machines, lost ones included."""
+        """The agents, lost ones included."""
         return [Agent(self, item) for item in self.items("/agents")]
 
     def agent(self, agent_id: str) -> Agent:
         """The agent with this id or, where that is unique, this name."""
         agents = self.agents()
         for key in ("id", "name"):
-            found = [agent for agent in agents if agent.data[key] == agent_id]
-            if len(found) == 1:
-                return found[0]
+            matches = [agent for agent in agents if agent.data[key] == agent_id]
+            if len(matches) == 1:
+                return matches[0]
         known = ", ".join(sorted(agent.id for agent in agents)) or "none"
         raise DetcloudError(f"there is no agent {agent_id}; there is {known}")
 
@@ -195,7 +198,7 @@ class Client:
         """Carries out changes in order and returns the job of each.
 
         Raises:
-            detcloud.http.ApiError: some failed; the others were carried out.
+            detcloud.shared.http.ApiError: some failed; the others were carried out.
         """
         answer = self.patch("/jobs", {"operations": list(changes)})
         return [Job(self, item) for item in answer["items"]]
@@ -203,9 +206,10 @@ class Client:
     def cost(
         self, by: str = "experiment", since: str | None = None, until: str | None = None
     ) -> CostReport:
-        """What was spent from the beginning of day `since` to the end of `until`, such as
-        `2026-11-30` (UTC; by default from the month's first to now), with a line for each
-        experiment, trial, user, pool or day.
+        """Costs from the beginning of day `since` to the end of `until`, such as `2026-11-30`, with
+        a line for each experiment, trial, user, pool or day.
+
+        Days are UTC; by default they are those from the month's first to now.
         """
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
         return report
@@ -232,18 +236,19 @@ class Client:
                 file or a mapping. None: those that it has.
             overrides: `a.b=value` on top of them, the values being YAML.
         """
-        text = None if config is None else config_text(config)
+        text = None if config is None else read_config_text(config)
         body = {"config": text, "overrides": list(overrides)}
         return ResourcePool(self, self.put(pool_path(name), body))
 
     def configure(
         self, config: str | Path | Mapping[str, Any], *, dry_run: bool = False
-    ) -> ConfigurationApplied:
-        """Makes the pools what a cluster configuration file, or a mapping like it, says; with
-        `dry_run` only tells what would change.
+    ) -> AppliedConfiguration:
+        """Makes the pools what a cluster configuration file, or a mapping like it, says.
+
+        With `dry_run` only answers what would change.
         """
-        body = {"config": config_text(config), "dry_run": dry_run}
-        applied: ConfigurationApplied = self.put("/cluster/configuration", body)
+        body = {"config": read_config_text(config), "dry_run": dry_run}
+        applied: AppliedConfiguration = self.put("/cluster/configuration", body)
         return applied
 
     def templates(self) -> list[Template]:
@@ -259,7 +264,7 @@ class Client:
         return Template(self, self.put(template_path(name), {"config": config}))
 
     def tokens(self) -> list[Token]:
-        """Everyone's tokens for an admin, one's own for others."""
+        """The tokens of all users for an admin, one's own for others."""
         return [Token(self, item) for item in self.items("/tokens")]
 
     def create_token(
@@ -271,21 +276,22 @@ class Client:
         description: str | None = None,
         expires_days: int | None = None,
     ) -> Token:
-        """Makes a token, one's own by default; its `token` is told this once. One of the role
-        `join` lets agents into the `resource_pool`, and is good for nothing else.
+        """Makes a token, one's own by default; its secret is answered this once.
+
+        One of the role `join` lets agents into the `resource_pool`, and is good for nothing else.
         """
-        asked = {
+        fields = {
             "user": user,
             "role": role,
             "resource_pool": resource_pool,
             "description": description,
             "expires_days": expires_days,
         }
-        body = {name: value for name, value in asked.items() if value is not None}
+        body = {name: value for name, value in fields.items() if value is not None}
         return Token(self, self.post("/tokens", body))
 
     def whoami(self) -> Identity:
-        """Whose token this is."""
+        """The user and the role of the token."""
         identity: Identity = self.get("/whoami")
         return identity
 
@@ -295,9 +301,9 @@ class Client:
         return overview
 
     def get(self, path: str, **query: object) -> Any:
-        """GET below the API's base path; queries that are None are left out, lists repeat."""
-        given = {name: value for name, value in query.items() if value is not None}
-        suffix = f"?{urlencode(given, doseq=True)}" if given else ""
+        """A GET below the API's base path; queries that are None are left out, lists repeat."""
+        present = {name: value for name, value in query.items() if value is not None}
+        suffix = f"?{urlencode(present, doseq=True)}" if present else ""
         return self.http.request("GET", f"{API}{path}{suffix}")
 
     def items(
@@ -327,21 +333,22 @@ class Client:
         return items
 
     def post(self, path: str, body: object = None, key: str | None = None) -> Any:
-        """A mutation under a fresh idempotency key, so that its retries happen once; with `key`,
-        so does what another process asked for under it.
+        """A POST under a fresh idempotency key, so that retries of it happen once.
+
+        With `key` it happens once even if another process asks for the same under that key.
         """
         return self._mutate("POST", path, {} if body is None else body, key)
 
     def patch(self, path: str, body: object) -> Any:
-        """As `post`."""
+        """A PATCH under a fresh idempotency key."""
         return self._mutate("PATCH", path, body)
 
     def put(self, path: str, body: object) -> Any:
-        """As `post`."""
+        """A PUT under a fresh idempotency key."""
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str) -> Any:
-        """As `post`."""
+        """A DELETE under a fresh idempotency key."""
         return self._mutate("DELETE", path, None)
 
     def close(self) -> None:
@@ -363,8 +370,8 @@ class NoCluster(DetcloudError):
     """No cluster is configured and none runs here."""
 
 
-def config_text(config: str | Path | Mapping[str, Any]) -> str:
-    """The YAML text of a file, or of a mapping: JSON is YAML, so that needs no YAML writer.
+def read_config_text(config: str | Path | Mapping[str, Any]) -> str:
+    """Return the YAML text of a file, or of a mapping as JSON, which is YAML.
 
     Raises:
         DetcloudError: the file cannot be read.

@@ -21,7 +21,7 @@ TIMED_REPORTS_MAX = 500
 class RecordedTrial(TypedDict):
     """One trial: (batches, metric) of its validations, None for what was no finite number.
 
-    `seconds_per_batch` is None where no two of its reports tell it.
+    `seconds_per_batch` is None where no two of its reports show it.
     """
 
     hparams: dict[str, Any]
@@ -30,48 +30,48 @@ class RecordedTrial(TypedDict):
 
 
 class RecordedCurves(TypedDict):
-    """The file of docs/simulate.md."""
+    """The file of curves that docs/simulate.md describes."""
 
     version: int
     metric: str
     trials: list[RecordedTrial]
 
 
-def recorded_curves(
+def read_curves(
     experiment: Experiment, on_trial: Callable[[int], None] = lambda read: None
 ) -> RecordedCurves:
-    """Reads every trial's validations; `on_trial` is told how many trials were read."""
+    """Reads every trial's validations; `on_trial` gets the number of trials read."""
     recorded: list[RecordedTrial] = []
     for trial in experiment.trials():
-        recorded.append(_recorded(trial, experiment.metric))
+        recorded.append(_read_trial_curve(trial, experiment.metric))
         on_trial(len(recorded))
     return {"version": VERSION, "metric": experiment.metric, "trials": recorded}
 
 
 def seconds_per_batch(reports: Iterable[MetricReport]) -> float | None:
-    """The median over the batches: a pause between two reports does not count for long."""
+    """Median time of a batch, weighted by batches so that pauses count little; None: unknown."""
     rates: list[tuple[float, int]] = []
     for before, after in pairwise(reports):
         batches = after["steps_completed"] - before["steps_completed"]
         took_ms = after["time_ms"] - before["time_ms"]
         if batches > 0 and took_ms > 0:
             rates.append((took_ms / batches / 1000, batches))
-    left = sum(batches for _, batches in rates) / 2
+    batches_left = sum(batches for _, batches in rates) / 2
     for rate, batches in sorted(rates):
-        left -= batches
-        if left <= 0:
+        batches_left -= batches
+        if batches_left <= 0:
             return rate
     return None
 
 
-def _recorded(trial: Trial, metric: str) -> RecordedTrial:
+def _read_trial_curve(trial: Trial, metric: str) -> RecordedTrial:
     validations = list(trial.metrics("validation"))
     points = {
-        report["steps_completed"]: _finite(report["metrics"][metric])
+        report["steps_completed"]: _finite_or_none(report["metrics"][metric])
         for report in validations
         if metric in report["metrics"]
     }
-    # From one validation to the next: what validations and checkpoints took is part of it.
+    # From one validation to the next, with the time of validations and checkpoints.
     seconds = seconds_per_batch(validations)
     if seconds is None:
         seconds = seconds_per_batch(islice(trial.metrics("training"), TIMED_REPORTS_MAX))
@@ -82,7 +82,7 @@ def _recorded(trial: Trial, metric: str) -> RecordedTrial:
     }
 
 
-def _finite(value: object) -> float | None:
+def _finite_or_none(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Downloads: every path checked, every byte verified, and only then in its place."""
+"""Downloads: every path is checked and every byte verified before a folder takes its place."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcloud import DetcloudError
-from detcloud.archive import NameLedger, extract, sha256_of
 from detcloud.client.records import CheckpointFile
-from detcloud.http import Transport
+from detcloud.shared.archive import NameChecker, extract, sha256_of
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import Transport
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
 
 OnProgress = Callable[[int, int], None]
-Renewed = Callable[[], Sequence[CheckpointFile]]
+RenewAddresses = Callable[[], Sequence[CheckpointFile]]
 
-# They are good for 15 minutes; a request that has begun is answered to its end.
+# Addresses are good for 15 minutes; a request that has begun is answered to its end.
 ADDRESSES_SECONDS = 10 * 60
 
 
@@ -31,27 +31,27 @@ def download_files(
     files: Sequence[CheckpointFile],
     destination: Path,
     on_progress: OnProgress | None = None,
-    renewed: Renewed | None = None,
+    renew_addresses: RenewAddresses | None = None,
 ) -> None:
     """Fetches `files` (`{path, size, sha256, url}`) into a fresh folder, then renames it.
 
-    `renewed` gives them with fresh addresses when theirs are about to end.
+    `renew_addresses` returns the files with fresh addresses; it is called before theirs expire.
 
     Raises:
         DetcloudError: a path that could leave the folder or clashes with another (nothing is
             fetched then), a wrong size or digest, or a destination that exists or takes no files.
     """
-    ledger = NameLedger()
+    ledger = NameChecker()
     for file in files:
         ledger.add(file["path"], is_directory=False)
     if destination.exists():
         raise DetcloudError(f"{destination} exists; name another folder with -o")
-    with _writing(destination):
+    with _name_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
             tell = on_progress or (lambda done, total: None)
-            _fetch_all(transport, files, fresh, tell, renewed or (lambda: files))
+            _fetch_all(transport, files, fresh, tell, renew_addresses or (lambda: files))
             fresh.chmod(0o755)
             fresh.rename(destination)
         except BaseException:
@@ -64,7 +64,7 @@ def download_model_code(
 ) -> None:
     """Fetches the archive with this digest and unpacks it into the new folder `destination`.
 
-    `on_progress` is told the bytes that came and 0, since their number is not known before.
+    `on_progress` gets the bytes that came and 0, since their number is not known before.
 
     Raises:
         DetcloudError: another digest, an archive that is not safe, or an existing destination.
@@ -73,17 +73,17 @@ def download_model_code(
         raise DetcloudError(f"{destination} exists; name another folder with -o")
     with tempfile.TemporaryDirectory(prefix="detcloud-code-") as name:
         path = Path(name) / "code.tar.gz"
-        with _Counted(path, 0, 0, on_progress or (lambda done, total: None)) as writer:
+        with _ProgressWriter(path, 0, 0, on_progress or (lambda done, total: None)) as writer:
             client.http.download(f"/api/v1/model-code/{sha256}", writer)
         if sha256_of(path) != sha256:
             raise DetcloudError("the model code has another SHA-256 than recorded: it was changed")
-        with _writing(destination):
+        with _name_write_errors(destination):
             extract(path, destination)
 
 
 @contextmanager
-def _writing(destination: Path) -> Iterator[None]:
-    """Names the folder where the disk is full or takes no folder there."""
+def _name_write_errors(destination: Path) -> Iterator[None]:
+    """Turn errors of the disk into a DetcloudError that names the folder."""
     try:
         yield
     except DetcloudError:
@@ -98,19 +98,19 @@ def _fetch_all(
     files: Sequence[CheckpointFile],
     folder: Path,
     on_progress: OnProgress,
-    renewed: Renewed,
+    renew_addresses: RenewAddresses,
 ) -> None:
     total = sum(file["size"] for file in files)
     done = 0
-    given_at = time.monotonic()
+    issued_at = time.monotonic()
     urls = {file["path"]: file["url"] for file in files}
     for file in files:
-        if time.monotonic() - given_at > ADDRESSES_SECONDS:
-            given_at = time.monotonic()
-            urls |= {file["path"]: file["url"] for file in renewed()}
+        if time.monotonic() - issued_at > ADDRESSES_SECONDS:
+            issued_at = time.monotonic()
+            urls |= {file["path"]: file["url"] for file in renew_addresses()}
         path = folder / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _Counted(path, done, total, on_progress) as writer:
+        with _ProgressWriter(path, done, total, on_progress) as writer:
             transport.download(urls[file["path"]], writer)
         _verify(path, file)
         done += file["size"]
@@ -124,8 +124,8 @@ def _verify(path: Path, file: CheckpointFile) -> None:
         raise DetcloudError(f"{file['path']} has another SHA-256 than recorded: it was changed")
 
 
-class _Counted(io.FileIO):
-    """Tells of every write; after a retry the position, and so the count, starts again."""
+class _ProgressWriter(io.FileIO):
+    """A file that reports every write; after a retry the position, and the count, starts again."""
 
     def __init__(self, path: Path, before: int, total: int, on_progress: OnProgress) -> None:
         super().__init__(path, "xb")

@@ -1,4 +1,4 @@
-"""Which cluster a command or script speaks to, and with which token."""
+"""Endpoint of a command or script: the cluster that it speaks to, and its token for it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcloud import DetcloudError
 from detcloud.client.home import HOME_VARIABLE, Home
+from detcloud.shared.errors import DetcloudError
 
 URL_VARIABLE = "DETCLOUD_URL"
 TOKEN_VARIABLE = "DETCLOUD_TOKEN"
@@ -24,51 +24,51 @@ class Endpoint:
 
 
 def find_endpoint(url: str | None = None) -> Endpoint | None:
-    """The cluster to use; None when none is configured and the embedded one is not running.
+    """Find the cluster to use; None when none is configured and the embedded one is not running.
 
     In this order: `url`, `DETCLOUD_URL`, the embedded cluster of an explicit `DETCLOUD_HOME`,
     `~/.detcloud/credentials.json`, the embedded cluster of `~/.detcloud`. A token goes only to the
-    address it was given for: `DETCLOUD_TOKEN` to whatever was asked for explicitly, a stored one
-    to the address stored beside it.
+    address it was given for: `DETCLOUD_TOKEN` to one that was named explicitly, a stored one to
+    the address stored with it.
 
     Raises:
         DetcloudError: an address without a token, or an unreadable credentials file.
     """
-    asked = _asked(url)
+    requested = _requested_url(url)
     home = Home.from_environment()
-    if asked is not None:
-        return Endpoint(asked, _token_for(asked, home))
-    stored = None if os.environ.get(HOME_VARIABLE) else _stored()
-    return stored or _embedded(home)
+    if requested is not None:
+        return Endpoint(requested, _token_for(requested, home))
+    stored = None if os.environ.get(HOME_VARIABLE) else _stored_endpoint()
+    return stored or _embedded_endpoint(home)
 
 
-def known_url(url: str | None = None) -> str | None:
-    """The address that `find_endpoint` would use, whether there is a token for it or not.
+def configured_url(url: str | None = None) -> str | None:
+    """Return the address that `find_endpoint` would use, whether there is a token for it or not.
 
     Raises:
         DetcloudError: as `find_endpoint` does.
     """
-    asked = _asked(url)
-    if asked is not None:
-        return asked
+    requested = _requested_url(url)
+    if requested is not None:
+        return requested
     endpoint = find_endpoint()
     return endpoint.url if endpoint else None
 
 
 def is_configured(url: str | None = None) -> bool:
     """Whether the user named a cluster, so that no embedded one may be started instead."""
-    if _asked(url) is not None:
+    if _requested_url(url) is not None:
         return True
-    return not os.environ.get(HOME_VARIABLE) and _stored() is not None
+    return not os.environ.get(HOME_VARIABLE) and _stored_endpoint() is not None
 
 
-def remember(url: str, token: str) -> Path:
-    """Stores a token for an address, so that later commands use both; returns the file.
+def store_credentials(url: str, token: str) -> Path:
+    """Store a token for an address, so that later commands use both; return the file.
 
     Raises:
         DetcloudError: the file cannot be written.
     """
-    path = _credentials()
+    path = _credentials_path()
     text = json.dumps({"url": url, "token": token})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,17 +81,17 @@ def remember(url: str, token: str) -> Path:
     return path
 
 
-def forget() -> bool:
-    """Removes the stored token; False when there was none."""
+def remove_credentials() -> bool:
+    """Remove the stored token; False when there was none."""
     try:
-        _credentials().unlink()
+        _credentials_path().unlink()
     except FileNotFoundError:
         return False
     return True
 
 
-def _asked(url: str | None) -> str | None:
-    """The address that was named, if any.
+def _requested_url(url: str | None) -> str | None:
+    """Return the address that was named, if any.
 
     An empty `url` is a mistake, such as a shell's variable without a value; the empty
     DETCLOUD_URL is one that is not set.
@@ -103,21 +103,21 @@ def _asked(url: str | None) -> str | None:
     return url
 
 
-def _credentials() -> Path:
+def _credentials_path() -> Path:
     return Path.home() / ".detcloud" / "credentials.json"
 
 
 def _token_for(url: str, home: Home) -> str:
     if token := os.environ.get(TOKEN_VARIABLE, "").strip():
         return token
-    for known in (_stored(), _embedded(home)):
+    for known in (_stored_endpoint(), _embedded_endpoint(home)):
         if known is not None and known.url.rstrip("/") == url.rstrip("/"):
             return known.token
     raise DetcloudError(f"there is no token for {url}; set {TOKEN_VARIABLE}")
 
 
-def _stored() -> Endpoint | None:
-    path = _credentials()
+def _stored_endpoint() -> Endpoint | None:
+    path = _credentials_path()
     try:
         fields = json.loads(path.read_text())
         return Endpoint(str(fields["url"]), str(fields["token"]))
@@ -129,6 +129,6 @@ def _stored() -> Endpoint | None:
         ) from None
 
 
-def _embedded(home: Home) -> Endpoint | None:
-    server = home.server()
+def _embedded_endpoint(home: Home) -> Endpoint | None:
+    server = home.running_server()
     return Endpoint(server.url, home.token(), home) if server else None

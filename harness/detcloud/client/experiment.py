@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from detcloud.client.checkpoint import Checkpoint
-from detcloud.client.curves import RecordedCurves, recorded_curves
-from detcloud.client.ranking import ranked
+from detcloud.client.curves import RecordedCurves, read_curves
+from detcloud.client.ranking import rank_checkpoints
 from detcloud.client.records import (
     CollectionPreview,
     ExperimentMetrics,
@@ -24,11 +24,11 @@ ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_
 REPLAY_PAGE = 20
 
 
-class Keep:
-    """The type of KEEP, which leaves a setting as it is where None has a meaning of its own."""
+class UnsetType:
+    """The type of UNSET, which leaves a setting as it is where None has a meaning of its own."""
 
 
-KEEP: Final = Keep()
+UNSET: Final = UnsetType()
 
 
 class Experiment(Resource):
@@ -58,16 +58,19 @@ class Experiment(Resource):
     max_slots = Field[int | None]("Slots it may have at once; None for no limit.")
     weight = Field[float]("Its share under fair share.")
     priority = Field[int | None]("1 to 99 in a priority pool; None for the pool's default.")
-    warnings = Field[list[str]]("What its creation warned of; told then and not later.")
+    warnings = Field[list[str]]("Warnings of its creation; answered then and not later.")
     save_experiment_best = Field[int]("Best checkpoints of the experiment that are kept.")
     save_trial_best = Field[int]("Best checkpoints of each trial that are kept.")
     save_trial_latest = Field[int]("Latest checkpoints of each trial that are kept.")
     code_sha256 = Field[str]("The digest of its model code.")
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing more is trained."""
         return self.state in ENDED_STATES
+
+    # The name that scripts know.
+    ended = has_ended
 
     @property
     def config(self) -> dict[str, Any]:
@@ -102,7 +105,7 @@ class Experiment(Resource):
         self._command("archive")
 
     def unarchive(self) -> None:
-        """Shows it in lists again."""
+        """Shows the experiment in lists again."""
         self._command("unarchive")
 
     def continue_(self, overrides: Sequence[str] = ()) -> None:
@@ -116,7 +119,7 @@ class Experiment(Resource):
     def delete(self) -> None:
         """Deletes an ended experiment with its checkpoints, logs and metrics.
 
-        It is DELETING until that is done; then the cluster knows it no more.
+        The experiment is DELETING until that is done; then the cluster knows it no more.
         """
         self.data = self._client.delete(self._path())
 
@@ -130,18 +133,18 @@ class Experiment(Resource):
         name: str | None = None,
         description: str | None = None,
         labels: Iterable[str] | None = None,
-        max_slots: int | Keep | None = KEEP,
-        max_cost: float | Keep | None = KEEP,
+        max_slots: int | UnsetType | None = UNSET,
+        max_cost: float | UnsetType | None = UNSET,
         save_experiment_best: int | None = None,
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> None:
-        """Changes what is given; None lifts the limit of `max_slots` and of `max_cost` (dollars).
+        """Changes the settings that are given; None lifts `max_slots` or `max_cost` (dollars).
 
         A change of `save_...` deletes the checkpoints that are kept no more at once:
         `preview_collection` shows which.
         """
-        asked = {
+        fields = {
             "name": name,
             "description": description,
             "labels": None if labels is None else list(labels),
@@ -149,10 +152,10 @@ class Experiment(Resource):
             "save_trial_best": save_trial_best,
             "save_trial_latest": save_trial_latest,
         }
-        body: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-        if not isinstance(max_slots, Keep):
+        body: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
+        if not isinstance(max_slots, UnsetType):
             body["max_slots"] = max_slots
-        if not isinstance(max_cost, Keep):
+        if not isinstance(max_cost, UnsetType):
             body["max_cost"] = max_cost
         self.data = self._client.patch(self._path(), body)
 
@@ -171,7 +174,7 @@ class Experiment(Resource):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> CollectionPreview:
-        """What keeping only so many checkpoints would delete; None is as configured."""
+        """Checkpoints that keeping only so many would delete; None is as configured."""
         preview: CollectionPreview = self._client.get(
             self._path("checkpoint-gc"),
             save_experiment_best=save_experiment_best,
@@ -181,7 +184,7 @@ class Experiment(Resource):
         return preview
 
     def trials(self, limit: int | None = None) -> Iterator[Trial]:
-        """Its trials by number, all or the first `limit`."""
+        """The experiment's trials by number, all or the first `limit`."""
         items = self._client.items(self._path("trials"), limit)
         return (Trial(self._client, item) for item in items)
 
@@ -199,7 +202,7 @@ class Experiment(Resource):
             sort_by: a validation metric; the searcher's by default.
             smaller_is_better: as the searcher has it by default.
         """
-        return ranked(self, list(self.checkpoints()), sort_by, smaller_is_better)
+        return rank_checkpoints(self, list(self.checkpoints()), sort_by, smaller_is_better)
 
     def metrics(
         self,
@@ -223,7 +226,7 @@ class Experiment(Resource):
         return metrics
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
-        """What happened, oldest first; `actor` such as `trial#7` for that one alone."""
+        """Events, oldest first; those of one `actor` such as `trial#7`, or of all."""
         return self._client.records(self._path("history"), HistoryEntry, actor=actor)
 
     def replay(self) -> Iterator[ReplayedActor]:
@@ -233,9 +236,9 @@ class Experiment(Resource):
     def curves(self, on_trial: Callable[[int], None] = lambda read: None) -> RecordedCurves:
         """Every trial's validations and speed, for `detcloud simulate --curves`.
 
-        `on_trial` is told how many trials were read so far.
+        `on_trial` gets the number of trials read so far.
         """
-        return recorded_curves(self, on_trial)
+        return read_curves(self, on_trial)
 
     def download_model_def(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
@@ -257,13 +260,13 @@ class Experiment(Resource):
         on_look: Callable[[Experiment], None] = lambda experiment: None,
         timeout_seconds: float = math.inf,
     ) -> str:
-        """Returns the state in which the experiment ended; `on_look` is told of every look.
+        """Returns the state in which the experiment ended; `on_look` gets it at every look.
 
         Raises:
             TimeoutError: it has not ended after `timeout_seconds`, and goes on.
         """
         slept_seconds = 0.0
-        while not self.ended:
+        while not self.has_ended:
             if slept_seconds >= timeout_seconds:
                 raise TimeoutError(
                     f"experiment {self.id} is {self.state} after {timeout_seconds:g} s"

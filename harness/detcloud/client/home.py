@@ -1,8 +1,8 @@
-"""The data folder of the embedded cluster, as seen by those who look for the cluster.
+"""Data folder of the embedded cluster, as commands that look for the cluster see it.
 
 The server holds an exclusive lock on `server.lock` for its whole life, so that a `server.json` left
-by a crash is recognised by the free lock. Whoever starts a server holds `lock` meanwhile, and
-whoever looks for one shares it: looking waits for a start under way.
+by a crash is recognised by the free lock. A command that starts a server holds `lock` meanwhile,
+and one that looks for a server shares it, so that it waits for a start under way.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 HOME_VARIABLE = "DETCLOUD_HOME"
 
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """`server.json`: a server that holds its lock."""
+    """A running server, as `server.json` describes it."""
 
     url: str
     pid: int
@@ -39,23 +39,24 @@ class Home:
 
     @classmethod
     def from_environment(cls) -> Home:
-        """`DETCLOUD_HOME`, or `.detcloud` in the user's home folder."""
+        """Return `DETCLOUD_HOME`, or `.detcloud` in the user's home folder."""
         chosen = os.environ.get(HOME_VARIABLE)
         return cls(Path(chosen).expanduser().absolute() if chosen else Path.home() / ".detcloud")
 
     @property
     def log(self) -> Path:
+        """The server's log."""
         return self.folder / "server.log"
 
-    def make(self) -> None:
-        """Makes the folder unless it is there, for its owner only.
+    def create_folder(self) -> None:
+        """Make the folder unless it is there, for its owner only.
 
         Raises:
             DetcloudError: it cannot be made or written.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self.locked(shared=True):
+            with self.hold_lock(shared=True):
                 return
         except OSError as error:
             raise DetcloudError(
@@ -63,16 +64,16 @@ class Home:
                 f"{HOME_VARIABLE} names another one"
             ) from None
 
-    def server(self) -> ServerRecord | None:
+    def running_server(self) -> ServerRecord | None:
         """The running server, after waiting for a start under way; None when there is none."""
         if not self.folder.is_dir():
             return None
-        with self.locked(shared=True):
-            return self.server_unlocked()
+        with self.hold_lock(shared=True):
+            return self.running_server_under_lock()
 
-    def server_unlocked(self) -> ServerRecord | None:
-        """As `server`, for a caller that holds the lock."""
-        record = self._record()
+    def running_server_under_lock(self) -> ServerRecord | None:
+        """The running server, for a caller that holds the lock; None when there is none."""
+        record = self._read_record()
         return record if record is not None and self._server_lock_is_held() else None
 
     def token(self) -> str:
@@ -90,13 +91,13 @@ class Home:
             raise DetcloudError(f"{path} holds no token: it is no text") from None
 
     @contextmanager
-    def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Holds `lock`: exclusively to start or stop a server, shared to look for one."""
+    def hold_lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold `lock`: exclusively to start or stop a server, shared to look for one."""
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
 
-    def _record(self) -> ServerRecord | None:
+    def _read_record(self) -> ServerRecord | None:
         try:
             fields = json.loads((self.folder / "server.json").read_text())
             return ServerRecord(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from detcloud.client.resource import Field, Resource, segment
+from detcloud.client.resource import Field, Resource, path_segment
 
 
 class JobChange(TypedDict, total=False):
@@ -36,7 +36,7 @@ class Job(Resource):
     priority = Field[int]("1 to 99, 1 being the first.")
     weight = Field[float]("Its share under fair share.")
     requested_slots = Field[int]("The slots of all its trials that run or wait.")
-    allocated_slots = Field[int]("Those that they have.")
+    allocated_slots = Field[int]("The slots that they have.")
     is_preemptible = Field[bool]("Whether the scheduler may take its slots back.")
     submitted_ms = Field[int]("When it was submitted, epoch milliseconds.")
     progress = Field[float | None]("From 0 to 1.")
@@ -67,10 +67,10 @@ class Job(Resource):
         self.change({"behind_of": job.job_id if isinstance(job, Job) else job})
 
     def change(self, change: JobChange) -> None:
-        """Carries out one change, in which `job_id` need not be."""
+        """Carries out one change, which needs no `job_id`."""
         self.data = self._client.patch(job_path(self.job_id), change)
 
 
 def job_path(job_id: str) -> str:
     """The job's path below the API's base path."""
-    return f"/jobs/{segment(job_id)}"
+    return f"/jobs/{path_segment(job_id)}"

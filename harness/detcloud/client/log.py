@@ -16,7 +16,7 @@ PAGE_LINES = 500
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which lines are wanted; what is None does not matter.
+    """Filter of log lines; a field that is None lets every line through.
 
     Attributes:
         since_ms, until_ms: epoch milliseconds, the second excluded.
@@ -35,16 +35,16 @@ class LogFilter:
 class LogCursor:
     """Reads the lines of one trial from where it stopped; `complete` once no more can come."""
 
-    def __init__(self, client: Client, trial_id: int, wanted: LogFilter) -> None:
+    def __init__(self, client: Client, trial_id: int, line_filter: LogFilter) -> None:
         self._client = client
         self._path = f"/trials/{trial_id}/logs/lines"
-        self._query = asdict(wanted)
+        self._query = asdict(line_filter)
         self._cursor: str | None = None
         self._offset = -1
         self.complete = False
 
     def read(self) -> Iterator[LogLine]:
-        """The lines that are new, in order; none where there are none yet."""
+        """Yield the lines that are new, in order."""
         while not self.complete:
             page = self._client.get(self._path, **self._query, after=self._cursor, limit=PAGE_LINES)
             # A page that is asked for twice, since nothing followed it, may begin as before.
@@ -58,8 +58,8 @@ class LogCursor:
                 return
 
 
-def log_lines(cursor: LogCursor, pause: Callable[[], None] | None) -> Iterator[LogLine]:
-    """Every line that fits, in order; with `pause`, which waits a turn, until no more can come."""
+def read_lines(cursor: LogCursor, pause: Callable[[], None] | None) -> Iterator[LogLine]:
+    """Yield every line that fits, in order; with `pause`, called between reads, until the end."""
     yield from cursor.read()
     while pause is not None and not cursor.complete:
         pause()

@@ -1,43 +1,47 @@
-"""Which checkpoints are the best, by the searcher's metric or by any other that was validated."""
+"""Ranking of checkpoints, by the searcher's metric or by any other that was validated."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
     from detcloud.client.checkpoint import Checkpoint
     from detcloud.client.experiment import Experiment
 
 
-def ranked(
+def rank_checkpoints(
     experiment: Experiment,
     checkpoints: list[Checkpoint],
     sort_by: str | None,
     smaller_is_better: bool | None,
 ) -> list[Checkpoint]:
-    """The stored ones with a number, the best first; of equals the earlier.
+    """Rank the stored checkpoints that have a number, the best first; of equals the earlier.
 
     Raises:
-        DetcloudError: a metric of its own without saying which way is better.
+        DetcloudError: `sort_by` is not the searcher's, and which way is better is not given.
     """
-    own = sort_by is None or sort_by == experiment.metric
-    if not own and smaller_is_better is None:
+    is_searcher_metric = sort_by is None or sort_by == experiment.metric
+    if not is_searcher_metric and smaller_is_better is None:
         raise DetcloudError(
             f"whether a smaller {sort_by} is better is not known; say --smaller-is-better true "
             "or false"
         )
     smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better
     stored = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
-    values = _own_values(stored) if own else _validated(experiment, stored, str(sort_by))
+    values = (
+        _searcher_metric_values(stored)
+        if is_searcher_metric
+        else _validation_values(experiment, stored, str(sort_by))
+    )
     known = [checkpoint for checkpoint in stored if checkpoint.uuid in values]
     sign = 1 if smaller else -1
-    return sorted(known, key=lambda found: (sign * values[found.uuid], found.created_ms))
+    return sorted(known, key=lambda one: (sign * values[one.uuid], one.created_ms))
 
 
-def _own_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
+def _searcher_metric_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
     return {
         checkpoint.uuid: checkpoint.metric
         for checkpoint in checkpoints
@@ -45,23 +49,23 @@ def _own_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
     }
 
 
-def _validated(
+def _validation_values(
     experiment: Experiment, checkpoints: list[Checkpoint], name: str
 ) -> dict[str, float]:
-    """By UUID, the metric validated at the checkpoint's steps."""
-    wanted = {checkpoint.trial_id for checkpoint in checkpoints}
+    """The metric validated at each checkpoint's steps, by UUID."""
+    trial_ids = {checkpoint.trial_id for checkpoint in checkpoints}
     measured = {
         (trial.id, report["steps_completed"]): report["metrics"].get(name)
         for trial in experiment.trials()
-        if trial.id in wanted
+        if trial.id in trial_ids
         for report in trial.metrics("validation")
     }
-    found = {
+    values = {
         checkpoint.uuid: measured.get((checkpoint.trial_id, checkpoint.steps_completed))
         for checkpoint in checkpoints
     }
     return {
         uuid: value
-        for uuid, value in found.items()
+        for uuid, value in values.items()
         if isinstance(value, int | float) and math.isfinite(value)
     }

@@ -1,4 +1,4 @@
-"""What the cluster answers besides resources, as typed dictionaries with the fields of the API.
+"""Answers of the cluster besides resources: typed dictionaries with the fields of the API.
 
 Times are epoch milliseconds, sizes bytes, steps batches.
 """
@@ -28,8 +28,9 @@ class Overview(TypedDict):
 
 
 class PoolChange(TypedDict):
-    """What a cluster configuration file does to a pool: `create`, `change`, `remove` or `keep`;
-    `fields` are those of the file that change.
+    """The action of a cluster configuration file on a pool: `create`, `change`, `remove` or `keep`.
+
+    `fields` are the fields of the file that change.
     """
 
     resource_pool: str
@@ -37,9 +38,10 @@ class PoolChange(TypedDict):
     fields: list[str]
 
 
-class ConfigurationApplied(TypedDict):
-    """What a cluster configuration file changed, or with `dry_run` would change; `shared` are the
-    fields of what pools share.
+class AppliedConfiguration(TypedDict):
+    """The changes that a cluster configuration file made, or with `dry_run` would make.
+
+    `shared` are the fields that all pools share.
     """
 
     changes: list[PoolChange]
@@ -48,7 +50,7 @@ class ConfigurationApplied(TypedDict):
 
 
 class Identity(TypedDict):
-    """Whose token this is, and its role: `user` or `admin`."""
+    """The user of a token, and its role: `user` or `admin`."""
 
     user: str
     role: str
@@ -71,7 +73,7 @@ class Place(TypedDict):
 
 
 class Allocation(TypedDict):
-    """Where a trial is: its slots, on one agent or, as a gang, on several; none while it waits."""
+    """The slots of a trial, on one agent or, as a gang, on several; none while it waits."""
 
     id: str
     state: str
@@ -79,7 +81,7 @@ class Allocation(TypedDict):
 
 
 class Loss(TypedDict):
-    """A run that ended by no failure of the trial: when, on which agent, and why."""
+    """A run that ended without a failure of the trial: when, on which agent, and why."""
 
     time_ms: int
     agent_id: str
@@ -137,7 +139,7 @@ class ExperimentMetrics(TypedDict):
 
 
 class LogLine(TypedDict):
-    """A line of a trial's log; `offset` counts bytes; None is what nobody noted or said."""
+    """A line of a trial's log; `offset` counts bytes; None where it is not known."""
 
     offset: int
     time_ms: int | None
@@ -174,7 +176,7 @@ class CheckpointFile(TypedDict):
 
 
 class CollectionPreview(TypedDict):
-    """What a collection would delete and keep; `delete` lists the first 500 checkpoints."""
+    """Checkpoints that a collection would delete and keep; `delete` lists the first 500."""
 
     delete: list[dict[str, Any]]
     delete_count: int
@@ -184,8 +186,9 @@ class CollectionPreview(TypedDict):
 
 
 class CostItem(TypedDict):
-    """What something cost, in dollars: `cost` for slots that somebody had, `instance_cost` for
-    instances, of which nobody used `idle_cost`; None where no instance belongs to it alone.
+    """Dollars that something cost: `cost` for slots in use, `instance_cost` for instances.
+
+    Of the second, `idle_cost` is for what nobody used. None where no instance belongs to it alone.
     """
 
     name: str
@@ -196,7 +199,7 @@ class CostItem(TypedDict):
 
 
 class CostReport(TypedDict):
-    """What was spent on the days from `since` to `until`."""
+    """Costs of the days from `since` to `until`."""
 
     by: str
     since: str

@@ -1,11 +1,11 @@
-"""What all handles share: the fields that the cluster told last, under their names."""
+"""Base of all handles: the fields as the cluster last answered them, under their names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 from urllib.parse import quote
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def segment(key: object) -> str:
-    """What names a resource as a part of its path.
+def path_segment(key: object) -> str:
+    """Encode what names a resource as a part of a path.
 
     Raises:
-        DetcloudError: no resource is called so.
+        DetcloudError: no resource can have that name.
     """
     text = "" if key is None else str(key)
     if not text or "/" in text or text in (".", ".."):
@@ -58,7 +58,7 @@ class Field(Generic[T]):
 
 
 class Resource:
-    """A handle: `data` holds every field of docs/api.md as the cluster last told it."""
+    """A handle: `data` holds every field of docs/api.md as the cluster last answered it."""
 
     def __init__(self, client: Client, data: dict[str, Any]) -> None:
         self._client = client

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from detcloud.client.resource import Field, Resource, segment
+from detcloud.client.resource import Field, Resource, path_segment
 
 
 class ResourcePool(Resource):
     """Agents, and a queue of work for them."""
 
-    name = Field[str]("Its name.")
-    description = Field[str]("Text for people.")
+    name = Field[str]("The name.")
+    description = Field[str]("A text for users.")
     scheduler = Field[dict[str, Any]]("How it decides: type, preemption, fitting_policy and more.")
     state = Field[str]("OPEN, or DRAINING when it starts nothing more.")
     slots = Field[int]("Slots of its agents that may be used.")
-    free_slots = Field[int]("Those that nobody has.")
+    free_slots = Field[int]("The slots that nobody has.")
     agents = Field[int]("How many agents it has.")
     running = Field[int]("Trials that have slots.")
     queued = Field[int]("Trials that wait for slots.")
@@ -24,7 +24,7 @@ class ResourcePool(Resource):
     config = Field[dict[str, Any]]("Every setting, as the cluster configuration file has it.")
 
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
-        """Replaces its settings, or with `overrides` alone those; see Client.set_resource_pool."""
+        """Replaces the settings, with `overrides` alone only those (Client.set_resource_pool)."""
         changed = self._client.set_resource_pool(self.name, config, overrides=overrides)
         self.data = changed.data
 
@@ -37,7 +37,7 @@ class ResourcePool(Resource):
         self._act("undrain")
 
     def remove(self) -> None:
-        """Removes it, which a pool in use refuses."""
+        """Removes the pool; the cluster refuses that while it is in use."""
         self._client.delete(pool_path(self.name))
 
     def _act(self, verb: str) -> None:
@@ -46,4 +46,4 @@ class ResourcePool(Resource):
 
 def pool_path(name: str) -> str:
     """The pool's path below the API's base path."""
-    return f"/resource-pools/{segment(name)}"
+    return f"/resource-pools/{path_segment(name)}"

@@ -1,4 +1,4 @@
-"""The first administrators of clusters that were deployed from this machine."""
+"""Tokens of the first administrators of clusters that were deployed from this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcloud import DetcloudError
-from detcloud.tokens import TOKEN_PREFIX, mint_token
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,14 @@ class TeamToken:
 
     @property
     def sha256(self) -> str:
-        """What the cluster is told of it."""
+        """Digest of the token, which the cluster stores."""
         return hashlib.sha256(self.token.encode()).hexdigest()
 
 
-def team_token(team: str) -> TeamToken:
-    """The token of `team`, made and kept at the first call: it is never lost to a deployment that
-    ended half way.
+def load_team_token(team: str) -> TeamToken:
+    """Return the token of a team, made and stored at the first call.
+
+    A deployment that ended half way does not lose it.
 
     Raises:
         DetcloudError: it can be neither read nor written.
@@ -42,13 +43,13 @@ def team_token(team: str) -> TeamToken:
     except ValueError:
         token = ""
     if not token.startswith(TOKEN_PREFIX):
-        wanted = f"a token, {TOKEN_PREFIX}..."
-        raise DetcloudError(f"{path} must hold {wanted}; without the file one is made")
+        expected = f"a token, {TOKEN_PREFIX}..."
+        raise DetcloudError(f"{path} must hold {expected}; without the file one is made")
     return TeamToken(token, path)
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Whoever comes second keeps what the first wrote; a reader sees all of it or no file."""
+    """Write a file unless it exists; a reader sees all of it or no file."""
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detcloud.client.resource import Field, Resource, segment
+from detcloud.client.resource import Field, Resource, path_segment
 
 
 class Template(Resource):
@@ -15,14 +15,14 @@ class Template(Resource):
     user = Field[str]("Who set it last.")
 
     def set(self, config: str) -> None:
-        """Replaces its YAML text."""
+        """Replaces the YAML text."""
         self.data = self._client.set_template(self.name, config).data
 
     def remove(self) -> None:
-        """Deletes it; experiments made with it keep what they took from it."""
+        """Deletes the template; experiments made with it keep what they took from it."""
         self._client.delete(template_path(self.name))
 
 
 def template_path(name: str) -> str:
     """The template's path below the API's base path."""
-    return f"/templates/{segment(name)}"
+    return f"/templates/{path_segment(name)}"

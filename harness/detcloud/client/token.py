@@ -9,7 +9,7 @@ class Token(Resource):
     """A token of a user; the cluster stores only its digest."""
 
     id = Field[int]("The token's id, which is no secret.")
-    user = Field[str]("Whose requests it makes.")
+    user = Field[str]("The user whose requests it makes.")
     role = Field[str]("user, admin or join.")
     resource_pool = Field[str | None]("The pool that agents join with it, of the role join.")
     description = Field[str | None]("What it is for.")
@@ -24,5 +24,5 @@ class Token(Resource):
         return secret
 
     def revoke(self) -> None:
-        """Ends it at once."""
+        """Ends the token at once."""
         self.data = self._client.delete(f"/tokens/{self.id}")

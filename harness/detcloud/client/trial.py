@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from detcloud.client.checkpoint import Checkpoint
-from detcloud.client.log import LogCursor, LogFilter, log_lines
+from detcloud.client.log import LogCursor, LogFilter, read_lines
 from detcloud.client.records import Allocation, LogLine, Loss, MetricReport, MetricSummary, Series
 from detcloud.client.resource import Field, Resource
 
@@ -21,7 +21,7 @@ class Trial(Resource):
     experiment_id = Field[int]("The experiment it belongs to.")
     number = Field[int]("Its place within the experiment, from 0.")
     state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED or ERROR.")
-    hparams = Field[dict[str, Any]]("The hyperparameters drawn for it.")
+    hparams = Field[dict[str, Any]]("The hyperparameters sampled for it.")
     seed = Field[int]("The seed of its random numbers.")
     steps_completed = Field[int]("Batches trained so far; its checkpoint's while it does not run.")
     target_steps = Field[int]("Batches it was asked to train so far.")
@@ -38,16 +38,19 @@ class Trial(Resource):
     message = Field[str | None]("Why it is in this state, where that needs saying.")
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+    def has_ended(self) -> bool:
+        """Whether nothing more comes of the trial."""
         return self.state in ("COMPLETED", "CANCELED", "ERROR")
+
+    # The name that scripts know.
+    ended = has_ended
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
         self.data = self._client.get(f"/trials/{self.id}")
 
     def kill(self) -> None:
-        """Ends this trial at once; the search goes on without it."""
+        """Ends the trial at once; the search goes on without it."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
 
     def metrics(self, group: str | None = None) -> Iterator[MetricReport]:
@@ -79,7 +82,7 @@ class Trial(Resource):
         return series
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """Its checkpoints, in the order of storing."""
+        """The trial's checkpoints, in the order of storing."""
         items = self._client.items(f"/trials/{self.id}/checkpoints")
         return (Checkpoint(self._client, item) for item in items)
 
@@ -121,8 +124,8 @@ class Trial(Resource):
     ) -> Iterator[LogLine]:
         """Lines of the log with time, rank and level; with `follow`, until the trial has ended."""
         pause = (lambda: sleep(polling_seconds)) if follow else None
-        return log_lines(self.log_cursor(wanted), pause)
+        return read_lines(self.log_cursor(wanted), pause)
 
     def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
-        """Reads the same lines bit by bit, so that several trials can be followed in turns."""
+        """Reads the lines of `log_lines` bit by bit, to follow several trials at once."""
         return LogCursor(self._client, self.id, wanted or LogFilter())

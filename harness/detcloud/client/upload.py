@@ -1,4 +1,4 @@
-"""Packs model code with what it includes, and sends it."""
+"""Upload of model code: packs a folder with what it includes, and sends the archive."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud import DetcloudError
-from detcloud.archive import Archive, extract, pack
-from detcloud.client.ignore import kept_names
-from detcloud.http import Transport
+from detcloud.client.upload_filter import upload_filter
+from detcloud.shared.archive import Archive, extract, pack
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import Transport
 
 OnProgress = Callable[[int, int], None]
 
 
-def packed(model_dir: str | Path | None, includes: Sequence[str | Path] = ()) -> Archive:
-    """An archive of a folder and of more files and folders beside its contents.
+def pack_model_code(model_dir: str | Path | None, includes: Sequence[str | Path] = ()) -> Archive:
+    """Pack a folder, with more files and folders beside its contents.
 
-    Every folder's own `.detignore` says what of it stays here.
+    The `.detignore` of each folder names what of it stays here.
 
     Raises:
-        detcloud.archive.ArchiveInvalid: too large, or it holds what cannot be sent.
+        detcloud.shared.archive.ArchiveInvalid: too large, or it holds what cannot be sent.
         DetcloudError: there is nothing to pack, or an include is missing or in the way.
     """
     if model_dir is None and not includes:
         raise DetcloudError("there is no code to send; name a model folder or files to include")
     if model_dir is not None and not includes:
-        return pack(Path(model_dir), kept_names(Path(model_dir)))
+        return pack(Path(model_dir), upload_filter(Path(model_dir)))
     with tempfile.TemporaryDirectory(prefix="detcloud-code-") as name:
         staged = Path(name) / "code"
         if model_dir is None:
             staged.mkdir()
         else:
-            _copy(Path(model_dir), staged)
+            _copy_folder(Path(model_dir), staged)
         for include in map(Path, includes):
-            _include(include, staged)
+            _copy_include(include, staged)
         return pack(staged)
 
 
@@ -47,9 +47,9 @@ def upload_archive(
     upload: dict[str, Any],
     on_progress: OnProgress | None = None,
 ) -> None:
-    """Sends an archive where the cluster wants it (`upload` of `POST /model-code`)."""
+    """Send an archive where the cluster wants it (`upload` of `POST /model-code`)."""
     tell = on_progress or (lambda done, total: None)
-    with _Counted(archive.path, archive.size, tell) as file:
+    with _ProgressReader(archive.path, archive.size, tell) as file:
         transport.upload(
             upload["path"],
             file,
@@ -59,26 +59,26 @@ def upload_archive(
         )
 
 
-def _include(include: Path, staged: Path) -> None:
+def _copy_include(include: Path, staged: Path) -> None:
     place = staged / include.resolve().name
     if place.exists():
         raise DetcloudError(f"--include {include}: the code has a {place.name} already")
     if include.is_dir():
-        _copy(include, place)
+        _copy_folder(include, place)
     elif include.is_file():
         shutil.copy(include, place)
     else:
         raise DetcloudError(f"--include {include}: there is no such file or folder")
 
 
-def _copy(folder: Path, destination: Path) -> None:
-    """What of the folder would be sent: the packer checks it and follows its links."""
-    with pack(folder, kept_names(folder)) as archive:
+def _copy_folder(folder: Path, destination: Path) -> None:
+    """Copy what of a folder would be sent, checked and with links followed by the packer."""
+    with pack(folder, upload_filter(folder)) as archive:
         extract(archive.path, destination)
 
 
-class _Counted(io.FileIO):
-    """Tells of every read; a repeated request reads, and so counts, from the start again."""
+class _ProgressReader(io.FileIO):
+    """A file that reports every read; a repeated request reads, and so counts, from the start."""
 
     def __init__(self, path: Path, total: int, on_progress: OnProgress) -> None:
         super().__init__(path, "rb")

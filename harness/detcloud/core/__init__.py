@@ -1,13 +1,13 @@
 """The Core API: reports, checkpoints, preemption and the searcher's operations for any script."""
 
-from detcloud import InvalidHP
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.context import Context, init
-from detcloud.core.distributed import DistributedContext
+from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
 from detcloud.core.searcher import SearcherContext, SearcherOperation
 from detcloud.core.train import EarlyExitReason, TrainContext
-from detcloud.trial_directory import CheckpointReference, TrialSpec
+from detcloud.shared.errors import InvalidHP
+from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
 
 __all__ = [
     "CheckpointContext",

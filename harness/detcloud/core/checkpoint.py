@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from detcloud import DetcloudError
-from detcloud.storage import CheckpointStore, NotStored, StorageError, checked_key
-from detcloud.trial_directory import (
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
     CheckpointReference,
     Reporter,
     TrialSpec,
-    legal,
+    to_json_value,
 )
+from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
 
 MANIFEST = "manifest.json"
 METADATA = "metadata.json"
@@ -28,7 +28,7 @@ METADATA = "metadata.json"
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 
 Selector = Callable[[str], bool]
-"""Takes a file's path within the checkpoint and says whether it is wanted."""
+"""A function that says of a file's path within the checkpoint whether it is wanted."""
 
 
 class CheckpointContext:
@@ -54,7 +54,7 @@ class CheckpointContext:
     def store_path(
         self, metadata: dict[str, Any] | None = None, *, shard: bool = False
     ) -> Iterator[tuple[Path, str]]:
-        """Yields an empty folder to fill and the new checkpoint's UUID; stores it afterwards.
+        """Yield an empty folder to fill and the new checkpoint's UUID; store it afterwards.
 
         `metadata` is plain JSON data; on a cluster it must have `steps_completed`, a count of
         batches. `shard` makes no difference to a trial of one process. Nothing is stored or
@@ -62,10 +62,10 @@ class CheckpointContext:
         DetcloudError and leaves the checkpoints before it as they are.
         """
         checked = self._checked_metadata(metadata)
-        identity = str(uuid.uuid4())
+        checkpoint_uuid = str(uuid.uuid4())
         with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
-            yield Path(folder), identity
-            self._store_folder(Path(folder), identity, checked)
+            yield Path(folder), checkpoint_uuid
+            self._store_folder(Path(folder), checkpoint_uuid, checked)
 
     def upload(
         self,
@@ -75,22 +75,22 @@ class CheckpointContext:
         shard: bool = False,
         selector: Selector | None = None,
     ) -> str:
-        """Stores the files of `directory`, all or those that `selector` takes, as a checkpoint.
+        """Store the files of `directory`, all or those that `selector` takes, as a checkpoint.
 
         Returns its UUID; `metadata`, `shard` and errors as for `store_path`.
         """
         checked = self._checked_metadata(metadata)
-        identity = str(uuid.uuid4())
+        checkpoint_uuid = str(uuid.uuid4())
         if not Path(directory).is_dir():
             raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
-        self._store_folder(Path(directory), identity, checked, selector)
-        return identity
+        self._store_folder(Path(directory), checkpoint_uuid, checked, selector)
+        return checkpoint_uuid
 
     @contextmanager
     def restore_path(
         self, checkpoint: str | CheckpointReference, *, selector: Selector | None = None
     ) -> Iterator[Path]:
-        """Yields a folder with the verified files of a checkpoint; it is removed afterwards."""
+        """Yield a folder with the verified files of a checkpoint; remove it afterwards."""
         with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
             self.download(checkpoint, folder, selector=selector)
             yield Path(folder)
@@ -102,25 +102,25 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copies a checkpoint's files, all or those that `selector` takes, into `directory`.
+        """Copy a checkpoint's files, all or those that `selector` takes, into `directory`.
 
         Raises DetcloudError where it is unknown or a digest differs from the manifest's.
         """
-        reference = self._reference(checkpoint)
-        manifest = self._manifest(reference)
+        reference = self._resolve_checkpoint(checkpoint)
+        manifest = self._read_manifest(reference)
         root = Path(directory)
         for name, entry in manifest["files"].items():
             if selector is None or selector(name):
                 # The store's own rule for keys also keeps a file within `directory`.
-                self._fetch(reference, name, entry, root / checked_key(name))
+                self._fetch_file(reference, name, entry, root / checked_key(name))
 
     def delete(self, checkpoint: str | CheckpointReference) -> None:
-        """Deletes a checkpoint's files, without a cluster.
+        """Delete a checkpoint's files, without a cluster.
 
         On a cluster it raises DetcloudError: there `checkpoint_storage.save_*` and `detcloud
         checkpoint delete` say what is kept, so that no record outlives its files.
         """
-        reference = self._reference(checkpoint)
+        reference = self._resolve_checkpoint(checkpoint)
         if self._on_cluster:
             raise DetcloudError(
                 f"checkpoint {reference.uuid} cannot be deleted by its trial: use `detcloud "
@@ -133,7 +133,7 @@ class CheckpointContext:
             store.delete(key)
         self._known.pop(reference.uuid, None)
 
-    def _fetch(
+    def _fetch_file(
         self, reference: CheckpointReference, name: str, entry: dict[str, Any], destination: Path
     ) -> None:
         promised = f"{MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
@@ -144,18 +144,20 @@ class CheckpointContext:
             raise DetcloudError(
                 f"checkpoint {reference.uuid}: {name} cannot be read: {error}; {promised}"
             ) from error
-        if _digest(destination) != (entry["size"], entry["sha256"]):
+        if _size_and_sha256(destination) != (entry["size"], entry["sha256"]):
             raise DetcloudError(
                 f"checkpoint {reference.uuid}: {name} is not the file that was stored; {promised}"
             )
 
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
         """The metadata a checkpoint was stored with."""
-        metadata: dict[str, Any] = self._manifest(self._reference(checkpoint))["metadata"]
+        metadata: dict[str, Any] = self._read_manifest(self._resolve_checkpoint(checkpoint))[
+            "metadata"
+        ]
         return metadata
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
-        checked: dict[str, Any] = legal(metadata or {}, "metadata")
+        checked: dict[str, Any] = to_json_value(metadata or {}, "metadata")
         steps = checked.get("steps_completed", None if self._on_cluster else 0)
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
             raise DetcloudError(
@@ -173,7 +175,7 @@ class CheckpointContext:
     def _store_folder(
         self,
         folder: Path,
-        identity: str,
+        checkpoint_uuid: str,
         metadata: dict[str, Any],
         selector: Selector | None = None,
     ) -> None:
@@ -183,15 +185,15 @@ class CheckpointContext:
                 file=sys.stderr,
             )
             return
-        spec, files = self._spec, _files(folder, selector)
-        path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{identity}"
+        spec, files = self._spec, _files_to_store(folder, selector)
+        path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{checkpoint_uuid}"
         common = {
-            "uuid": identity,
+            "uuid": checkpoint_uuid,
             "steps_completed": metadata.get("steps_completed", 0),
             "path": path,
         }
         self._report("checkpoint_intent", **common)
-        entries, digest = self._put(common, files, metadata)
+        entries, digest = self._put_files(common, files, metadata)
         self._report(
             "checkpoint",
             **common,
@@ -200,16 +202,16 @@ class CheckpointContext:
             files=len(entries),
             metadata=metadata,
         )
-        self._known[identity] = CheckpointReference(
-            identity, spec.trial_id, path, common["steps_completed"], digest
+        self._known[checkpoint_uuid] = CheckpointReference(
+            checkpoint_uuid, spec.trial_id, path, common["steps_completed"], digest
         )
 
-    def _put(
+    def _put_files(
         self, common: dict[str, Any], files: dict[str, Path], metadata: dict[str, Any]
     ) -> tuple[dict[str, dict[str, Any]], str]:
-        """Stores the files and last the manifest; its entries and its SHA-256.
+        """Store the files and last the manifest; the manifest's entries and its SHA-256.
 
-        What was stored before a failure is deleted, since the disk may be full of it.
+        Files stored before a failure are deleted, since they may have filled the disk.
         """
         stored: list[str] = []
 
@@ -217,11 +219,11 @@ class CheckpointContext:
             key = f"{common['path']}/{name}"
             self._open_store().put(key, source)
             stored.append(key)
-            return _digest(source)
+            return _size_and_sha256(source)
 
         try:
             with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
-                digests = {METADATA: put(METADATA, _document(folder, METADATA, metadata))}
+                digests = {METADATA: put(METADATA, _write_document(folder, METADATA, metadata))}
                 digests |= {name: put(name, source) for name, source in files.items()}
                 entries = {name: {"size": size, "sha256": h} for name, (size, h) in digests.items()}
                 manifest = {
@@ -232,7 +234,7 @@ class CheckpointContext:
                     "files": entries,
                     "metadata": metadata,
                 }
-                return entries, put(MANIFEST, _document(folder, MANIFEST, manifest))[1]
+                return entries, put(MANIFEST, _write_document(folder, MANIFEST, manifest))[1]
         except (StorageError, OSError) as error:
             for key in stored:
                 with suppress(StorageError):
@@ -247,7 +249,7 @@ class CheckpointContext:
             raise DetcloudError("checkpoint storage is off: there is nothing to restore from")
         return self._store
 
-    def _reference(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
+    def _resolve_checkpoint(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
         if isinstance(checkpoint, CheckpointReference):
             return checkpoint
         if checkpoint in self._known:
@@ -262,26 +264,26 @@ class CheckpointContext:
             "restore its latest checkpoint and those that it wrote itself"
         )
 
-    def _manifest(self, reference: CheckpointReference) -> dict[str, Any]:
+    def _read_manifest(self, reference: CheckpointReference) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="detcloud-manifest-") as folder:
             place = Path(folder) / MANIFEST
             try:
                 self._open_store().get(f"{reference.path}/{MANIFEST}", place)
-            except NotStored:
+            except KeyNotFound:
                 raise DetcloudError(
                     f"checkpoint {reference.uuid} does not exist: {reference.path} has no "
                     f"{MANIFEST}"
                 ) from None
-            digest = _digest(place)[1]
+            digest = _size_and_sha256(place)[1]
             if reference.manifest_sha256 not in (None, digest):
                 raise DetcloudError(
                     f"checkpoint {reference.uuid}: {MANIFEST} has SHA-256 {digest}, but the "
                     f"cluster recorded {reference.manifest_sha256}"
                 )
-            return _checked_manifest(place, reference)
+            return _parse_manifest(place, reference)
 
 
-def _checked_manifest(place: Path, reference: CheckpointReference) -> dict[str, Any]:
+def _parse_manifest(place: Path, reference: CheckpointReference) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(place.read_bytes())
         entries = manifest["files"].values()
@@ -295,15 +297,15 @@ def _checked_manifest(place: Path, reference: CheckpointReference) -> dict[str, 
     return manifest
 
 
-def _document(folder: str, name: str, content: dict[str, Any]) -> Path:
+def _write_document(folder: str, name: str, content: dict[str, Any]) -> Path:
     path = Path(folder) / name
     path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
     return path
 
 
-def _files(folder: Path, selector: Selector | None) -> dict[str, Path]:
-    """The wanted regular files of a folder by their relative path; a link could lead anywhere."""
-    found = {}
+def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
+    """The wanted files of a folder by their relative path; DetcloudError for a link among them."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() and not path.is_symlink():
@@ -317,10 +319,10 @@ def _files(folder: Path, selector: Selector | None) -> dict[str, Path]:
         if name == MANIFEST:
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
         if name != METADATA:
-            found[checked_key(name)] = path
-    return found
+            files[checked_key(name)] = path
+    return files
 
 
-def _digest(path: Path) -> tuple[int, str]:
+def _size_and_sha256(path: Path) -> tuple[int, str]:
     with path.open("rb") as content:
         return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()

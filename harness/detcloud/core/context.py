@@ -1,4 +1,4 @@
-"""`init`: the Core API, wired to the trial directory or, without a cluster, to the screen."""
+"""The Core API's context, and `init`, which ties it to the trial directory or to the screen."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from detcloud import DetcloudError, InvalidHP
 from detcloud.core.checkpoint import CheckpointContext
-from detcloud.core.distributed import DistributedContext
+from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.environment import environment
 from detcloud.core.preempt import PreemptContext
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TrainContext
-from detcloud.storage import CheckpointStore, build_store
-from detcloud.storage.directory import TENSORBOARD, DirectoryStore
-from detcloud.trial_directory import (
+from detcloud.shared.errors import DetcloudError, InvalidHP
+from detcloud.shared.trial_directory import (
     Directives,
-    Preempt,
+    Preemption,
     Reporter,
     TrialDirectory,
     TrialSpec,
 )
+from detcloud.storage import CheckpointStore, build_store
+from detcloud.storage.directory import TENSORBOARD_FOLDER, DirectoryStore
 
 MESSAGE_CHARACTERS_MAX = 2000
 # A large code directory must not hold up a trial that has a deadline.
@@ -39,7 +39,7 @@ DESCRIBE_SECONDS_MAX = 5.0
 
 @dataclass(frozen=True)
 class Context:
-    """What a script gets from `init`; `read_directives` gives the cluster's newest wishes."""
+    """The parts of the Core API for one trial; `read_directives` gives the newest directives."""
 
     train: TrainContext
     checkpoint: CheckpointContext
@@ -68,59 +68,63 @@ def init(
     directory = TrialDirectory.from_environment()
     if directory is None:
         spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
-        local = _local(spec, checkpoint_dir)
+        local = _context_without_cluster(spec, checkpoint_dir)
         try:
             yield local
         finally:
             local.train.close()
         return
-    context = _on_cluster(directory)
-    described = threading.Thread(target=_describe, args=(directory, Path.cwd()), daemon=True)
-    described.start()
+    context = _context_on_cluster(directory)
+    describing = threading.Thread(
+        target=_report_environment, args=(directory, Path.cwd()), daemon=True
+    )
+    describing.start()
     restore_signal = _stop_on_sigterm(context.preempt)
     try:
         yield context
     except BaseException as error:
-        described.join(DESCRIBE_SECONDS_MAX)
-        _end_with(error, directory, context)
+        describing.join(DESCRIBE_SECONDS_MAX)
+        _report_failed_exit(error, directory, context)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
         raise
     else:
-        described.join(DESCRIBE_SECONDS_MAX)
-        _end(directory, context, None)
+        describing.join(DESCRIBE_SECONDS_MAX)
+        _report_exit(directory, context, None)
     finally:
         restore_signal()
         context.train.close()
         directory.report.close()
 
 
-def _on_cluster(directory: TrialDirectory) -> Context:
+def _context_on_cluster(directory: TrialDirectory) -> Context:
     spec = directory.spec
     store = None if spec.storage is None else build_store(spec.storage)
 
     def report(kind: str, **fields: object) -> None:
         directory.report.append(kind, **fields)
-        _announce(kind, **fields)
+        _print_report(kind, **fields)
 
-    kept = store.root if isinstance(store, DirectoryStore) else directory.path / "out"
-    events = _events(spec, kept)
-    return _context(spec, directory.directives.read, report, store, events, on_cluster=True)
+    stored_at = store.root if store is not None else None
+    events = _event_writer(spec, stored_at or directory.path / "out")
+    return _make_context(spec, directory.directives.read, report, store, events, on_cluster=True)
 
 
-def _local(spec: TrialSpec, checkpoint_dir: str | Path | None) -> Context:
-    root = Path(checkpoint_dir) if checkpoint_dir is not None else _data_folder() / "checkpoints"
+def _context_without_cluster(spec: TrialSpec, checkpoint_dir: str | Path | None) -> Context:
+    root = (
+        Path(checkpoint_dir) if checkpoint_dir is not None else _user_data_folder() / "checkpoints"
+    )
     store = DirectoryStore(root.absolute())
-    events = _events(spec, store.root)
-    return _context(spec, Directives, _announce, store, events, on_cluster=False)
+    events = _event_writer(spec, store.root)
+    return _make_context(spec, Directives, _print_report, store, events, on_cluster=False)
 
 
-def _events(spec: TrialSpec, root: Path) -> EventWriter:
-    folder = root / TENSORBOARD / str(spec.experiment_id) / str(spec.trial_id)
+def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
+    folder = root / TENSORBOARD_FOLDER / str(spec.experiment_id) / str(spec.trial_id)
     return EventWriter(folder, f"{spec.allocation_id}.{spec.rank}")
 
 
-def _context(
+def _make_context(
     spec: TrialSpec,
     read: Callable[[], Directives],
     report: Reporter,
@@ -142,31 +146,31 @@ def _context(
     )
 
 
-def _data_folder() -> Path:
+def _user_data_folder() -> Path:
     home = os.environ.get("XDG_DATA_HOME")
     return (Path(home) if home else Path.home() / ".local" / "share") / "detcloud"
 
 
-def _announce(kind: str, **fields: object) -> None:
-    """The reports worth a line in the trial's log, or on the screen without a cluster."""
+def _print_report(kind: str, **fields: object) -> None:
+    """Print a report that is worth a line in the trial's log, or on the screen."""
     if kind == "metrics" and isinstance(metrics := fields["metrics"], dict):
-        values = " ".join(f"{name}={_shown(value)}" for name, value in metrics.items())
+        values = " ".join(f"{name}={_short_text(value)}" for name, value in metrics.items())
         text = f"{fields['group']} at batch {fields['steps_completed']}: {values}"
     elif kind == "checkpoint":
         text = f"checkpoint {fields['uuid']} at batch {fields['steps_completed']}"
     else:
         return
-    # A name that the terminal's encoding lacks must not end the training.
+    # A character that the terminal's encoding lacks must not end the training.
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(f"[detcloud] {text}".encode(encoding, "replace").decode(encoding), flush=True)
 
 
-def _shown(value: object) -> str:
+def _short_text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.80}"
 
 
-def _describe(directory: TrialDirectory, code: Path) -> None:
-    """Reports the environment; a trial must not fail because it cannot describe its machine."""
+def _report_environment(directory: TrialDirectory, code: Path) -> None:
+    """Report the environment; a trial must not fail because it cannot describe its machine."""
     try:
         directory.report.append("environment", **environment(code, directory.spec.threads))
     except Exception as error:
@@ -174,12 +178,12 @@ def _describe(directory: TrialDirectory, code: Path) -> None:
 
 
 def _stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
-    """Turns SIGTERM into a preemption at the next batch; returns what undoes that."""
+    """Turn SIGTERM into a preemption at the next batch; the function that undoes that."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
 
     def request(_signal: int, _frame: FrameType | None) -> None:
-        preempt.request(Preempt(time.time_ns() // 1_000_000, "SIGTERM"))
+        preempt.request(Preemption(time.time_ns() // 1_000_000, "SIGTERM"))
 
     previous = signal.signal(signal.SIGTERM, request)
 
@@ -189,15 +193,15 @@ def _stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
     return restore
 
 
-def _end_with(error: BaseException, directory: TrialDirectory, context: Context) -> None:
-    """A full disk, which refuses the exit line too, must not hide what ended the trial."""
+def _report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
+    """Report the exit after an error, which a full disk must not hide by refusing the line."""
     try:
-        _end(directory, context, error)
-    except DetcloudError as unwritten:
-        print(f"[detcloud] the end was not reported: {unwritten}", file=sys.stderr, flush=True)
+        _report_exit(directory, context, error)
+    except DetcloudError as failure:
+        print(f"[detcloud] the end was not reported: {failure}", file=sys.stderr, flush=True)
 
 
-def _end(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
+def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
     message = {}
     if reason in ("errored", "invalid_hp"):
@@ -221,7 +225,7 @@ def _exit_reason(context: Context, error: BaseException | None) -> str:
         return "stop_requested" if stopped else "invalid_hp"
     if context.searcher.outcome is not None:
         return context.searcher.outcome.value
-    if context.preempt.noticed:
+    if context.preempt.was_seen:
         return "preempted"
-    # The code returned by itself: done where nothing was left to do, else by its own wish.
+    # The code returned by itself: completed if nothing was left to do, else on its own request.
     return "completed" if context.searcher.is_finished() else "stop_requested"

@@ -1,4 +1,4 @@
-"""What this process runs on, for the record: packages, devices, threads and the code's digest."""
+"""The environment of this process, as it is reported: packages, devices, threads and code."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def _is_ignored(name: str) -> bool:
 
 @cache
 def packages() -> tuple[str, ...]:
-    """`name==version` of what is installed. Reading it takes a while, so it is read once."""
+    """The installed packages as `name==version`; read once, since that takes a while."""
+    # The fork server reads it for its trials (docs/benchmarks.md, `starts`).
     from importlib import metadata
 
-    found = {
+    installed = {
         f"{one.metadata['Name']}=={one.version}"
         for one in metadata.distributions()
         if one.metadata["Name"]
     }
-    return tuple(sorted(found, key=str.lower))
+    return tuple(sorted(installed, key=str.lower))
 
 
 def _devices() -> list[str]:
@@ -71,10 +72,10 @@ def _devices() -> list[str]:
         for line in path.read_text().splitlines()
         if line.startswith("Model:")
     ]
-    return [*gpus, _cpu()]
+    return [*gpus, _cpu_name()]
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     name = platform.processor() or platform.machine()
     if _CPU_FILE.exists():
         for line in _CPU_FILE.read_text().splitlines():

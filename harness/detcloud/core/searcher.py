@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from detcloud import DetcloudError
 from detcloud.core.preempt import PreemptContext
-from detcloud.trial_directory import ENDLESS, Directives, Reporter
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import ENDLESS, Directives, Reporter
 
 POLL_SECONDS = 0.02
 
 
 class Outcome(Enum):
-    """Why there are no more operations; the value is the exit line's reason."""
+    """The reason why there are no more operations; the value is the exit line's reason."""
 
     COMPLETED = "completed"
     IDLE = "idle"
@@ -23,10 +23,10 @@ class Outcome(Enum):
 
 
 class SearcherOperation:
-    """Train until `length` batches since the trial's start, validate, then `complete`.
+    """An instruction: train to `length` batches since the trial's start, validate, `complete`.
 
-    One that `is_endless` has no length worth the name: train as long as you like, or until you are
-    preempted, and report every validation.
+    One that `is_endless` has no real length: train as long as you like, or until preempted, and
+    report every validation.
     """
 
     def __init__(self, length: int, report: Reporter) -> None:
@@ -40,14 +40,15 @@ class SearcherOperation:
         return self.length == ENDLESS
 
     def report_progress(self, steps_completed: float) -> None:
-        """Says how many of `length` batches are done."""
+        """Report how many of `length` batches are done."""
         if self.is_endless:
             return
         self._report("progress", value=max(0.0, min(1.0, steps_completed / self.length)))
 
     def complete(self, metric: float) -> None:
-        """Gives the searcher its metric at `length`; once only, after the metrics' own report. An
-        endless operation needs none: it ends the training.
+        """Give the searcher its metric at `length`, once, after the report of the metrics.
+
+        An endless operation needs no metric: the call ends the training.
 
         Raises DetcloudError for a second call and for a metric that is no number.
         """
@@ -58,11 +59,11 @@ class SearcherOperation:
             self._report("completed", length=self.length, metric=number)
         self.completed = True
 
-    # The name that scripts written for Determined call it by.
+    # Determined's name, for scripts written for it.
     report_completed = complete
 
-    def report_lack(self, message: str) -> None:
-        """Says why there is no metric at `length`, where a search cannot do without: it fails."""
+    def report_missing_metric(self, message: str) -> None:
+        """Report why there is no metric at `length`, which ends a search that needs it."""
         self._report("completed", length=self.length, metric=None, message=message)
 
     def _number(self, metric: Any) -> float:
@@ -107,7 +108,7 @@ class SearcherContext:
             self._current = None
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length, True)
-            step = self._next(directives)
+            step = self._next_step(directives)
             if isinstance(step, Outcome):
                 self.outcome = step
                 return
@@ -116,23 +117,23 @@ class SearcherContext:
                 continue
             self._current = operation = SearcherOperation(step, self._report)
             yield operation
-            self._settle(operation)
+            self._check_completed(operation)
 
     def is_finished(self) -> bool:
         """Whether no operation is left and none will come."""
         directives = self._read()
         if directives.length == ENDLESS:
             return directives.preempt is None
-        return directives.closed and (directives.length or 0) <= self._done(directives)
+        return directives.closed and (directives.length or 0) <= self._completed_length(directives)
 
-    def _done(self, directives: Directives) -> int:
+    def _completed_length(self, directives: Directives) -> int:
         """The longest length that is done, also where the caller left the loop after it."""
         last = self._current
         done = last.length if last is not None and last.completed else 0
         return max(done, directives.answered)
 
-    def _next(self, directives: Directives) -> int | Outcome | None:
-        length, done = directives.length, self._done(directives)
+    def _next_step(self, directives: Directives) -> int | Outcome | None:
+        length, done = directives.length, self._completed_length(directives)
         if done == ENDLESS:
             return Outcome.COMPLETED
         open_length = length if length is not None and length > done else None
@@ -146,7 +147,7 @@ class SearcherContext:
             return Outcome.IDLE
         return None
 
-    def _settle(self, operation: SearcherOperation) -> None:
+    def _check_completed(self, operation: SearcherOperation) -> None:
         if not operation.completed and not self._preempt.should_preempt():
             raise DetcloudError(
                 f"the operation of length {operation.length} was left without its metric: call "

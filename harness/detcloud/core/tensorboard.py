@@ -25,10 +25,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class EventWriter:
-    """Appends the scalars of reports to an event file in `folder`, made by the first of them.
+    """Appends the scalars of reports to an event file in `folder`, which the first one creates.
 
-    `name` tells the writers of a folder apart. Nothing here raises: a failure costs the report its
-    place in the file, is warned of once and never stops training.
+    `name` tells the writers of a folder apart. Nothing here raises: a report that cannot be written
+    is left out, with one warning, and training goes on.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -38,8 +38,8 @@ class EventWriter:
         self._has_warned = False
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes every number of `metrics` under the tag GROUP/NAME; other values are left out."""
-        scalars = {f"{group}/{name}": one for name, one in metrics.items() if _is_number(one)}
+        """Write every number of `metrics` under the tag GROUP/NAME; leave other values out."""
+        scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
         wall_time = time.time()
@@ -63,7 +63,7 @@ class EventWriter:
         descriptor = os.open(path, flags, 0o644)
         try:
             if os.fstat(descriptor).st_size == 0:
-                _write_whole(descriptor, record(version_event(wall_time)))
+                _write_whole(descriptor, tfrecord(version_event(wall_time)))
         except OSError:
             os.close(descriptor)
             raise
@@ -71,7 +71,7 @@ class EventWriter:
 
     def _append(self, event: bytes) -> None:
         assert self._descriptor is not None
-        _write_whole(self._descriptor, record(event))
+        _write_whole(self._descriptor, tfrecord(event))
 
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:
@@ -84,14 +84,14 @@ class EventWriter:
             )
 
 
-def record(data: bytes) -> bytes:
-    """`data` framed as a TFRecord."""
+def tfrecord(data: bytes) -> bytes:
+    """The data framed as a TFRecord."""
     length = struct.pack("<Q", len(data))
     return length + _checksum(length) + data + _checksum(data)
 
 
 def version_event(wall_time: float) -> bytes:
-    """The event that a file begins with; `wall_time` in seconds since the epoch."""
+    """The first event of a file; `wall_time` is in seconds since the epoch."""
     return _field(1, struct.pack("<d", wall_time), _FIXED64) + _field(3, _VERSION, _BYTES)
 
 
@@ -100,7 +100,8 @@ def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> b
     summary = b"".join(
         _field(
             1,
-            _field(1, tag.encode("utf-8", "replace"), _BYTES) + _field(2, _single(value), _FIXED32),
+            _field(1, tag.encode("utf-8", "replace"), _BYTES)
+            + _field(2, _single_precision(value), _FIXED32),
             _BYTES,
         )
         for tag, value in scalars.items()
@@ -125,7 +126,7 @@ def _is_number(value: object) -> bool:
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
-    """Appends all or nothing: behind half a record nothing could be read."""
+    """Append all or nothing: a reader would stop at half a record."""
     size = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, data)
@@ -142,7 +143,7 @@ def _field(number: int, content: bytes, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first, all but the last byte marked."""
+    """Encode a number as a varint: seven bits a byte, the lowest first, all but the last marked."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -151,7 +152,7 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _single(value: float) -> bytes:
+def _single_precision(value: float) -> bytes:
     try:
         return struct.pack("<f", value)
     except OverflowError:
@@ -164,7 +165,7 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", masked)
 
 
-def _table() -> Iterator[int]:
+def _checksum_table() -> Iterator[int]:
     for byte in range(256):
         crc = byte
         for _ in range(8):
@@ -172,4 +173,4 @@ def _table() -> Iterator[int]:
         yield crc
 
 
-_TABLE = tuple(_table())
+_TABLE = tuple(_checksum_table())

@@ -8,20 +8,20 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from detcloud import DetcloudError
 from detcloud.core.tensorboard import EventWriter
-from detcloud.trial_directory import Directives, Reporter
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import Directives, Reporter
 
 
 class EarlyExitReason(Enum):
-    """Why training code ends its trial by itself."""
+    """The reason why training code ends its trial by itself."""
 
     INVALID_HP = "INVALID_HP"
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
 
 
 class TrainContext:
-    """Reports are written at once and never wait for the cluster."""
+    """Reports of metrics, progress and early exits, written at once without the cluster."""
 
     def __init__(
         self, report: Reporter, read: Callable[[], Directives], events: EventWriter
@@ -29,24 +29,26 @@ class TrainContext:
         self._report = report
         self._read = read
         self._events = events
-        self._last: dict[str, tuple[int, set[str]]] = {}
+        self._last_reported: dict[str, tuple[int, set[str]]] = {}
         self.early_exit: EarlyExitReason | None = None
 
     def report_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batches: int | None = None
     ) -> None:
-        """Metrics of group `training`: averages over the last `batches` batches."""
+        """Report metrics of group `training`: averages over the last `batches` batches."""
         extra = {} if batches is None else {"batches": batches}
         self._report_group("training", steps_completed, metrics, **extra)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Metrics of group `validation`; bytes are left out."""
+        """Report metrics of group `validation`; bytes are left out."""
         if isinstance(metrics, dict):
-            metrics = {name: one for name, one in metrics.items() if not isinstance(one, bytes)}
+            metrics = {
+                name: value for name, value in metrics.items() if not isinstance(value, bytes)
+            }
         self._report_group("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Metrics of any group whose name has no dot.
+        """Report metrics of any group whose name has no dot.
 
         `steps_completed` counts batches since the trial's start; values are numbers, strings,
         lists or tensors of them. Several reports of one group may share a `steps_completed` if
@@ -57,7 +59,7 @@ class TrainContext:
         self._report_group(group, steps_completed, metrics)
 
     def report_progress(self, progress: float) -> None:
-        """How much of the trial is done, in [0, 1]; raises DetcloudError outside of it."""
+        """Report how much of the trial is done, in [0, 1]; DetcloudError for anything else."""
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise DetcloudError(f"progress is {progress!r}: a number in [0, 1] was expected")
@@ -71,11 +73,11 @@ class TrainContext:
         return self._read().best_validation
 
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
-        """Says that this trial ends by the code's own wish; the code still has to return."""
+        """Report that the code ends this trial by itself; it still has to return."""
         try:
             self.early_exit = EarlyExitReason(reason)
         except ValueError:
-            known = ", ".join(one.value for one in EarlyExitReason)
+            known = ", ".join(known_reason.value for known_reason in EarlyExitReason)
             raise DetcloudError(f"early exit reason {reason!r} is none of {known}") from None
         self._report("early_exit", reason=self.early_exit.value)
 
@@ -88,38 +90,40 @@ class TrainContext:
         return self._events.folder
 
     def close(self) -> None:
-        """Called at the end of `init`."""
+        """Close the event file, at the end of `init`."""
         self._events.close()
 
     def allow_repeats(self) -> None:
-        """Training starts anew in this process: what was reported before may be again."""
-        self._last.clear()
+        """Allow reports that were made before, because training starts anew in this process."""
+        self._last_reported.clear()
 
     def set_status(self, status: str) -> None:
-        """Writes what the trial is doing to its log."""
+        """Write what the trial is doing to its log."""
         print(f"[detcloud] status: {status}", file=sys.stderr, flush=True)
 
     def _report_group(
         self, group: str, steps_completed: int, metrics: dict[str, Any], **extra: int
     ) -> None:
         _check_steps(steps_completed)
-        plain = _plain(group, steps_completed, metrics)
-        self._check_new(group, steps_completed, plain)
+        plain = _to_plain_metrics(group, steps_completed, metrics)
+        self._check_not_repeated(group, steps_completed, plain)
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )
         self._events.add_scalars(group, steps_completed, plain)
 
-    def _check_new(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        steps, names = self._last.get(group, (-1, set[str]()))
+    def _check_not_repeated(
+        self, group: str, steps_completed: int, metrics: dict[str, Any]
+    ) -> None:
+        steps, names = self._last_reported.get(group, (-1, set[str]()))
         if steps != steps_completed:
             names = set()
-        if twice := ", ".join(sorted(names & metrics.keys())):
+        if repeated := ", ".join(sorted(names & metrics.keys())):
             raise DetcloudError(
-                f"{group} metrics at batch {steps_completed} were reported twice: {twice}. Use "
+                f"{group} metrics at batch {steps_completed} were reported twice: {repeated}. Use "
                 "another group, other names or the number of batches completed by now"
             )
-        self._last[group] = steps_completed, names | metrics.keys()
+        self._last_reported[group] = steps_completed, names | metrics.keys()
 
 
 def _check_steps(steps_completed: object) -> None:
@@ -129,7 +133,7 @@ def _check_steps(steps_completed: object) -> None:
         raise DetcloudError(f"steps_completed is {steps_completed}: at least 0 was expected")
 
 
-def _plain(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
+def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The metrics with tensors and arrays as numbers and lists."""
     if not isinstance(metrics, dict):
         raise DetcloudError(

@@ -1,1 +1,1 @@
-"""Entry points of trial processes."""
+"""The processes of a trial: its supervisor, the fork server and the trial itself."""

@@ -1,4 +1,4 @@
-"""PyTorchTrialContext: what a PyTorchTrial may ask and wrap; and `init`, which makes one."""
+"""The context of a PyTorchTrial, with all that a trial may ask and wrap, and `init`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
-from detcloud import DetcloudError, core
+from detcloud import core
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
+from detcloud.shared.errors import DetcloudError
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -27,7 +28,7 @@ def init(
     exp_conf: dict[str, Any] | None = None,
     checkpoint_dir: str | Path | None = None,
 ) -> Iterator[PyTorchTrialContext]:
-    """A trial's context, with the generators seeded and torch set up to repeat itself.
+    """A trial's context, with the generators seeded and torch set up to be deterministic.
 
     The arguments are for runs without a cluster; on one, its specification holds instead.
     """
@@ -62,7 +63,7 @@ class PyTorchTrialContext:
         self._epoch_length = 1
         self._stop_requested = False
 
-    # What the trial was given.
+    # Facts about the trial.
 
     def get_hparams(self) -> dict[str, Any]:
         return self.core.info.hparams
@@ -111,10 +112,10 @@ class PyTorchTrialContext:
         """The folder of the trial's event files, which has every reported number already."""
         return self.core.train.get_tensorboard_path()
 
-    # What the trial hands over.
+    # Objects that the trial wraps, and what the context does with them.
 
     def wrap_model(self, model: Model) -> Model:
-        """Moves the model to the device; its weights become part of every checkpoint."""
+        """Move the model to the device; its weights become part of every checkpoint."""
         self.optimization.models.append(model.to(self.device))
         return model
 
@@ -125,12 +126,12 @@ class PyTorchTrialContext:
     def wrap_lr_scheduler(
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
-        """The Trainer steps it at every `frequency`th moment that `step_mode` names."""
+        """Have the Trainer step the scheduler at every `frequency`th moment of `step_mode`."""
         self.optimization.add_scheduler(lr_scheduler, step_mode, frequency)
         return lr_scheduler
 
     def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
-        """Keeps the scale of mixed-precision gradients in checkpoints; there is one for a trial.
+        """Keep the scale of mixed-precision gradients in checkpoints; a trial has one scaler.
 
         Give it to `step_optimizer` and call its `update` after that.
         """
@@ -140,7 +141,7 @@ class PyTorchTrialContext:
         return scaler
 
     def to_device(self, data: Any) -> Any:
-        """`data` with every tensor inside its dicts, lists and tuples on the trial's device."""
+        """The data with every tensor in its dicts, lists and tuples on the trial's device."""
         if isinstance(data, torch.Tensor):
             is_there = data.device == self.device
             return data if is_there else data.to(self.device, non_blocking=True)
@@ -170,20 +171,20 @@ class PyTorchTrialContext:
         auto_zero_grads: bool = True,
         scaler: GradScaler | None = None,
     ) -> None:
-        """One optimizer step for every `optimizations.aggregation_frequency` batches."""
+        """Step the optimizer once for every `optimizations.aggregation_frequency` batches."""
         self.optimization.step(optimizer, self._batch_idx, clip_grads, auto_zero_grads, scaler)
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """True ends the trial after the current workload, with a checkpoint."""
+        """End the trial after the current workload, with a checkpoint, if True."""
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
         return self._stop_requested
 
-    # Where training is.
+    # The position in training.
 
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Called by the Trainer before each batch."""
+        """Set the batch in training; the Trainer calls it before each."""
         self._batch_idx, self._epoch_length = batch_idx, epoch_length
 
     def current_train_batch(self) -> int:

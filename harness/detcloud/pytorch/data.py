@@ -1,4 +1,4 @@
-"""DataLoader: batches in an order that depends on the trial's seed and the batch's number alone."""
+"""The data loader, whose order depends on the trial's seed and the batch's number alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from torch.utils.data import (
 )
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from detcloud import DetcloudError
-from detcloud.pytorch.generators import preserved, seed_all
+from detcloud.pytorch.generators import preserve_state, seed_all
+from detcloud.shared.errors import DetcloudError
 
-_OWN_OPTIONS = ("generator", "worker_init_fn", "batch_sampler")
-# They draw from their `generator` or not at all; an epoch of theirs need not be listed at once.
-_SEEDED = (RandomSampler, SequentialSampler)
+_RESERVED_OPTIONS = ("generator", "worker_init_fn", "batch_sampler")
+# Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
+_SEEDED_SAMPLERS = (RandomSampler, SequentialSampler)
 
 
 Batches = BatchSampler | list[list[int]]
@@ -37,7 +37,7 @@ def derived_seed(*parts: int | str) -> int:
 
 
 class DataLoader:
-    """Takes what torch's DataLoader takes for a map-style dataset and can start at any batch.
+    """A data loader for map-style datasets, with torch's arguments, that can start at any batch.
 
     The order of an epoch comes from the trial's seed and the epoch's number: from a shuffle, or
     from a `sampler`, which draws from generators seeded for it and may have `set_epoch`. Random
@@ -56,12 +56,12 @@ class DataLoader:
         **options: Any,
     ) -> None:
         """`options` go to torch's DataLoader. Raises DetcloudError for what cannot be repeated."""
-        _check(dataset, shuffle, sampler, options)
+        _check_arguments(dataset, shuffle, sampler, options)
         self.dataset = dataset
         self.batch_size = batch_size
         self._num_workers = num_workers
         self._options = options
-        order = sampler if sampler is not None else _order(dataset, shuffle)
+        order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
         self._sampler = order
         self._batches: Batches = BatchSampler(order, batch_size, drop_last)
         if len(self._batches) == 0:
@@ -71,7 +71,7 @@ class DataLoader:
             )
 
     def __len__(self) -> int:
-        """Batches in one epoch."""
+        """The number of batches in one epoch."""
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
@@ -82,10 +82,10 @@ class DataLoader:
         """Batches without end, starting with number `first` since the trial's start."""
         return self._iterate(seed, first=first)
 
-    def cut(self, batches: int) -> DataLoader:
-        """This loader with its first batches alone."""
+    def first_batches(self, count: int) -> DataLoader:
+        """A copy of the loader that has its first batches alone."""
         part = copy.copy(self)
-        part._batches = list(islice(iter(self._batches), batches))
+        part._batches = list(islice(iter(self._batches), count))
         return part
 
     def _iterate(self, seed: int, first: int = 0, epochs: int | None = None) -> Iterator[Any]:
@@ -96,13 +96,13 @@ class DataLoader:
             seed=seed,
             first=first,
             epochs=epochs,
-            numbers=workers > 0,
+            adds_seeds=workers > 0,
         )
         loader: TorchDataLoader[Any] = TorchDataLoader(
-            _SeededInWorkers(self.dataset) if workers else self.dataset,
+            _WorkerDataset(self.dataset) if workers else self.dataset,
             batch_sampler=order,
             num_workers=workers,
-            # An own generator: torch's loader otherwise draws from the one that training uses.
+            # A generator of its own: torch's loader would draw from the one that training uses.
             generator=torch.Generator().manual_seed(derived_seed(seed, "workers")),
             **self._options,
         )
@@ -110,13 +110,13 @@ class DataLoader:
 
 
 class _Batch(list[int]):
-    """Indices of one batch and the seed of its augmentation."""
+    """The indices of one batch and the seed of its augmentation."""
 
     seed: int
 
 
 class _BatchOrder(Sampler[list[int]]):
-    """Repeats the epochs, cuts each into batches and skips those before `first`."""
+    """The order of batches over all epochs, from number `first` on."""
 
     def __init__(
         self,
@@ -126,55 +126,55 @@ class _BatchOrder(Sampler[list[int]]):
         seed: int,
         first: int = 0,
         epochs: int | None = None,
-        numbers: bool,
+        adds_seeds: bool,
     ) -> None:
-        """`numbers` gives each batch the seed that worker processes need."""
-        self._sampler, self._batches, self._numbers = sampler, batches, numbers
+        """`adds_seeds` gives each batch the seed that worker processes need."""
+        self._sampler, self._batches, self._adds_seeds = sampler, batches, adds_seeds
         self._seed, self._first, self._epochs = seed, first, epochs
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, skipped = divmod(self._first, len(self._batches))
         while self._epochs is None or epoch < self._epochs:
-            self._start(epoch)
+            self._start_epoch(epoch)
             number = -1
-            for number, indices in enumerate(self._indices(epoch)):
+            for number, indices in enumerate(self._epoch_batches(epoch)):
                 if number >= skipped:
-                    yield self._numbered(indices, epoch, number) if self._numbers else indices
+                    yield self._with_seed(indices, epoch, number) if self._adds_seeds else indices
             self._check_length(epoch, number + 1)
             epoch, skipped = epoch + 1, 0
 
-    def _numbered(self, indices: list[int], epoch: int, number: int) -> _Batch:
+    def _with_seed(self, indices: list[int], epoch: int, number: int) -> _Batch:
         batch = _Batch(indices)
         batch.seed = derived_seed(self._seed, "batch", epoch, number)
         return batch
 
-    def _check_length(self, epoch: int, given: int) -> None:
-        if given != len(self._batches):
+    def _check_length(self, epoch: int, count: int) -> None:
+        if count != len(self._batches):
             raise DetcloudError(
-                f"{type(self._sampler).__name__} gave {given} batches in epoch {epoch} and "
+                f"{type(self._sampler).__name__} gave {count} batches in epoch {epoch} and "
                 f"promised {len(self._batches)}: each pass over a sampler must give as many "
                 "indices as its length says"
             )
 
-    def _start(self, epoch: int) -> None:
+    def _start_epoch(self, epoch: int) -> None:
         if hasattr(self._sampler, "generator"):
             generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", epoch))
             self._sampler.generator = generator
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
 
-    def _indices(self, epoch: int) -> Iterable[list[int]]:
-        """One epoch's batches, whatever its sampler draws from."""
-        if type(self._sampler) in _SEEDED:
+    def _epoch_batches(self, epoch: int) -> Iterable[list[int]]:
+        """The batches of one epoch, drawn without moving the generators that training uses."""
+        if type(self._sampler) in _SEEDED_SAMPLERS:
             return self._batches
         # A sampler of the user's may draw from the generators that training uses, now or later.
-        with preserved():
+        with preserve_state():
             seed_all(derived_seed(self._seed, "sampler", epoch) % 2**32)
             return list(islice(self._batches, len(self._batches)))
 
 
-class _SeededInWorkers(Dataset[Any]):
-    """The dataset inside a worker process, which has generators of its own to seed."""
+class _WorkerDataset(Dataset[Any]):
+    """The dataset as worker processes use it, which seed their own generators for each batch."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
@@ -184,11 +184,11 @@ class _SeededInWorkers(Dataset[Any]):
 
     def __getitems__(self, batch: _Batch) -> Any:
         seed_all(batch.seed % 2**32)
-        whole: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
-        return whole(batch) if whole else [self.dataset[index] for index in batch]
+        get_items: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
+        return get_items(batch) if get_items else [self.dataset[index] for index in batch]
 
 
-def _order(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
+def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
     sized: Any = dataset
     return RandomSampler(sized) if shuffle else SequentialSampler(sized)
 
@@ -197,7 +197,9 @@ def _length(dataset: Dataset[Any]) -> int:
     return len(dataset) if isinstance(dataset, Sized) else 0
 
 
-def _check(dataset: object, shuffle: bool, sampler: object | None, options: dict[str, Any]) -> None:
+def _check_arguments(
+    dataset: object, shuffle: bool, sampler: object | None, options: dict[str, Any]
+) -> None:
     countable = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not countable:
         raise DetcloudError(
@@ -211,7 +213,7 @@ def _check(dataset: object, shuffle: bool, sampler: object | None, options: dict
             f"{type(sampler).__name__} has no length: training needs to know how many batches an "
             "epoch has; give the sampler __len__"
         )
-    for name in _OWN_OPTIONS:
+    for name in _RESERVED_OPTIONS:
         if name in options:
             raise DetcloudError(
                 f"{name} cannot be given: detcloud.pytorch.DataLoader sets it itself so that "

@@ -18,14 +18,14 @@ except ImportError:
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators of Python, numpy (where installed) and torch; seed in [0, 2^32)."""
+    """Seed the generators of Python, numpy (where installed) and torch; seed in [0, 2^32)."""
     random.seed(seed)
     torch.manual_seed(seed)
     if numpy is not None:
         numpy.random.seed(seed)
 
 
-def capture() -> dict[str, Any]:
+def capture_state() -> dict[str, Any]:
     """The state of all generators as tensors and plain data."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
@@ -39,23 +39,23 @@ def capture() -> dict[str, Any]:
     return state
 
 
-def restore(state: dict[str, Any]) -> None:
-    """Puts back what `capture` gave; generators of devices that are not here are left out."""
+def restore_state(state: dict[str, Any]) -> None:
+    """Restore a captured state; generators of devices that are not here are left out."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(state["torch"])
-    for index, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(one, index)
+    for index, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(device_state, index)
     if numpy is not None and "numpy" in state:
         name, keys, *rest = state["numpy"]
         numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
 
 
 @contextmanager
-def preserved() -> Iterator[None]:
-    """What runs inside draws from the generators without moving them for what runs after."""
-    state = capture()
+def preserve_state() -> Iterator[None]:
+    """Restore the generators at the end of the block, whatever it draws from them."""
+    state = capture_state()
     try:
         yield
     finally:
-        restore(state)
+        restore_state(state)

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from detcloud import DetcloudError
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
+from detcloud.shared.errors import DetcloudError
 
 
 class MetricAverage:
-    """Running sums in double precision, on the device: no batch waits for its metrics.
+    """The averages of training metrics over batches, summed so that no batch waits for its metrics.
 
-    A number of the CPU is added up as a Python float, whose sums have the same bits as torch's,
-    and a tensor elsewhere with one operation.
+    Sums are in double precision: of numbers on the CPU as Python floats, which have the same bits
+    as torch's, and of tensors elsewhere on their device, with one operation.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class MetricAverage:
         self._counts: dict[str, int] = {}
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
-        """Takes one batch's metrics. Raises DetcloudError for what cannot be averaged."""
+        """Add one batch's metrics. Raises DetcloudError for what cannot be averaged."""
         named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
         if not isinstance(named, dict):
             raise DetcloudError(
@@ -32,7 +32,7 @@ class MetricAverage:
                 "was expected"
             )
         for name, value in named.items():
-            self._sums[name] = _summed(self._sums.get(name), value, name)
+            self._sums[name] = _add_to_total(self._sums.get(name), value, name)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def average(self) -> dict[str, Any]:
@@ -63,16 +63,16 @@ def evaluates_batches(trial: PyTorchTrial) -> bool:
     by_batch = kind.evaluate_batch is not PyTorchTrial.evaluate_batch
     by_dataset = kind.evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
     if by_batch == by_dataset:
-        found = "both" if by_batch else "neither"
+        defined = "both" if by_batch else "neither"
         raise DetcloudError(
-            f"{kind.__name__} defines {found} of evaluate_batch and evaluate_full_dataset: define "
-            "exactly one"
+            f"{kind.__name__} defines {defined} of evaluate_batch and evaluate_full_dataset: "
+            "define exactly one"
         )
     return by_batch
 
 
 def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
-    """What an evaluation returned. Raises DetcloudError, naming `method`, unless it is a dict."""
+    """The metrics that an evaluation returned; DetcloudError, naming `method`, if no dict."""
     if not isinstance(metrics, dict):
         raise DetcloudError(
             f"{method} returned a {type(metrics).__name__}: a dict of metrics was expected"
@@ -81,25 +81,25 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
 
 
 class BatchMetrics:
-    """The metrics of one validation, batch by batch, reduced as the trial says."""
+    """The metrics of one validation, collected batch by batch and reduced as the trial says."""
 
     def __init__(self, trial: PyTorchTrial) -> None:
         self._trial = trial
         self._reducer = trial.evaluation_reducer()
         parameters = inspect.signature(trial.evaluate_batch).parameters
-        self._numbered = "batch_idx" in parameters
+        self._takes_batch_idx = "batch_idx" in parameters
         self._values: dict[str, list[torch.Tensor]] = {}
         self._lengths: dict[str, list[int]] = {}
         self.batches: list[dict[str, Any]] = []
 
     def add(self, batch: Any, batch_idx: int) -> None:
         evaluate: Callable[..., dict[str, Any]] = self._trial.evaluate_batch
-        numbered = {"batch_idx": batch_idx} if self._numbered else {}
-        metrics = checked_metrics(evaluate(batch, **numbered), "evaluate_batch")
+        options = {"batch_idx": batch_idx} if self._takes_batch_idx else {}
+        metrics = checked_metrics(evaluate(batch, **options), "evaluate_batch")
         self.batches.append(metrics)
         for name, value in metrics.items():
             place = f"validation metric {name!r}"
-            number = _double(value, place)
+            number = _to_double(value, place)
             former = self._values.setdefault(name, [])
             _check_shape(number, former[0] if former else None, place)
             former.append(number)
@@ -108,9 +108,9 @@ class BatchMetrics:
                 self._lengths.setdefault(name, []).append(length)
 
     def reduce(self) -> dict[str, Any]:
-        return {name: self._reduced(name).tolist() for name in self._values}
+        return {name: self._reduced_metric(name).tolist() for name in self._values}
 
-    def _reduced(self, name: str) -> torch.Tensor:
+    def _reduced_metric(self, name: str) -> torch.Tensor:
         values, reducer = torch.stack(self._values[name]), self._reducer_of(name)
         if reducer is Reducer.AVG:
             lengths = torch.tensor(self._lengths[name], dtype=torch.float64, device=values.device)
@@ -122,18 +122,20 @@ class BatchMetrics:
 
     def _reducer_of(self, name: str) -> Reducer:
         reducer = self._reducer
-        found = reducer.get(name) if isinstance(reducer, dict) else reducer
-        if not isinstance(found, Reducer):
+        chosen = reducer.get(name) if isinstance(reducer, dict) else reducer
+        if not isinstance(chosen, Reducer):
             raise DetcloudError(
-                f"evaluation_reducer gives {found!r} for metric {name!r}: a "
+                f"evaluation_reducer gives {chosen!r} for metric {name!r}: a "
                 "detcloud.pytorch.Reducer was expected"
             )
-        return found
+        return chosen
 
 
-def _summed(total: torch.Tensor | float | None, value: object, name: str) -> torch.Tensor | float:
-    """`total` with one more value; a tensor takes it in place."""
-    if isinstance(value, torch.Tensor) and _is_here(value):
+def _add_to_total(
+    total: torch.Tensor | float | None, value: object, name: str
+) -> torch.Tensor | float:
+    """The total with one more value; a tensor is changed in place."""
+    if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):
         value = value.item()
     if type(value) is float and (total is None or type(total) is float):
         return value if total is None else total + value
@@ -145,9 +147,9 @@ def _summed(total: torch.Tensor | float | None, value: object, name: str) -> tor
     ):
         return total.add_(value.detach())
     place = f"training metric {name!r}"
-    number = _double(value, place)
+    number = _to_double(value, place)
     if total is None:
-        # What is in double precision already is the trial's own.
+        # A tensor in double precision is still the trial's own.
         return number.clone()
     if not isinstance(total, torch.Tensor):
         total = torch.tensor(total, dtype=torch.float64, device=number.device)
@@ -155,8 +157,8 @@ def _summed(total: torch.Tensor | float | None, value: object, name: str) -> tor
     return total + number
 
 
-def _is_here(value: torch.Tensor) -> bool:
-    """Whether it is one number that can be had without waiting for a device."""
+def _is_cpu_scalar(value: torch.Tensor) -> bool:
+    """Whether the tensor is one number that can be read without waiting for a device."""
     return value.is_cpu and value.dim() == 0 and value.is_floating_point()
 
 
@@ -168,7 +170,7 @@ def _check_shape(value: torch.Tensor, former: torch.Tensor | None, place: str) -
         )
 
 
-def _double(value: object, place: str) -> torch.Tensor:
+def _to_double(value: object, place: str) -> torch.Tensor:
     try:
         return torch.as_tensor(value).detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What a trial trains: models, optimizers and schedulers, and when each of them steps."""
+"""The models, optimizers and schedulers that a trial trains, and when each of them steps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
 
 
 class StepMode(Enum):
-    """When the Trainer steps a scheduler."""
+    """The moments at which the Trainer steps a scheduler."""
 
     STEP_EVERY_EPOCH = "step_every_epoch"
     STEP_EVERY_BATCH = "step_every_batch"
@@ -26,14 +26,14 @@ class StepMode(Enum):
 
 
 class LRScheduler:
-    """The home of `StepMode` for code that writes LRScheduler.StepMode."""
+    """Determined's place of `StepMode`, for code that writes LRScheduler.StepMode."""
 
     StepMode = StepMode
 
 
 @dataclass
 class Optimization:
-    """The wrapped objects in the order in which they were wrapped.
+    """The objects that a trial wrapped, in the order of the calls.
 
     `aggregation_frequency` batches make one optimizer step.
     """
@@ -68,8 +68,9 @@ class Optimization:
         auto_zero_grads: bool,
         scaler: GradScaler | None = None,
     ) -> None:
-        """Steps where `batch_idx` is the last batch of an aggregation; gradients that `scaler`
-        scaled are clipped as they are without it.
+        """Step the optimizer if `batch_idx` is the last batch of an aggregation.
+
+        Gradients that `scaler` scaled are clipped as they are without it.
 
         Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
         """
@@ -97,7 +98,7 @@ class Optimization:
             optimizer.zero_grad(set_to_none=True)
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
-        """Steps every scheduler that is due after the batch with this number."""
+        """Step every scheduler that is due after the batch with this number."""
         if not self.schedulers:
             return
         batches = {
@@ -114,24 +115,24 @@ class Optimization:
             model.train(training)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a later batch depends on, gradients that wait for their step included."""
+        """The state that later batches depend on, with gradients that wait for their step."""
         return {
             "models": [model.state_dict() for model in self.models],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedulers": [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
             "gradients": [
-                {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+                {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
                 for model in self.models
             ],
             "scaler": self.scaler.state_dict() if self.scaler is not None else {},
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
-        """The weights alone. Raises DetcloudError where the models do not match."""
+        """Load the weights alone. Raises DetcloudError where the models do not match."""
         _check_counts("models", state["models"], self.models)
-        for model, one in zip(self.models, state["models"], strict=True):
+        for model, model_state in zip(self.models, state["models"], strict=True):
             try:
-                model.load_state_dict(one)
+                model.load_state_dict(model_state)
             except RuntimeError as error:
                 reason = " ".join(str(error).split())
                 raise DetcloudError(
@@ -142,10 +143,12 @@ class Optimization:
         self.load_models(state)
         _check_counts("optimizers", state["optimizers"], self.optimizers)
         _check_counts("schedulers", state["schedulers"], self.schedulers)
-        for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(one)
-        for (scheduler, _, _), one in zip(self.schedulers, state["schedulers"], strict=True):
-            scheduler.load_state_dict(one)
+        for optimizer, saved_state in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved_state)
+        for (scheduler, _, _), saved_state in zip(
+            self.schedulers, state["schedulers"], strict=True
+        ):
+            scheduler.load_state_dict(saved_state)
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
         for model, gradients in zip(self.models, state["gradients"], strict=True):
@@ -158,7 +161,7 @@ class Optimization:
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _check_counts(name: str, stored: list[Any], wrapped: list[Any]) -> None:

@@ -1,10 +1,10 @@
-"""Lengths of training: so many batches or so many epochs."""
+"""Lengths of training, in batches or epochs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Epoch:
 Period = Batch | Epoch
 
 
-def batches(period: Period, epoch_length: int) -> int:
-    """How many batches a period has; `epoch_length` is the batches of one epoch.
+def period_batches(period: Period, epoch_length: int) -> int:
+    """The number of batches in a period; `epoch_length` is that of one epoch.
 
     Raises DetcloudError for what is neither a Batch nor an Epoch, or is below 1.
     """

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 STATE_FILE = "state_dict.pth"
 _PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
 
 
-def save(state: dict[str, Any], folder: Path) -> None:
-    """Raises DetcloudError, naming the place, for what `load` would refuse, and for a full disk."""
-    _check(state, "checkpoint")
+def save_state(state: dict[str, Any], folder: Path) -> None:
+    """Write the state; DetcloudError for what `load_state` would refuse, and for a full disk."""
+    _check_plain(state, "checkpoint")
     try:
-        # Through Python's own file: torch's says of a failed write only that it failed.
+        # Through Python's own file: torch's does not tell why a write failed.
         with (folder / STATE_FILE).open("wb") as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
@@ -30,7 +30,7 @@ def save(state: dict[str, Any], folder: Path) -> None:
         ) from error
 
 
-def load(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
+def load_state(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
     """The state with its tensors on the CPU; nothing in the file can run code.
 
     Raises DetcloudError where the file is missing, cannot be read or lacks one of `parts`.
@@ -42,24 +42,24 @@ def load(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DetcloudError(f"{STATE_FILE} cannot be read: {error}") from error
-    missing = [one for one in parts if not isinstance(state, dict) or one not in state]
+    missing = [part for part in parts if not isinstance(state, dict) or part not in state]
     if missing:
         raise DetcloudError(f"{STATE_FILE} lacks {', '.join(missing)}: no PyTorchTrial wrote it")
     return state
 
 
-def _check(value: object, place: str) -> None:
+def _check_plain(value: object, place: str) -> None:
     # Exact types: a subclass would be pickled by a reference to its class.
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN:
         return
     if isinstance(value, dict) and kind in (dict, OrderedDict, Counter):
         for key, item in value.items():
-            _check(key, f"{place} key")
-            _check(item, f"{place}[{key!r}]")
+            _check_plain(key, f"{place} key")
+            _check_plain(item, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple | set) and kind in (list, tuple, set):
         for index, item in enumerate(value):
-            _check(item, f"{place}[{index}]")
+            _check_plain(item, f"{place}[{index}]")
     else:
         raise DetcloudError(
             f"{place} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors, "

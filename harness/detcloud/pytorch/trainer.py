@@ -1,4 +1,4 @@
-"""Trainer: turns the arguments of `fit` and the cluster's specification into one training."""
+"""The Trainer, which turns the arguments of `fit` and the trial's specification into a training."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from detcloud import DetcloudError
 from detcloud.core import CheckpointReference
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.metrics import evaluates_batches
-from detcloud.pytorch.periods import Period, batches
+from detcloud.pytorch.periods import Period, period_batches
 from detcloud.pytorch.training import Loaders, Plan, Training
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import ERAS, Schedule
-from detcloud.trial_directory import ENDLESS
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import ENDLESS
 
 CheckpointPolicy = Literal["best", "all", "none"]
 
@@ -25,7 +25,7 @@ class Trainer:
     """Trains one trial with its context."""
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        """Raises DetcloudError for what is no PyTorchTrial or defines no single evaluation."""
+        """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
         if not isinstance(trial, PyTorchTrial):
             raise DetcloudError(f"{trial!r:.80} is no PyTorchTrial")
         evaluates_batches(trial)
@@ -44,7 +44,7 @@ class Trainer:
         step_zero_validation: bool | None = None,
         test_mode: bool | None = None,
     ) -> None:
-        """Trains, validates and checkpoints.
+        """Train, validate and checkpoint.
 
         On a cluster the searcher says how long, so `max_length` counts there only where it measures
         training by `time_metric`, and what is not given comes from the experiment's configuration.
@@ -55,7 +55,7 @@ class Trainer:
         callbacks = self._callbacks()
         checkpoint = self._checkpoint(latest_checkpoint)
         warm_start = self._is_warm_start(checkpoint)
-        first = 0 if warm_start or checkpoint is None else self._steps(checkpoint)
+        first = 0 if warm_start or checkpoint is None else self._steps_completed(checkpoint)
         uuid = checkpoint.uuid if isinstance(checkpoint, CheckpointReference) else checkpoint
         for callback in callbacks.values():
             callback.on_trial_startup(first, uuid)
@@ -69,9 +69,9 @@ class Trainer:
                 else step_zero_validation
             )
             schedule = self._schedule(
-                _in_batches(reporting_period, epoch, spec.scheduling_unit),
-                _in_batches(validation_period, epoch, spec.min_validation_batches),
-                _in_batches(checkpoint_period, epoch, spec.min_checkpoint_batches),
+                _period_or_default(reporting_period, epoch, spec.scheduling_unit),
+                _period_or_default(validation_period, epoch, spec.min_validation_batches),
+                _period_or_default(checkpoint_period, epoch, spec.min_checkpoint_batches),
                 checkpoint_policy or spec.checkpoint_policy,
             )
             plan = Plan(
@@ -115,12 +115,12 @@ class Trainer:
 
     def _is_warm_start(self, checkpoint: CheckpointReference | str | None) -> bool:
         spec = self._context.core.info
-        own = spec.latest_checkpoint
-        if isinstance(checkpoint, str) and own is not None and own.uuid == checkpoint:
-            checkpoint = own
+        latest = spec.latest_checkpoint
+        if isinstance(checkpoint, str) and latest is not None and latest.uuid == checkpoint:
+            checkpoint = latest
         return isinstance(checkpoint, CheckpointReference) and checkpoint.trial_id != spec.trial_id
 
-    def _steps(self, checkpoint: CheckpointReference | str) -> int:
+    def _steps_completed(self, checkpoint: CheckpointReference | str) -> int:
         metadata: dict[str, Any] = self._context.core.checkpoint.get_metadata(checkpoint)
         return int(metadata.get("steps_completed", 0))
 
@@ -162,11 +162,11 @@ class Trainer:
             raise DetcloudError(
                 "fit needs max_length without a cluster: for example max_length=Epoch(10)"
             )
-        return batches(max_length, epoch_length)
+        return period_batches(max_length, epoch_length)
 
 
-def _in_batches(period: Period | None, epoch_length: int, default: int) -> int:
-    return default if period is None else batches(period, epoch_length)
+def _period_or_default(period: Period | None, epoch_length: int, default: int) -> int:
+    return default if period is None else period_batches(period, epoch_length)
 
 
 def _checked_loader(loader: object, method: str) -> DataLoader:

@@ -1,4 +1,4 @@
-"""PyTorchTrial: what the user defines."""
+"""PyTorchTrial, the class that users define."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from detcloud import DetcloudError
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
+from detcloud.shared.errors import DetcloudError
 
 TorchData = Any
 
 
 class Reducer(Enum):
-    """How metrics of validation batches become one value; AVG weighs by the batches' lengths."""
+    """The ways to reduce validation metrics to one value; AVG weighs by the batches' lengths."""
 
     AVG = "avg"
     SUM = "sum"
@@ -40,7 +40,7 @@ class PyTorchTrial(ABC):
     def train_batch(
         self, batch: TorchData, epoch_idx: int, batch_idx: int
     ) -> torch.Tensor | dict[str, Any]:
-        """Trains on one batch; `batch_idx` counts from the trial's start.
+        """Train on one batch; `batch_idx` counts from the trial's start.
 
         Returns numbers to average over the workload; a lone tensor is the `loss`.
         """
@@ -63,7 +63,7 @@ class PyTorchTrial(ABC):
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_full_dataset")
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """One reducer for all metrics, or one for each by its name."""
+        """The reducer for all metrics, or one for each by its name."""
         return Reducer.AVG
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
@@ -71,7 +71,7 @@ class PyTorchTrial(ABC):
         return {}
 
     def get_batch_length(self, batch: TorchData) -> int:
-        """How many records a batch has; override for batches of a type of your own."""
+        """The number of records in a batch; override for batches of a type of your own."""
         first = batch
         while isinstance(first, dict | list | tuple) and first:
             first = next(iter(first.values())) if isinstance(first, dict) else first[0]

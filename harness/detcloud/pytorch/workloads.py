@@ -1,4 +1,4 @@
-"""Which workload comes next: a pure function of the schedule and of what was done.
+"""The order of workloads: the next one is a pure function of the schedule and the position.
 
 The orders of workloads are those of Determined 0.12 (steps) and 0.19 (lengths), restated.
 """
@@ -10,30 +10,32 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class EraRules:
-    """How the eras of configurations differ inside a trial.
+    """The differences between the eras of configurations inside a trial.
 
     `cuts_at_periods`: a training workload ends where a period does; else periods, which count in
-    whole steps, are looked at where a step ends. `validates_first`: at an operation's end the
+    whole steps, are checked where a step ends. `validates_first`: at an operation's end the
     validation goes before the checkpoint. Either way the searcher hears of the validation after
-    both, so that it never learns a metric that cannot be restored. `lack_ends_search`: a validation
-    may lack the searcher's metric, but where the searcher waits for it that ends the experiment;
-    else it is an error of the trial anywhere.
+    both, so that it never learns a metric that cannot be restored. `missing_metric_ends_search`: a
+    validation without the searcher's metric is no error, but ends the experiment where the searcher
+    waits for it; else it is an error of the trial anywhere.
     """
 
     cuts_at_periods: bool
     validates_first: bool
-    lack_ends_search: bool
+    missing_metric_ends_search: bool
 
 
 ERAS = {
-    "steps": EraRules(cuts_at_periods=False, validates_first=True, lack_ends_search=True),
-    "length": EraRules(cuts_at_periods=True, validates_first=False, lack_ends_search=False),
+    "steps": EraRules(cuts_at_periods=False, validates_first=True, missing_metric_ends_search=True),
+    "length": EraRules(
+        cuts_at_periods=True, validates_first=False, missing_metric_ends_search=False
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Lengths in batches; a period of 0 is off. `policy` is best, all or none."""
+    """The periods of a trial's workloads, in batches; 0 is off. `policy` is best, all or none."""
 
     scheduling_unit: int
     validation_period: int
@@ -45,13 +47,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Position:
-    """What was done, in batches since the trial's start; `best` is this trial's best metric.
+    """The progress of a trial, in batches since its start; `best` is its best metric.
 
     `workload_start` lies before `steps` where a deadline cut a workload: it goes on later.
     `last_checkpoint` is the last one that the schedule asked for and `saved` the last one that
-    there is, so that periods count as if nothing had been interrupted. `metric` is of the
-    validation at `last_validation`, None where another process did it; `is_wanted` is the policy's
-    wish for a checkpoint of it.
+    exists, so that periods count as if nothing had been interrupted. `metric` is of the
+    validation at `last_validation`, None where another process did it; `is_wanted` says that the
+    policy asks for a checkpoint of it.
     """
 
     steps: int = 0
@@ -67,13 +69,15 @@ class Position:
     def is_saved(self) -> bool:
         return self.saved == self.steps
 
-    def trained(self, steps: int, end: int) -> Position:
-        """After training to `steps`, of a workload that ends at `end`."""
+    def after_training(self, steps: int, end: int) -> Position:
+        """The position after training to `steps`, of a workload that ends at `end`."""
         start = steps if steps == end else self.workload_start
         return replace(self, steps=steps, workload_start=start)
 
-    def validated(self, schedule: Schedule, metric: float, wants_checkpoint: bool) -> Position:
-        """After a validation at `steps`; a NaN is no best."""
+    def after_validation(
+        self, schedule: Schedule, metric: float, wants_checkpoint: bool
+    ) -> Position:
+        """The position after a validation at `steps`; a NaN is no best."""
         best = self.best
         if metric == metric and (best is None or is_better(schedule, metric, best)):
             best = metric
@@ -85,21 +89,21 @@ class Position:
             is_wanted=wants_checkpoint,
         )
 
-    def checkpointed(self) -> Position:
-        """With the checkpoint that `next_workload` asked for, written here or there already."""
+    def after_checkpoint(self) -> Position:
+        """The position after the checkpoint that `next_workload` asked for, new or not."""
         return replace(self, last_checkpoint=self.steps, is_wanted=False)
 
-    def resumed(self, schedule: Schedule, *validated: int | None) -> Position:
-        """As it stands after a restart from the checkpoint of `steps`.
+    def after_restart(self, schedule: Schedule, *validated_steps: int | None) -> Position:
+        """The position after a restart from the checkpoint of `steps`.
 
-        `validated` are batches whose validations the cluster knows: one at `steps` may have come
-        after the checkpoint.
+        `validated_steps` are batches whose validations the cluster knows: one at `steps` may have
+        come after the checkpoint.
         """
         position = replace(self, saved=self.steps)
-        if self.steps not in validated or self.last_validation == self.steps:
+        if self.steps not in validated_steps or self.last_validation == self.steps:
             return position
-        wanted = schedule.policy == "all"
-        return replace(position, last_validation=self.steps, metric=None, is_wanted=wanted)
+        is_wanted = schedule.policy == "all"
+        return replace(position, last_validation=self.steps, metric=None, is_wanted=is_wanted)
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,10 @@ Workload = Train | Validate | Checkpoint | Complete
 
 
 def next_workload(schedule: Schedule, position: Position, length: int) -> Workload:
-    """What to do at `position` for an operation of `length` batches."""
+    """The workload to run at `position` for an operation of `length` batches."""
     if position.steps >= length:
-        return _at_end(schedule.rules, position)
-    # A step or workload that a deadline cut goes on first.
+        return _workload_at_end(schedule.rules, position)
+    # A workload that a deadline cut goes on first.
     if position.steps == position.workload_start:
         if _is_due(schedule.validation_period, position.steps, position.last_validation):
             return Validate()
@@ -145,8 +149,8 @@ def next_workload(schedule: Schedule, position: Position, length: int) -> Worklo
 
 
 def is_measured(position: Position, length: int) -> bool:
-    """Whether the operation's metric is known here, so that it is completed before any stop."""
-    return position.steps >= length and _metric_here(position) is not None
+    """Whether the operation's metric is known, so that it is completed before any stop."""
+    return position.steps >= length and _current_metric(position) is not None
 
 
 def policy_wants_checkpoint(
@@ -169,8 +173,8 @@ def is_better(schedule: Schedule, metric: float, other: float) -> bool:
     return metric < other if schedule.smaller_is_better else metric > other
 
 
-def _at_end(rules: EraRules, position: Position) -> Workload:
-    metric = _metric_here(position)
+def _workload_at_end(rules: EraRules, position: Position) -> Workload:
+    metric = _current_metric(position)
     is_checkpointed = position.last_checkpoint == position.steps
     if metric is None and (rules.validates_first or is_checkpointed):
         return Validate()
@@ -179,7 +183,7 @@ def _at_end(rules: EraRules, position: Position) -> Workload:
     return Complete(metric)
 
 
-def _metric_here(position: Position) -> float | None:
+def _current_metric(position: Position) -> float | None:
     return position.metric if position.last_validation == position.steps else None
 
 

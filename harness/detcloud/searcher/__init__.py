@@ -1,4 +1,4 @@
-"""Search methods of your own, run beside the cluster. The names are those of `determined.searcher`.
+"""Custom search methods, which run outside the cluster; the names are `determined.searcher`'s.
 
 from detcloud import searcher
 

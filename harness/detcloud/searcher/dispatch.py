@@ -1,4 +1,4 @@
-"""One event handed to a search method."""
+"""The dispatch of one event to a search method."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from detcloud import DetcloudError
 from detcloud.searcher.method import ExitedReason, SearcherState, SearchMethod
 from detcloud.searcher.operations import Operation
+from detcloud.shared.errors import DetcloudError
 
 
-def answers(
+def handle_event(
     method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
 ) -> list[Operation]:
-    """What the method asks for, after `state` has taken note of the event.
+    """Count the event in `state` and give it to the method; the operations that it answers.
 
     Raises:
         DetcloudError: the method answered with something else than operations.
         And whatever the method raises.
     """
     state.last_event_id = event["id"]
-    answered = _answered(method, state, event)
-    for operation in answered or ():
+    operations = _call_hook(method, state, event)
+    for operation in operations or ():
         if not isinstance(operation, Operation):
             raise DetcloudError(
                 f"{type(method).__name__} answered {event['type']} with {operation!r}; expected a "
                 "list of operations of detcloud.searcher"
             )
-    return list(answered or ())
+    return list(operations or ())
 
 
-def _answered(
+def _call_hook(
     method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
 ) -> list[Operation]:
     if event["type"] == "initial_operations":
@@ -50,7 +50,7 @@ def _answered(
             state.trial_progress[trial] = max(state.trial_progress.get(trial, 0.0), float(length))
             return method.on_validation_completed(state, trial, event["metric"], length)
         case "trial_exited_early":
-            reason = ExitedReason.of(event["reason"])
+            reason = ExitedReason.from_cluster(event["reason"])
             if reason is ExitedReason.INVALID_HP:
                 state.trial_progress.pop(trial, None)
             elif reason is ExitedReason.ERRORED:
@@ -60,5 +60,5 @@ def _answered(
             state.trials_closed.add(trial)
             return method.on_trial_closed(state, trial)
         case _:
-            # Of a newer cluster, which tells more.
+            # An event of a newer cluster.
             return []

@@ -1,8 +1,8 @@
-"""What a runner remembers, in a folder: whole at every moment, whatever ends the process.
+"""A runner's state in a folder, which is complete at every moment, whatever ends the process.
 
 `saved-N` is a state, complete once it has its name; the one before stays until the cluster has
-taken what the last one asks for. `request.json` is the experiment's creation, kept from before it
-is asked for: asked again, it makes no second experiment.
+accepted the operations of the last one. `request.json` is the request that creates the experiment,
+written before it is sent: sent again, it makes no second experiment.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detcloud import DetcloudError
 from detcloud.searcher.method import SearcherState, SearchMethod
+from detcloud.shared.errors import DetcloudError
 
 VERSION = 1
-_SAVED = re.compile(r"saved-([0-9]{1,15})")
+_STATE_FOLDER = re.compile(r"saved-([0-9]{1,15})")
 
 
 @dataclass
-class Saved:
-    """A state. Of the posts `post` was the last before `operations`, which are still to be posted,
-    and `acknowledged` the event up to which that one said it had seen all.
+class RunnerRecord:
+    """The runner's progress.
+
+    `post` numbers the last post that was accepted, `operations` are still to be posted, and
+    `acknowledged` is the id of the last event that they answer.
     """
 
     experiment_id: int
@@ -50,8 +52,8 @@ class StateFolder:
             raise DetcloudError(f"{path} is no folder for a search: {error.strerror}") from None
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps others out; DetcloudError where somebody else is in."""
+    def lock(self) -> Iterator[None]:
+        """Hold the folder's lock; DetcloudError if another process does."""
         with (self.path / "lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,28 +64,28 @@ class StateFolder:
                 ) from None
             yield
 
-    def request(self) -> dict[str, Any] | None:
-        """The creation that was asked for, or about to be; None before that."""
+    def read_request(self) -> dict[str, Any] | None:
+        """The request that creates the experiment; None before it was written."""
         path = self.path / "request.json"
-        return _read(path) if path.exists() else None
+        return _read_json(path) if path.exists() else None
 
-    def keep_request(self, request: dict[str, Any]) -> None:
-        """Keeps a creation that is about to be asked for."""
-        _write(self.path / "request.json", request)
+    def write_request(self, request: dict[str, Any]) -> None:
+        """Write the request that is about to be sent."""
+        _write_json(self.path / "request.json", request)
 
-    def forget_request(self) -> None:
-        """The creation was refused: there may be another."""
+    def delete_request(self) -> None:
+        """Delete a request that was refused, so that there may be another."""
         (self.path / "request.json").unlink()
 
-    def save(self, saved: Saved, state: SearcherState, method: SearchMethod) -> None:
-        """Keeps a state as the newest one, beside the one before it."""
-        numbers = self._numbers()
+    def save_state(self, record: RunnerRecord, state: SearcherState, method: SearchMethod) -> None:
+        """Save a state as the newest one; the one before it stays."""
+        numbers = self._state_numbers()
         number = max(numbers, default=0) + 1
         fresh = self.path / "saving"
         shutil.rmtree(fresh, ignore_errors=True)
         (fresh / "method").mkdir(parents=True)
         method.save_method_state(fresh / "method")
-        _write(fresh / "runner.json", {**asdict(saved), "searcher_state": state.to_dict()})
+        _write_json(fresh / "runner.json", {**asdict(record), "searcher_state": state.to_dict()})
         for root, _, names in os.walk(fresh):
             for name in (*names, "."):
                 _sync(Path(root, name))
@@ -93,37 +95,37 @@ class StateFolder:
             if old < number - 1:
                 shutil.rmtree(self.path / f"saved-{old}", ignore_errors=True)
 
-    def load(self, state: SearcherState, method: SearchMethod) -> Saved | None:
-        """The newest state, into `state` and `method`; None if there is none."""
-        number = max(self._numbers(), default=0)
+    def load_state(self, state: SearcherState, method: SearchMethod) -> RunnerRecord | None:
+        """Load the newest state into `state` and `method`; its record, None if there is none."""
+        number = max(self._state_numbers(), default=0)
         if not number:
             return None
         folder = self.path / f"saved-{number}"
-        fields = _read(folder / "runner.json")
+        fields = _read_json(folder / "runner.json")
         if fields.get("version") != VERSION:
             raise DetcloudError(
                 f"{folder} is of version {fields.get('version')}; this runner reads {VERSION}"
             )
         state.from_dict(fields.pop("searcher_state"))
         method.load_method_state(folder / "method")
-        return Saved(**fields)
+        return RunnerRecord(**fields)
 
-    def forget_newest(self) -> bool:
-        """Goes back to the state before the newest one; False where there is none."""
-        numbers = sorted(self._numbers())
+    def discard_newest_state(self) -> bool:
+        """Go back to the state before the newest one; whether there is one."""
+        numbers = sorted(self._state_numbers())
         if len(numbers) < 2:
             return False
-        away = self.path / "saving"
-        shutil.rmtree(away, ignore_errors=True)
-        (self.path / f"saved-{numbers[-1]}").rename(away)
+        discarded = self.path / "saving"
+        shutil.rmtree(discarded, ignore_errors=True)
+        (self.path / f"saved-{numbers[-1]}").rename(discarded)
         return True
 
-    def _numbers(self) -> list[int]:
-        found = (_SAVED.fullmatch(entry.name) for entry in self.path.iterdir())
-        return [int(match[1]) for match in found if match]
+    def _state_numbers(self) -> list[int]:
+        matches = (_STATE_FOLDER.fullmatch(entry.name) for entry in self.path.iterdir())
+        return [int(match[1]) for match in matches if match]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -133,8 +135,8 @@ def _read(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _write(path: Path, fields: dict[str, Any]) -> None:
-    """Whole or not at all, and there after a power cut."""
+def _write_json(path: Path, fields: dict[str, Any]) -> None:
+    """Write the file whole or not at all, so that it survives a power cut."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps(fields), encoding="utf-8")
     _sync(fresh)

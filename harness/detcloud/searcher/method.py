@@ -1,4 +1,4 @@
-"""A search method: what its author writes, and what it is told beside each event."""
+"""The base class of search methods, and the state that each call gets besides the event."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from detcloud import DetcloudError
 from detcloud.searcher.operations import Operation
+from detcloud.shared.errors import DetcloudError
 
 STATE_FILE = "method.pickle"
 
 
 class ExitedReason(Enum):
-    """Why a trial ended before it did what was asked of it."""
+    """The reason why a trial ended before it did all that was asked of it."""
 
     ERRORED = "ERRORED"
     USER_CANCELED = "USER_CANCELED"
     INVALID_HP = "INVALID_HP"
 
     @classmethod
-    def of(cls, reason: str) -> ExitedReason:
-        """The cluster's reason, which is finer: a trial that stops itself counts as canceled."""
+    def from_cluster(cls, reason: str) -> ExitedReason:
+        """The reason for the cluster's finer one: a trial that stops itself counts as canceled."""
         if reason == "ERRORED":
             return cls.ERRORED
         return cls.INVALID_HP if "INVALID_HP" in reason else cls.USER_CANCELED
@@ -33,8 +33,10 @@ class ExitedReason(Enum):
 
 @dataclass
 class SearcherState:
-    """What the runner counts for the method, which only reads it. `trial_progress` is each
-    trial's training so far, in the unit of the search; one with invalid hyperparameters has none.
+    """The facts of a search that the runner counts for the method, which only reads them.
+
+    `trial_progress` is each trial's training so far, in the unit of the search; one with invalid
+    hyperparameters has none.
     """
 
     failures: set[UUID] = field(default_factory=set)
@@ -47,7 +49,7 @@ class SearcherState:
     experiment_failed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """The state as plain JSON."""
         return {
             "failures": sorted(map(str, self.failures)),
             "trialProgress": {str(trial): units for trial, units in self.trial_progress.items()},
@@ -60,7 +62,7 @@ class SearcherState:
         }
 
     def from_dict(self, fields: dict[str, Any]) -> None:
-        """Takes over what `to_dict` gave."""
+        """Restore the state that `to_dict` gave."""
         self.failures = set(map(UUID, fields["failures"]))
         self.trial_progress = {UUID(k): v for k, v in fields["trialProgress"].items()}
         self.trials_closed = set(map(UUID, fields["trialsClosed"]))
@@ -72,48 +74,45 @@ class SearcherState:
 
 
 class SearchMethod(ABC):
-    """A search algorithm: it is told what happens and answers with operations, in order.
+    """A search algorithm, which answers each event with operations, in order.
 
-    After a crash an event may be told again, to a method as it was saved before that event; what
-    the first telling asked for was then not done. So a method is to change nothing but itself.
+    After a crash an event may come again, to the method as it was saved before that event; the
+    operations of its first answer were not done then. So a method must change nothing but itself.
     """
 
     @abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """The search begins."""
+        """Called when the search begins."""
 
     @abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """A trial was made, as a Create asked for."""
+        """Called when a trial was made, as a Create asked for."""
 
     @abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: float, train_length: int
     ) -> list[Operation]:
-        """A trial trained to a length that a ValidateAfter named, and validated there.
+        """Called when a trial validated at the length of a ValidateAfter.
 
         A metric that was no finite number comes as the worst one there is.
         """
 
     @abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """A trial has ended, whether early or not: it comes once for each, and last."""
+        """Called when a trial has ended, early or not: once for each trial, as its last event."""
 
     @abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """A trial ended before it did what was asked of it; `on_trial_closed` follows."""
+        """Called when a trial ended before it did all that was asked; `on_trial_closed` follows."""
 
     @abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """How much of the search is done, in [0, 1]."""
+        """The share of the search that is done, in [0, 1]."""
 
     def save_method_state(self, path: Path) -> None:
-        """Writes what the method has to remember into the empty folder `path`.
-
-        As it stands it pickles the method's attributes.
-        """
+        """Write the method's state, by default its pickled attributes, into the folder `path`."""
         try:
             (path / STATE_FILE).write_bytes(pickle.dumps(vars(self)))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -123,5 +122,5 @@ class SearchMethod(ABC):
             ) from error
 
     def load_method_state(self, path: Path) -> None:
-        """Reads from the folder `path` what `save_method_state` wrote."""
+        """Restore from the folder `path` the state that `save_method_state` wrote."""
         vars(self).update(pickle.loads((path / STATE_FILE).read_bytes()))

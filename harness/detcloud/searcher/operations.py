@@ -1,4 +1,4 @@
-"""What a search method may ask for. Trials are named by UUIDs of the method's choice."""
+"""The operations that a search method may ask for; it names trials by UUIDs of its choice."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from detcloud import DetcloudError
+from detcloud.shared.errors import DetcloudError
 
 Fields = dict[str, Any]
 
 
 class Operation(ABC):
-    """One thing to be done."""
+    """An instruction of a search method to the cluster."""
 
     @abstractmethod
     def fields(self) -> Fields:
         """The operation as the API takes it; DetcloudError for values that make no sense."""
 
     def __repr__(self) -> str:
-        given = (
+        arguments = (
             str(value)[:8] if isinstance(value, UUID) else f"{name}={value!r}"
             for name, value in vars(self).items()
         )
-        return f"{type(self).__name__}({', '.join(given)})"
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 class Create(Operation):
@@ -51,19 +51,20 @@ class Create(Operation):
         self.hparams = hparams
 
     def fields(self) -> Fields:
-        """See Operation."""
+        """The operation as the API takes it."""
         try:
-            text = json.dumps(self.hparams, allow_nan=False, default=_scalar)
+            text = json.dumps(self.hparams, allow_nan=False, default=_to_plain_scalar)
         except (TypeError, ValueError, RecursionError) as error:
             raise DetcloudError(
                 f"the hparams of {self.request_id} cannot be sent: {error}"
             ) from None
-        return {"type": "create", **_named(self.request_id), "hparams": json.loads(text)}
+        return {"type": "create", **_request_id_field(self.request_id), "hparams": json.loads(text)}
 
 
 class ValidateAfter(Operation):
-    """Let the trial train to `length`, counted from its start in the unit of the search, and
-    validate there. Several for one trial are done one after the other.
+    """Let a trial train to `length` and validate there; several for one trial are done in turn.
+
+    The length counts from the trial's start in the unit of the search.
     """
 
     def __init__(self, request_id: UUID, length: int) -> None:
@@ -71,52 +72,52 @@ class ValidateAfter(Operation):
         self.length = length
 
     def fields(self) -> Fields:
-        """See Operation."""
-        length = _scalar(self.length) if hasattr(self.length, "item") else self.length
+        """The operation as the API takes it."""
+        length = _to_plain_scalar(self.length) if hasattr(self.length, "item") else self.length
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise DetcloudError(
                 f"ValidateAfter got the length {self.length!r}; expected an integer of at least 1"
             )
-        return {"type": "validate_after", **_named(self.request_id), "length": length}
+        return {"type": "validate_after", **_request_id_field(self.request_id), "length": length}
 
 
 class Close(Operation):
-    """Let the trial end once it has trained what it was asked for."""
+    """Let the trial end once it has done its ValidateAfter operations."""
 
     def __init__(self, request_id: UUID) -> None:
         self.request_id = request_id
 
     def fields(self) -> Fields:
-        """See Operation."""
-        return {"type": "close", **_named(self.request_id)}
+        """The operation as the API takes it."""
+        return {"type": "close", **_request_id_field(self.request_id)}
 
 
 class Progress(Operation):
-    """How much of the search is done, in [0, 1]; what lies outside is cut off."""
+    """Report the share of the search that is done; it is cut to [0, 1]."""
 
     def __init__(self, progress: float) -> None:
         self.progress = progress
 
     def fields(self) -> Fields:
-        """See Operation."""
+        """The operation as the API takes it."""
         share = float(self.progress)
         share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
         return {"type": "set_searcher_progress", "progress": share}
 
 
 class Shutdown(Operation):
-    """End the search: as completed, as canceled or as failed. Nothing may follow."""
+    """End the search, as completed, canceled or failed. Nothing may follow."""
 
     def __init__(self, cancel: bool = False, failure: bool = False) -> None:
         self.cancel = cancel
         self.failure = failure
 
     def fields(self) -> Fields:
-        """See Operation."""
+        """The operation as the API takes it."""
         return {"type": "shutdown", "cancel": bool(self.cancel), "failure": bool(self.failure)}
 
 
-def _named(request_id: object) -> Fields:
+def _request_id_field(request_id: object) -> Fields:
     try:
         return {"request_id": str(UUID(str(request_id)))}
     except ValueError:
@@ -125,7 +126,7 @@ def _named(request_id: object) -> Fields:
         ) from None
 
 
-def _scalar(value: Any) -> Any:
+def _to_plain_scalar(value: Any) -> Any:
     """A scalar of numpy or torch as plain Python."""
     if hasattr(value, "item"):
         return value.item()

@@ -1,19 +1,20 @@
-"""Where checkpoints are kept: one small protocol, one module for each kind of store."""
+"""Checkpoint stores: one small interface, one module and one registration for each type."""
 
+from detcloud.storage.registry import build_store, register_store
 from detcloud.storage.store import (
-    AlreadyStored,
     CheckpointStore,
-    NotStored,
+    KeyExists,
+    KeyNotFound,
     StorageError,
-    build_store,
     checked_key,
 )
 
 __all__ = [
-    "AlreadyStored",
     "CheckpointStore",
-    "NotStored",
+    "KeyExists",
+    "KeyNotFound",
     "StorageError",
     "build_store",
     "checked_key",
+    "register_store",
 ]

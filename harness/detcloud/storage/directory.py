@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: of this machine (`directory`) or mounted on all (`shared_fs`)."""
+"""The checkpoint store in a folder, of this machine or mounted on all of them."""
 
 from __future__ import annotations
 
@@ -6,48 +6,64 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from detcloud.storage.store import AlreadyStored, NotStored, StorageError, checked_key, translated
+from detcloud.storage.store import (
+    KeyExists,
+    KeyNotFound,
+    StorageError,
+    checked_key,
+    translate_errors,
+)
 
-# Unfinished writes: no key contains a part of this name.
-STAGING = ".staging"
-# Event files, beside the checkpoints: EXPERIMENT/TRIAL in this folder.
-TENSORBOARD = "tensorboard"
+# The folder of unfinished writes: no key contains a part of this name.
+STAGING_FOLDER = ".staging"
+# The folder of event files, beside the checkpoints: EXPERIMENT/TRIAL in it.
+TENSORBOARD_FOLDER = "tensorboard"
 # A write that has not moved for so long was killed; clocks of mounted stores may differ.
 _ABANDONED_SECONDS = 24 * 3600
 
 
+def build_directory_store(config: Mapping[str, Any]) -> DirectoryStore:
+    """The store at the configuration's absolute `path`. Raises StorageError without one."""
+    path = config.get("path")
+    if not isinstance(path, str) or not Path(path).is_absolute():
+        raise StorageError(f"storage path is {path!r}: an absolute path was expected")
+    return DirectoryStore(Path(path))
+
+
 class DirectoryStore:
-    """Keys are paths below `root`, which is made when the first file is stored."""
+    """A store whose keys are paths below `root`, which is made when the first file is stored."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def put(self, key: str, source: Path) -> None:
-        with translated(f"storing {key!r} in {self.root}"):
+        with translate_errors(f"storing {key!r} in {self.root}"):
             destination = self._path(key)
             _make_folder_durably(destination.parent)
-            staged = self.root / STAGING / uuid.uuid4().hex
+            staged = self.root / STAGING_FOLDER / uuid.uuid4().hex
             staged.parent.mkdir(exist_ok=True)
-            _remove_abandoned(staged.parent)
+            _remove_abandoned_files(staged.parent)
             try:
                 _copy_durably(source, staged)
-                _publish(staged, destination)
+                _publish_file(staged, destination)
             finally:
                 staged.unlink(missing_ok=True)
             _sync_folder(destination.parent)
 
     def get(self, key: str, destination: Path) -> None:
-        with translated(f"reading {key!r} from {self.root}"):
+        with translate_errors(f"reading {key!r} from {self.root}"):
             source = self._path(key)
             if not source.is_file():
-                raise NotStored(f"{source} does not exist")
+                raise KeyNotFound(f"{source} does not exist")
             shutil.copyfile(source, destination)
 
     def list(self, prefix: str) -> dict[str, int]:
-        with translated(f"listing {prefix!r} in {self.root}"):
+        with translate_errors(f"listing {prefix!r} in {self.root}"):
             start = self._path(prefix)
             if start.is_file():
                 return {prefix: start.stat().st_size}
@@ -58,14 +74,14 @@ class DirectoryStore:
             }
 
     def delete(self, key: str) -> None:
-        with translated(f"deleting {key!r} from {self.root}"):
+        with translate_errors(f"deleting {key!r} from {self.root}"):
             path = self._path(key)
             path.unlink(missing_ok=True)
             self._remove_empty_folders(path.parent)
 
     def _path(self, key: str) -> Path:
-        if STAGING in checked_key(key).split("/"):
-            raise StorageError(f"{key!r} cannot name a stored file: {STAGING} is taken")
+        if STAGING_FOLDER in checked_key(key).split("/"):
+            raise StorageError(f"{key!r} cannot name a stored file: {STAGING_FOLDER} is taken")
         path = self.root / key
         # A link that someone planted in the store must not lead out of it.
         if not path.resolve().is_relative_to(self.root.resolve()):
@@ -89,13 +105,13 @@ def _make_folder_durably(folder: Path) -> None:
     _sync_folder(folder.parent)
 
 
-def _remove_abandoned(staging: Path) -> None:
+def _remove_abandoned_files(staging: Path) -> None:
     now = time.time()
-    for left in staging.iterdir():
+    for file in staging.iterdir():
         # Another writer may have finished or removed it meanwhile.
         with suppress(FileNotFoundError):
-            if now - left.stat().st_mtime > _ABANDONED_SECONDS:
-                left.unlink()
+            if now - file.stat().st_mtime > _ABANDONED_SECONDS:
+                file.unlink()
 
 
 def _copy_durably(source: Path, staged: Path) -> None:
@@ -105,15 +121,15 @@ def _copy_durably(source: Path, staged: Path) -> None:
         os.fsync(writer.fileno())
 
 
-def _publish(staged: Path, destination: Path) -> None:
+def _publish_file(staged: Path, destination: Path) -> None:
     try:
         os.link(staged, destination)
     except FileExistsError:
-        raise AlreadyStored(f"{destination} exists already") from None
+        raise KeyExists(f"{destination} exists already") from None
     except OSError:
         # Some mounted stores have no hard links; there a rename keeps the file whole at least.
         if destination.exists():
-            raise AlreadyStored(f"{destination} exists already") from None
+            raise KeyExists(f"{destination} exists already") from None
         staged.rename(destination)
 
 

@@ -1,48 +1,72 @@
-"""Checkpoints in a bucket of Amazon S3, or of a store that speaks its protocol."""
+"""The checkpoint store in a bucket of Amazon S3, or of a store that speaks its protocol."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from detcloud.http import backoff_seconds
-from detcloud.s3 import PART_BYTES, PARTS_MAX, Bucket, KeyMissing, WriteConflict
-from detcloud.storage.store import AlreadyStored, NotStored, checked_key, translated
+from detcloud.shared.http import backoff_seconds
+from detcloud.shared.s3 import (
+    PART_BYTES,
+    PARTS_MAX,
+    Bucket,
+    BucketPlace,
+    NoSuchKey,
+    WriteConflict,
+)
+from detcloud.storage.store import (
+    KeyExists,
+    KeyNotFound,
+    StorageError,
+    checked_key,
+    translate_errors,
+)
 
 _WRITES_MAX = 3
 _BLOCK_BYTES = 1 << 20
 
 
+def build_s3_store(config: Mapping[str, Any]) -> S3Store:
+    """The store in the configuration's `bucket`. Raises StorageError for one that cannot be."""
+    if not config.get("bucket"):
+        raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
+    with translate_errors("using the checkpoint storage"):
+        return S3Store(Bucket(BucketPlace.from_storage(config)))
+
+
 class S3Store:
-    """Keys lie below the prefix of the bucket's place."""
+    """A store whose keys lie below the prefix of the bucket's place."""
+
+    root = None
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
     def put(self, key: str, source: Path) -> None:
-        with translated(f"storing {key!r} in {self._bucket.place}"):
-            if not self._written(checked_key(key), source):
-                raise AlreadyStored(f"{key} exists already in {self._bucket.place}")
+        with translate_errors(f"storing {key!r} in {self._bucket.place}"):
+            if not self._write_object(checked_key(key), source):
+                raise KeyExists(f"{key} exists already in {self._bucket.place}")
 
     def get(self, key: str, destination: Path) -> None:
-        with translated(f"reading {key!r} from {self._bucket.place}"):
+        with translate_errors(f"reading {key!r} from {self._bucket.place}"):
             try:
                 self._bucket.fetch(checked_key(key), destination)
-            except KeyMissing as error:
-                raise NotStored(str(error)) from None
+            except NoSuchKey as error:
+                raise KeyNotFound(str(error)) from None
 
     def list(self, prefix: str) -> dict[str, int]:
-        with translated(f"listing {prefix!r} in {self._bucket.place}"):
-            own = self._bucket.size(checked_key(prefix))
-            found = dict(sorted(self._bucket.listed(f"{prefix}/")))
-            return found if own is None else {prefix: own, **found}
+        with translate_errors(f"listing {prefix!r} in {self._bucket.place}"):
+            size = self._bucket.object_size(checked_key(prefix))
+            below = dict(sorted(self._bucket.list_objects(f"{prefix}/")))
+            return below if size is None else {prefix: size, **below}
 
     def delete(self, key: str) -> None:
-        with translated(f"deleting {key!r} from {self._bucket.place}"):
+        with translate_errors(f"deleting {key!r} from {self._bucket.place}"):
             self._bucket.delete(checked_key(key))
 
-    def _written(self, key: str, source: Path) -> bool:
+    def _write_object(self, key: str, source: Path) -> bool:
         # As large as it takes for the largest of files to have no more parts than there may be.
         part_bytes = max(PART_BYTES, -(-source.stat().st_size // PARTS_MAX))
         failures = 0

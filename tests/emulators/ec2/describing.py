@@ -1,4 +1,4 @@
-"""What the simulated EC2 tells, page by page, and the end of its machines."""
+"""The descriptions of the simulated EC2, page by page, and the end of its machines."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ def describe_instances(region: Region, params: Params) -> Result:
     if ids and params.get("MaxResults"):
         text = "The parameter instancesSet cannot be used with the parameter maxResults"
         raise Ec2Error("InvalidParameterCombination", text)
-    shown = list(region.visible())
+    shown = list(region.visible_machines())
     if ids:
         _check_ids(region, ids)
         shown = [machine for machine in shown if machine.id in ids]
@@ -36,14 +36,14 @@ def describe_instances(region: Region, params: Params) -> Result:
         "subnet-id": lambda it: it.subnet,
         "image-id": lambda it: it.image,
     }
-    found = _filtered(shown, params, fields, lambda it: it.tags)
+    found = _apply_filters(shown, params, fields, lambda it: it.tags)
     page, more = _page(found, params)
     return {
         "Reservations": [
             {
                 "ReservationId": "r-" + machine.id[2:],
                 "OwnerId": ACCOUNT,
-                "Instances": [machine.described(now_ms)],
+                "Instances": [machine.description(now_ms)],
             }
             for machine in page
         ],
@@ -80,18 +80,18 @@ def describe_spot_instance_requests(region: Region, params: Params) -> Result:
     fields: Fields[Machine] = {
         "spot-instance-request-id": lambda it: it.spot_request,
         "instance-id": lambda it: it.id,
-        "state": lambda it: "active" if it.lives(now_ms) else "closed",
+        "state": lambda it: "active" if it.is_billed(now_ms) else "closed",
         "status-code": lambda it: _spot_status(it, now_ms),
     }
-    shown = [machine for machine in region.visible() if machine.is_spot]
+    shown = [machine for machine in region.visible_machines() if machine.is_spot]
     # What tags an instance does not tag its request.
-    page, more = _page(_filtered(shown, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(shown, params, fields, lambda it: {}), params)
     return {
         "SpotInstanceRequests": [
             {
                 "SpotInstanceRequestId": it.spot_request,
                 "InstanceId": it.id,
-                "State": "active" if it.lives(now_ms) else "closed",
+                "State": "active" if it.is_billed(now_ms) else "closed",
                 "Status": {
                     "Code": _spot_status(it, now_ms),
                     "UpdateTime": moment(it.noticed_ms or it.launched_ms),
@@ -104,7 +104,7 @@ def describe_spot_instance_requests(region: Region, params: Params) -> Result:
 
 
 def _spot_status(machine: Machine, now_ms: int) -> str:
-    if not machine.lives(now_ms):
+    if not machine.is_billed(now_ms):
         taken = machine.notice_ms is not None
         return "instance-terminated-no-capacity" if taken else "instance-terminated-by-user"
     return "fulfilled" if machine.noticed_ms is None else "marked-for-termination"
@@ -121,7 +121,7 @@ def describe_launch_templates(region: Region, params: Params) -> Result:
         code = "InvalidLaunchTemplateName.NotFoundException"
         raise Ec2Error(code, "At least one of the launch templates does not exist.")
     fields: Fields[Template] = {"launch-template-name": lambda it: it.name}
-    page, more = _page(_filtered(shown, params, fields, lambda it: it.tags), params)
+    page, more = _page(_apply_filters(shown, params, fields, lambda it: it.tags), params)
     return {"LaunchTemplates": [shown_template(it) for it in page], **more}
 
 
@@ -137,7 +137,7 @@ def describe_subnets(region: Region, params: Params) -> Result:
         "subnet-id": lambda it: it,
         "availability-zone": lambda it: region.subnets[it],
     }
-    page, more = _page(_filtered(names, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(names, params, fields, lambda it: {}), params)
     found = [
         {"SubnetId": it, "AvailabilityZone": region.subnets[it], "State": "available"}
         for it in page
@@ -159,7 +159,7 @@ def describe_images(region: Region, params: Params) -> Result:
 
 
 def describe_spot_price_history(region: Region, params: Params) -> Result:
-    """The prices of now: of what lies further back nothing is kept."""
+    """Return the prices of now: no history is stored."""
     wanted = params.get("InstanceTypes") or sorted(types())
     pools = [(kind, zone) for kind in wanted for zone in region.zones]
     sold = [(kind, zone) for kind, zone in pools if (kind, zone) not in region.not_offered]
@@ -198,7 +198,7 @@ def describe_instance_type_offerings(region: Region, params: Params) -> Result:
         "instance-type": lambda it: it[0],
         "location": lambda it: it[1],
     }
-    page, more = _page(_filtered(sold, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(sold, params, fields, lambda it: {}), params)
     kind_of_place = "availability-zone" if by_zone else "region"
     found = [
         {"InstanceType": kind, "LocationType": kind_of_place, "Location": place}
@@ -211,7 +211,7 @@ def _check_ids(region: Region, ids: Sequence[str]) -> None:
     for name in ids:
         if not _ID.match(name):
             raise Ec2Error("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
-    known = {machine.id for machine in region.visible()}
+    known = {machine.id for machine in region.visible_machines()}
     unknown = [name for name in ids if name not in known]
     if unknown:
         many = len(unknown) > 1
@@ -219,7 +219,7 @@ def _check_ids(region: Region, ids: Sequence[str]) -> None:
         raise Ec2Error("InvalidInstanceID.NotFound", text)
 
 
-def _filtered(
+def _apply_filters(
     shown: Sequence[T],
     params: Params,
     fields: Fields[T],

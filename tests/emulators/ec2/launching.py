@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.emulators.ec2.machine import Ec2Error, Machine, moment, tags_for, written
+from tests.emulators.ec2.machine import Ec2Error, Machine, moment, tag_list, tags_for
 from tests.emulators.ec2.region import Params, Region, Result, Template, types, vcpus
 
 USER_DATA_BYTES_MAX = 16384
 
 
 class Place(NamedTuple):
-    """Where a launch may put machines: one override of a fleet."""
+    """A place for the machines of a launch: one override of a fleet."""
 
     instance_type: str
     subnet: str
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """What the machines of one launch have in common."""
+    """The settings that the machines of one launch have in common."""
 
     data: Mapping[str, Any]
     is_spot: bool
@@ -37,7 +37,7 @@ class Order:
 
 
 def create_launch_template(region: Region, params: Params) -> Result:
-    def made() -> Result:
+    def make_template() -> Result:
         name = params["LaunchTemplateName"]
         if any(it.name == name for it in region.templates.values()):
             code = "InvalidLaunchTemplateName.AlreadyExistsException"
@@ -49,7 +49,7 @@ def create_launch_template(region: Region, params: Params) -> Result:
         region.templates[key] = Template(key, name, data, tags, region.clock())
         return {"LaunchTemplate": shown_template(region.templates[key])}
 
-    return region.once("CreateLaunchTemplate", params, made)
+    return region.once("CreateLaunchTemplate", params, make_template)
 
 
 def delete_launch_template(region: Region, params: Params) -> Result:
@@ -65,7 +65,7 @@ def shown_template(template: Template) -> Result:
         "CreateTime": moment(template.created_ms),
         "DefaultVersionNumber": 1,
         "LatestVersionNumber": 1,
-        "Tags": written(template.tags),
+        "Tags": tag_list(template.tags),
     }
 
 
@@ -93,7 +93,7 @@ def _fleet(region: Region, params: Params) -> Result:
         for place in _by_preference(region, places, is_spot, strategy):
             found = list[Machine]()
             while left and (refusal := _refusal(region, place, order)) is None:
-                found.append(_launched(region, place, order))
+                found.append(_new_machine(region, place, order))
                 left -= 1
             about = {
                 "LaunchTemplateAndOverrides": {
@@ -128,7 +128,7 @@ def _run(region: Region, params: Params) -> Result:
     while len(found) < params["MaxCount"] and refusal is None:
         refusal = _refusal(region, place, order)
         if refusal is None:
-            found.append(_launched(region, place, order))
+            found.append(_new_machine(region, place, order))
     if refusal is not None and len(found) < params["MinCount"]:
         for machine in found:
             del region.machines[machine.id]
@@ -141,7 +141,7 @@ def _run(region: Region, params: Params) -> Result:
     now_ms = region.clock()
     return {
         "ReservationId": f"r-{region.number():017x}",
-        "Instances": [machine.described(now_ms) for machine in found],
+        "Instances": [machine.description(now_ms) for machine in found],
     }
 
 
@@ -167,13 +167,13 @@ def _room(region: Region, place: Place, market: str) -> int:
     key = (place.instance_type, place.zone, market)
     used = sum(
         (it.instance_type, it.zone, "spot" if it.is_spot else "on-demand") == key
-        for it in region.living()
+        for it in region.billed_machines()
     )
     return region.capacity.get(key, 1000) - used
 
 
 def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
-    """Why one more machine cannot be had there; None: it can."""
+    """Return why one more machine cannot be had at a place; None: it can."""
     kind, zone = place.instance_type, place.zone
     if kind not in types():
         return Ec2Error("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
@@ -197,7 +197,9 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
 
 
 def _is_over_quota(region: Region, kind: str, order: Order) -> bool:
-    used = sum(vcpus(it.instance_type) for it in region.living() if it.is_spot == order.is_spot)
+    used = sum(
+        vcpus(it.instance_type) for it in region.billed_machines() if it.is_spot == order.is_spot
+    )
     quota = region.quota.get(order.market)
     return quota is not None and used + vcpus(kind) > quota
 
@@ -209,7 +211,7 @@ def _over_quota(order: Order) -> Ec2Error:
     return Ec2Error("VcpuLimitExceeded", text)
 
 
-def _launched(region: Region, place: Place, order: Order) -> Machine:
+def _new_machine(region: Region, place: Place, order: Order) -> Machine:
     now_ms, n = region.clock(), region.number()
     boots = region.sleepers <= 0
     region.sleepers -= not boots

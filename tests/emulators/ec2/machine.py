@@ -1,4 +1,4 @@
-"""An instance of the simulated EC2, and the life it has."""
+"""An instance of the simulated EC2, from its launch to its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Ec2Error(Exception):
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """The status of HTTP."""
         return STATUS.get(self.code, 400)
 
 
@@ -65,14 +65,14 @@ class Machine:
     heard: set[str] = field(default_factory=set)
 
     def state(self, now_ms: int) -> str:
-        """As EC2 names it."""
+        """Return the state, as EC2 names it."""
         if self.asked_ms is not None and now_ms >= self.asked_ms:
             is_over = now_ms >= self.asked_ms + self.ending_ms
             return "terminated" if is_over else "shutting-down"
         return "running" if now_ms >= self.running_ms else "pending"
 
-    def lives(self, now_ms: int) -> bool:
-        """Whether it takes up room, and is billed."""
+    def is_billed(self, now_ms: int) -> bool:
+        """Whether the machine takes up capacity, and is billed."""
         return self.state(now_ms) in ("pending", "running")
 
     @property
@@ -81,13 +81,13 @@ class Machine:
         return "sir-" + self.id[-8:]
 
     def end(self, now_ms: int, code: str, message: str) -> None:
-        """Begins to end, unless it did."""
+        """Begin to end, unless the machine has begun before."""
         if self.asked_ms is None or now_ms < self.asked_ms:
             self.asked_ms = now_ms
             self.reason = (code, message)
 
-    def described(self, now_ms: int) -> dict[str, Any]:
-        """As DescribeInstances shows it."""
+    def description(self, now_ms: int) -> dict[str, Any]:
+        """Return the machine as DescribeInstances shows it."""
         state = self.state(now_ms)
         found: dict[str, Any] = {
             "InstanceId": self.id,
@@ -97,7 +97,7 @@ class Machine:
             "ClientToken": self.token,
             "LaunchTime": moment(self.launched_ms),
             "Placement": {"AvailabilityZone": self.zone, "Tenancy": "default"},
-            "Tags": written(self.tags),
+            "Tags": tag_list(self.tags),
             "MetadataOptions": {"State": "applied", **self.data.get("MetadataOptions", {})},
         }
         if state != "terminated":
@@ -110,12 +110,12 @@ class Machine:
 
 
 def shown_state(name: str) -> dict[str, Any]:
-    """A state with the number that EC2 gives it."""
+    """Return a state with the number that EC2 gives it."""
     return {"Code": CODES[name], "Name": name}
 
 
-def written(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """As EC2 writes tags."""
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as EC2 writes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
@@ -130,5 +130,5 @@ def tags_for(kind: str, specifications: list[dict[str, Any]] | None) -> dict[str
 
 
 def moment(time_ms: int) -> datetime:
-    """Epoch ms as the serialiser takes them."""
+    """Return epoch ms as the serialiser takes them."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).replace(tzinfo=None)

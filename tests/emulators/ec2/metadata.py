@@ -13,7 +13,7 @@ TTL_SECONDS_MAX = 21_600
 
 
 class Reply(NamedTuple):
-    """What is sent back."""
+    """A reply of the metadata service."""
 
     status: int
     body: bytes = b""
@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 def answer(
     region: Region, machine: Machine, method: str, path: str, headers: Mapping[str, str]
 ) -> Reply:
-    """To a call of `path`, such as latest/meta-data/instance-id; headers have small letters."""
+    """Answer a call of `path`, such as latest/meta-data/instance-id; headers have small letters."""
     options = machine.data.get("MetadataOptions", {})
     if options.get("HttpEndpoint") == "disabled" or "x-forwarded-for" in headers:
         return Reply(403)
@@ -88,7 +88,7 @@ def _advice(machine: Machine) -> str | None:
 
 
 def _time(time_ms: int | None, known_ms: int | None) -> str | None:
-    """As EC2 writes times, in whole seconds."""
+    """Return a time as EC2 writes it, in whole seconds."""
     if time_ms is None or known_ms is None:
         return None
     return moment(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The state of one simulated region, which tests drive directly, and what may go wrong in it."""
+"""The state of one simulated region, which tests change directly, and the faults in it."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of a call: it is refused with `error`, or its answer is lost if that is None;
+    """A fault of a call: it is refused with `error`, or its answer is lost if that is None;
     `carried_out`: only after it was done.
     """
 
@@ -94,16 +94,16 @@ class Region:
             self.subnets[f"subnet-{place:017x}"] = zone
 
     def fail(self, action: str, code: str, message: str = "", *, times: int = 1) -> None:
-        """The next calls of an action are refused; nothing is done."""
+        """Refuse the next calls of an action; nothing is done."""
         said = message or f"{code} was asked for"
         self.faults[action].extend([Fault(Ec2Error(code, said))] * times)
 
     def lose(self, action: str, *, carried_out: bool = True, times: int = 1) -> None:
-        """The connection of the next calls breaks off: after they were carried out, or before."""
+        """Break off the connection of the next calls, after they were carried out or before."""
         self.faults[action].extend([Fault(None, carried_out)] * times)
 
     def interrupt(self, name: str, notice_ms: int = 120_000) -> None:
-        """EC2 takes a spot machine away, `notice_ms` after telling it; 0: without a word."""
+        """Take a spot machine away, `notice_ms` after a notice; 0: without one."""
         with self.lock:
             machine, now_ms = self.machines[name], self.clock()
             machine.noticed_ms = now_ms if notice_ms else None
@@ -111,19 +111,19 @@ class Region:
             self.tend()
 
     def advise(self, name: str) -> None:
-        """EC2 tells a machine that it is likely to be taken away."""
+        """Tell a machine that it is likely to be taken away."""
         self.machines[name].advised_ms = self.clock()
 
     def shut_down(self, name: str) -> None:
-        """The machine's own `shutdown`, which by its template ends it."""
+        """Shut a machine down from inside, which by its template ends it."""
         with self.lock:
             text = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
             self.machines[name].end(self.clock(), text.partition(":")[0], text)
             self.tend()
 
     def tend(self) -> None:
-        """Lets what was announced happen, and tells the hooks. It is done before each call and by a
-        server's own beat; who moves a clock of their own does it too.
+        """Let due events happen, and call the hooks. Servers do it before each call and at each
+        beat; tests with a clock of their own do it themselves.
         """
         with self.lock:
             now_ms = self.clock()
@@ -142,13 +142,13 @@ class Region:
         if state == "terminated" or machine.boots:
             hook(machine)
 
-    def living(self) -> list[Machine]:
-        """Those that are billed."""
+    def billed_machines(self) -> list[Machine]:
+        """Return the machines that are billed."""
         now_ms = self.clock()
-        return [machine for machine in self.machines.values() if machine.lives(now_ms)]
+        return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 
-    def visible(self) -> Iterable[Machine]:
-        """Those that calls know of, in the order of their launch."""
+    def visible_machines(self) -> Iterable[Machine]:
+        """Return the machines that calls know of, in the order of their launch."""
         now_ms = self.clock()
         for machine in self.machines.values():
             over_ms = (machine.asked_ms or now_ms) + machine.ending_ms
@@ -156,12 +156,12 @@ class Region:
                 yield machine
 
     def number(self) -> int:
-        """The next, from 1."""
+        """Return the next number, from 1."""
         self._numbers += 1
         return self._numbers
 
     def once(self, action: str, params: Params, make: Callable[[], Result]) -> Result:
-        """The answer to a request, which is carried out once for each client token."""
+        """Return the answer to a request, which is carried out once for each client token."""
         token = params.get("ClientToken")
         if not token:
             return make()
@@ -178,7 +178,7 @@ class Region:
         return self.answers[action, token][1]
 
     def spot_price(self, instance_type: str, zone: str) -> float:
-        """Dollars an hour; a little more in each further zone."""
+        """Return dollars an hour; a little more in each further zone."""
         usual = vcpus(instance_type) * 0.1 * SPOT_SHARE * (1 + self.zones.index(zone) / 10)
         return self.spot_prices.get((instance_type, zone), round(usual, 4))
 
@@ -193,6 +193,6 @@ def types() -> Mapping[str, Any]:
 
 
 def vcpus(instance_type: str) -> int:
-    """Of one instance."""
+    """Return the virtual processors of an instance."""
     found: int = types()[instance_type]["VCpuInfo"]["DefaultVCpus"]
     return found

@@ -42,7 +42,7 @@ _MODEL = get_service_model("ec2")
 
 
 class ConnectionLost(Exception):
-    """The caller gets no answer."""
+    """A call whose caller gets no answer."""
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Ec2Server:
 
 @contextmanager
 def ec2_server(region: Region, *, beats: bool = False) -> Iterator[Ec2Server]:
-    """Serves a region on a port of its own. `beats`: its clock moves by itself, so that hooks are
-    told without a call.
+    """Serve a region on a port of its own. `beats`: its clock moves by itself, so that hooks are
+    called without a call.
     """
 
     class Handler(_Handler):
@@ -110,17 +110,17 @@ def call(region: Region, action: str, params: Params) -> Result:
         faults = region.faults[action]
         fault = faults.popleft() if faults else None
         if fault is not None and not fault.carried_out:
-            raise _told(fault)
+            raise _fault_error(fault)
         if action not in ACTIONS:
             raise Ec2Error("InvalidAction", f"The action {action} is not valid for this service.")
         result = ACTIONS[action](region, params)
         if fault is not None:
-            raise _told(fault)
+            raise _fault_error(fault)
         region.tend()
         return result
 
 
-def _told(fault: Fault) -> Exception:
+def _fault_error(fault: Fault) -> Exception:
     return fault.error or ConnectionLost()
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from control_plane.fleet.records import instances_of
-from control_plane.fleet.rows import decode_instance, encode
-from control_plane.state.dynamodb import DynamoTable
+from control_plane.aws.state_table import DynamoDbTable
+from control_plane.fleet.records import instances_partition
+from control_plane.fleet.rows import decode_instance, encode_row
 from control_plane.state.table import Conflict, Key, Put
-from detcloud.agent.aws_identity import proved_token
-from detcloud.agent.ec2_metadata import Ec2Metadata
-from detcloud.http import ApiError
+from detcloud.agent.aws.instance_identity import obtain_join_token
+from detcloud.agent.aws.metadata import Ec2Metadata
+from detcloud.shared.http import ApiError
 from tests.emulators.deployment import Deployment, Stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -63,12 +63,12 @@ def create(
         text.replace("epochs: 15", f"epochs: {epochs}\nmin_checkpoint_period: {{epochs: 1}}")
     )
     where = ("--config", f"resources.resource_pool={pool}")
-    code = _slowed(folder, batch_seconds) if batch_seconds else DIGITS
+    code = _copy_slow_model(folder, batch_seconds) if batch_seconds else DIGITS
     created: int = person.json("create", config, code, *where)["id"]
     return created
 
 
-def _slowed(folder: Path, batch_seconds: float) -> Path:
+def _copy_slow_model(folder: Path, batch_seconds: float) -> Path:
     """The example as a machine trains it that takes its time."""
     code = folder / "slow"
     shutil.copytree(DIGITS, code)
@@ -88,7 +88,7 @@ def trial_of(deployed: Deployment, experiment: int) -> int:
         return trial.id
 
 
-def validated(deployed: Deployment, trial: int) -> list[int]:
+def validation_steps(deployed: Deployment, trial: int) -> list[int]:
     """After how many batches it reported a validation."""
     with deployed.client() as client:
         reports = client.trial(trial).metrics("validation")
@@ -118,8 +118,8 @@ def wait_for(deployed: Deployment, person: Laptop, experiment: int) -> dict[str,
 
 def running(deployed: Deployment, count: int = 1) -> list[Machine]:
     """The instances, once there are so many."""
-    wait_until(lambda: len(deployed.living()) >= count, 60, f"{count} instances")
-    return deployed.living()
+    wait_until(lambda: len(deployed.billed_instances()) >= count, 60, f"{count} instances")
+    return deployed.billed_instances()
 
 
 def first_checkpoint(deployed: Deployment, experiment: int) -> int:
@@ -150,11 +150,11 @@ def steps_kept(deployed: Deployment, trial: int, epoch: int) -> list[int]:
 def end(team: Stack, machine: Machine) -> None:
     """EC2 takes a machine of the first pool away, and its cluster knows it."""
     team.account.ec2.region.interrupt(machine.id, notice_ms=0)
-    row = (instances_of(POOL), machine.id)
+    row = (instances_partition(POOL), machine.id)
     wait_until(lambda: row not in team.rows(), 30, f"the end of {machine.id}")
 
 
-def warned(team: Stack, kind: str, machine: Machine, action: str = "") -> None:
+def send_warning(team: Stack, kind: str, machine: Machine, action: str = "") -> None:
     """EC2 says of a machine what its metadata says, too; neither witness needs the other.
 
     Nobody but AWS may send its events, so the rule is asked, and its target called.
@@ -173,7 +173,7 @@ def warned(team: Stack, kind: str, machine: Machine, action: str = "") -> None:
     pattern = events.describe_rule(Name=rule)["EventPattern"]
     assert events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
     [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
-    assert target["Arn"].endswith(f":{team.function('spot_notice')}")
+    assert target["Arn"].endswith(f":{team.function_name('spot_notice')}")
     team.invoke("spot_notice", event)
 
 
@@ -181,7 +181,7 @@ def prove(to: Stack, machine: Machine, kept: Path) -> str:
     """The join token in a file, proved by the keys in the machine's metadata. Raises NotProved."""
     metadata = Ec2Metadata(to.account.ec2.metadata_url(machine.id))
     place = to.url, to.outputs["cluster"], POOL
-    return proved_token(kept, *place, metadata, lambda line: None)
+    return obtain_join_token(kept, *place, metadata, lambda line: None)
 
 
 def status_of(call: Callable[[], object]) -> int:
@@ -195,17 +195,17 @@ def status_of(call: Callable[[], object]) -> int:
 
 def let_ten_minutes_pass(deployed: Deployment, pool: str, machine: Machine) -> None:
     """In the cluster's books, since the instance's agent should have come."""
-    table = DynamoTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
+    table = DynamoDbTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
 
     def is_written() -> bool:
-        row = table.get(Key(instances_of(pool), machine.id))
+        row = table.get(Key(instances_partition(pool), machine.id))
         assert row is not None
         found = decode_instance(row)
         if found.silent_ms is None:
             return False
         before = replace(found, silent_ms=found.silent_ms - 600_000)
         try:
-            table.commit((Put(row.key, row.revision + 1, encode(before), row.revision),))
+            table.commit((Put(row.key, row.revision + 1, encode_row(before), row.revision),))
         except Conflict:
             return False
         return True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.bundle import EXTRAS, TARGETS, build
+from infra.bundle import EXTRAS, TARGETS, build_archive
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
 from tests.emulators.ec2.machine import Machine
@@ -19,7 +19,7 @@ from tests.end_to_end.laptop import Laptop
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The functions, as they are deployed here."""
     folder = tmp_path_factory.mktemp("functions")
-    return {kind: build(TARGETS["emulator"], folder, kind) for kind in EXTRAS}
+    return {kind: build_archive(TARGETS["emulator"], folder, kind) for kind in EXTRAS}
 
 
 @pytest.fixture(scope="package")
@@ -69,4 +69,4 @@ def as_before(deployed: Deployment) -> Iterator[None]:
     region.sleepers = 0
     for mapping in deployed.pump.mappings.values():
         mapping.lag_seconds, mapping.repeats = 0.0, 0
-    wait_until(lambda: not deployed.living(), 90, "no instance without work")
+    wait_until(lambda: not deployed.billed_instances(), 90, "no instance without work")

@@ -15,7 +15,7 @@ from tests.end_to_end.aws.cluster import (
     let_ten_minutes_pass,
     running,
     status_of,
-    validated,
+    validation_steps,
     wait_for,
 )
 from tests.end_to_end.laptop import Laptop
@@ -32,9 +32,9 @@ def test_an_instance_that_never_boots_is_replaced_and_ends(
     described = wait_for(deployed, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 0)
     # Its time to start is over, so another one did the work; it has ten minutes more to come back.
-    assert sleeper in deployed.living()
+    assert sleeper in deployed.billed_instances()
     let_ten_minutes_pass(deployed, IMPATIENT, sleeper)
-    wait_until(lambda: sleeper not in deployed.living(), 60, "its end")
+    wait_until(lambda: sleeper not in deployed.billed_instances(), 60, "its end")
     assert sleeper.reason is not None
     assert sleeper.reason[0] == "Client.UserInitiatedShutdown"
     with deployed.client() as client:
@@ -50,14 +50,14 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
     table.refused_of, table.lost_of = 5, 9
     experiment = create(person, SHORT, tmp_path)
     described = wait_for(deployed, person, experiment)
-    wait_until(lambda: not deployed.living(), 90, "no instance without work")
+    wait_until(lambda: not deployed.billed_instances(), 90, "no instance without work")
     # Reads and transactions met both.
     for operation in ("Query", "TransactWriteItems"):
         assert table.refused[operation], operation
     assert table.lost.total()
     assert len(region.machines) == before + 1
     assert (described["restarts"], described["losses"]) == (0, 0)
-    assert validated(deployed, described["id"]) == [44]
+    assert validation_steps(deployed, described["id"]) == [44]
 
 
 def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
@@ -68,7 +68,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     launched = len(deployed.account.ec2.region.machines)
     trial = first_checkpoint(deployed, experiment)
     client = deployed.aws.client("lambda")
-    name = deployed.function("api")
+    name = deployed.function_name("api")
     # Of ticks there come as many as in any minute.
     deployed.tick_seconds = 60.0
     client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
@@ -87,7 +87,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     assert (described["restarts"], described["losses"]) == (0, 0)
     assert len(deployed.account.ec2.region.machines) == launched
     # 40 epochs of 1,437 records in batches of 64.
-    assert validated(deployed, trial) == [898]
+    assert validation_steps(deployed, trial) == [898]
 
 
 def test_an_actor_that_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nobody(

@@ -14,13 +14,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from control_plane.fleet.notices import NOTICES
-from control_plane.fleet.records import instances_of
-from detcloud.agent.aws_identity import NotProved
+from control_plane.fleet.records import instances_partition
+from detcloud.agent.aws.instance_identity import IdentityRefused
 from provisioner.clouds.provider import INTENT_TAG
 from tests.emulators.deployment import TICK_SECONDS, Account, Deployment, Stack, stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ACCOUNT, REGION
-from tests.end_to_end.aws.cluster import POOL, prove, status_of, warned
+from tests.end_to_end.aws.cluster import POOL, prove, send_warning, status_of
 
 # It holds one instance without work.
 SPEECH = f"""
@@ -59,7 +59,7 @@ def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
                 assert status_of(at_home.whoami) == 200
                 assert status_of(abroad.whoami) == 401
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
-    with pytest.raises(NotProved, match="not one of an instance of this cluster"):
+    with pytest.raises(IdentityRefused, match="not one of an instance of this cluster"):
         prove(speech, instance, tmp_path / "join.token")
 
 
@@ -68,7 +68,7 @@ def test_the_functions_of_a_team_read_nothing_of_the_others(
     function: str, deployed: Deployment, speech: Stack
 ) -> None:
     sts = speech.aws.client("sts")
-    role = f"arn:aws:iam::{ACCOUNT}:role/{speech.function(function)}"
+    role = f"arn:aws:iam::{ACCOUNT}:role/{speech.function_name(function)}"
     keys = sts.assume_role(RoleArn=role, RoleSessionName=function)["Credentials"]
     session = boto3.Session(
         keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=REGION
@@ -89,14 +89,14 @@ def test_the_functions_of_a_team_read_nothing_of_the_others(
 def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
     deployed: Deployment, speech: Stack
 ) -> None:
-    client, name = speech.aws.client("lambda"), speech.function("checkpoint_gc")
+    client, name = speech.aws.client("lambda"), speech.function_name("checkpoint_gc")
     said = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     speech.invoke("checkpoint_gc", {})
     sent = {**said, "DETCLOUD_TABLE": deployed.outputs["table"]}
     client.update_function_configuration(FunctionName=name, Environment={"Variables": sent})
     with pytest.raises(AssertionError, match="failed"):
         speech.invoke("checkpoint_gc", {})
-    assert any("AccessDenied" in line for line in speech.said("checkpoint_gc"))
+    assert any("AccessDenied" in line for line in speech.log_messages("checkpoint_gc"))
 
 
 def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others(
@@ -105,28 +105,30 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
     region = deployed.account.ec2.region
     region.sleepers = 1
     speech.invoke("tick", {})
-    (own,) = speech.living()
+    (own,) = speech.billed_instances()
     # What was launched for nobody, long ago; and those who are somebody's are as old.
     strays = {team.team: stray(team, of) for team, of in ((deployed, instance), (speech, own))}
     for machine in (instance, own):
         machine.launched_ms -= OLD_MS
-    wait_until(lambda: strays["vision"] not in region.living(), 5 * TICK_SECONDS + 20, "a sweep")
-    assert {it.id for it in region.living()} == {instance.id, own.id, strays["speech"].id}
+    wait_until(
+        lambda: strays["vision"] not in region.billed_machines(), 5 * TICK_SECONDS + 20, "a sweep"
+    )
+    assert {it.id for it in region.billed_machines()} == {instance.id, own.id, strays["speech"].id}
     speech.invoke("tick", {})
-    assert {it.id for it in region.living()} == {instance.id, own.id}
+    assert {it.id for it in region.billed_machines()} == {instance.id, own.id}
     region.interrupt(own.id, notice_ms=0)
 
 
 def test_a_warning_about_a_teams_instance_leaves_nothing_at_the_others(
     deployed: Deployment, speech: Stack, instance: Machine
 ) -> None:
-    row = (instances_of(POOL), instance.id)
+    row = (instances_partition(POOL), instance.id)
     wait_until(lambda: row in deployed.rows(), 30, "the instance in its cluster's books")
     for team in (speech, deployed):
-        warned(team, "EC2 Instance Rebalance Recommendation", instance)
+        send_warning(team, "EC2 Instance Rebalance Recommendation", instance)
     told = (NOTICES, f"{instance.id}#rebalance")
     assert [told in team.rows() for team in (speech, deployed)] == [False, True]
-    assert not any(instance.id in line for line in speech.said("spot_notice"))
+    assert not any(instance.id in line for line in speech.log_messages("spot_notice"))
 
 
 def stray(team: Stack, like: Machine) -> Machine:

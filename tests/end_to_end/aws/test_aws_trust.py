@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from control_plane.api.auth import digest_of
-from detcloud.agent import aws_identity
-from detcloud.agent.aws_identity import NotProved
+from control_plane.access.tokens import token_digest
+from detcloud.agent.aws import instance_identity as aws_identity
+from detcloud.agent.aws.instance_identity import IdentityRefused
 from detcloud.client import Client
-from detcloud.http import Transport
+from detcloud.shared.http import Transport
 from tests.emulators.deployment import Deployment, Stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import (
@@ -78,11 +78,11 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
             return status_of(lambda: thief.put(path, {**proof, **other}))
 
         assert send(instance.id) == 200
-        assert send(instance.id, token_sha256=digest_of("dct_the-thiefs")) == 403
+        assert send(instance.id, token_sha256=token_digest("dct_the-thiefs")) == 403
         assert send("i-0123456789abcdef0") == 403
     assert not alarms(deployed, instance)
     # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
-    with pytest.raises(NotProved, match="has proved its identity before"):
+    with pytest.raises(IdentityRefused, match="has proved its identity before"):
         prove(deployed, instance, tmp_path / "thiefs.token")
     assert len(alarms(deployed, instance)) == 1
 
@@ -92,7 +92,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
     with deployed.client(enrolled["token"]) as agent:
         assert set(map(status_of, people_do(agent))) == {403}
         assert status_of(lambda: agent.post("/agents/other/sync", {"epoch": 1})) == 403
-        allocation = started(agent, enrolled)
+        allocation = assigned_allocation(agent, enrolled)
 
         def keys(of: str) -> int:
             path = f"/agents/{instance.id}/storage-credentials"
@@ -108,7 +108,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
 
 def alarms(deployed: Stack, machine: Machine) -> list[str]:
     """Lines of the API's log for which its team is woken."""
-    lines = deployed.said("api")
+    lines = deployed.log_messages("api")
     return [it for it in lines if '"level": "CRITICAL"' in it and machine.id in it]
 
 
@@ -126,7 +126,7 @@ def sync(agent: Client, enrolled: dict[str, Any]) -> Any:
     return agent.post(f"/agents/{enrolled['agent_id']}/sync", {"epoch": enrolled["epoch"]})
 
 
-def started(agent: Client, enrolled: dict[str, Any]) -> str:
+def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
     """The allocation that the agent is given."""
     given: list[str] = []
 
@@ -156,7 +156,7 @@ def test_a_persons_token_ends_when_it_expires_or_is_revoked(
                 assert ada.whoami()["user"] == "ada"
                 assert status_of(partial(ada.post, "/agents/node/disable")) == 403
         # A day goes by for the row.
-        row = {"p": {"S": "tokens"}, "s": {"S": digest_of(expiring)}}
+        row = {"p": {"S": "tokens"}, "s": {"S": token_digest(expiring)}}
         found = table.get_item(TableName=deployed.outputs["table"], Key=row)["Item"]
         fields = json.loads(found["b"]["B"])
         assert 23 * HOUR_MS < fields["expires_ms"] - time.time() * 1000 <= 24 * HOUR_MS
@@ -211,4 +211,4 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
         joined.send_signal(signal.SIGTERM)
         said = joined.communicate(timeout=60)[1]
     assert joined.returncode == 0, said
-    assert not deployed.living()
+    assert not deployed.billed_instances()

@@ -5,45 +5,45 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.era_rules import LENGTH_ERA, STEP_ERA, LifecycleRules
+from control_plane.actors.messages.experiment import (
     CancelRequested,
     KillRequested,
     PauseRequested,
     TrialEnded,
-    TrialValidated,
+    TrialValidationReported,
 )
+from control_plane.actors.messages.trial import ExperimentStatusChanged
 from control_plane.actors.records import Status
-from control_plane.actors.rules import LENGTH_ERA, STEP_ERA, LifecycleRules
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import ExperimentStatusChanged
+from control_plane.actors.step import CommandRefused
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import LENGTH, random_plan, submitted
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import LENGTH, experiment_submitted, random_plan
 
 CANCEL, KILL = CancelRequested(), KillRequested()
 ENDED = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
-STOPPING = tuple(status for status in Status if status.stopping)
+STOPPING = tuple(status for status in Status if status.is_stopping)
 
 
-def experiment(rules: LifecycleRules, trials: int = 1) -> Desk:
-    desk = Desk("experiment#1")
-    desk.tell(submitted(random_plan(trials), rules=rules))
-    return desk
+def experiment(rules: LifecycleRules, trials: int = 1) -> ActorHarness:
+    actor = ActorHarness("experiment#1")
+    actor.deliver(experiment_submitted(random_plan(trials), rules=rules))
+    return actor
 
 
-def experiment_in(rules: LifecycleRules, status: Status) -> Desk:
-    desk = experiment(rules)
-    desk.state = evolve(desk.state, status=status, trials_open=0 if status.final else 1)
-    return desk
+def experiment_in(rules: LifecycleRules, status: Status) -> ActorHarness:
+    actor = experiment(rules)
+    actor.state = evolve(actor.state, status=status, trials_open=0 if status.is_final else 1)
+    return actor
 
 
-def canceled(number: int) -> TrialEnded:
+def trial_canceled(number: int) -> TrialEnded:
     return TrialEnded(number, Status.CANCELED, ExitReason.USER_CANCELED)
 
 
-def collection(desk: Desk) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(desk.row("collections", "000000000001").body)
+def collection(actor: ActorHarness) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(actor.row("collections", "000000000001").body)
     return found
 
 
@@ -51,10 +51,10 @@ def collection(desk: Desk) -> dict[str, Any]:
 def test_a_killed_step_era_experiment_is_canceled_and_its_containers_are_force_stopped(
     status: Status,
 ) -> None:
-    desk = experiment_in(STEP_ERA, status)
-    assert desk.tell(KILL) == 1
-    assert desk.state.status == Status.STOPPING_CANCELED
-    assert desk.sent_to("trial#1") == [
+    actor = experiment_in(STEP_ERA, status)
+    assert actor.deliver(KILL) == 1
+    assert actor.state.status == Status.STOPPING_CANCELED
+    assert actor.messages_to("trial#1") == [
         ExperimentStatusChanged(Status.STOPPING_CANCELED, forced=True)
     ]
 
@@ -63,19 +63,19 @@ def test_a_killed_step_era_experiment_is_canceled_and_its_containers_are_force_s
 def test_a_kill_force_stops_what_a_stopping_step_era_experiment_still_runs(
     status: Status,
 ) -> None:
-    desk = experiment_in(STEP_ERA, status)
-    desk.tell(KILL)
-    assert desk.state.status is status
-    assert desk.sent_to("trial#1") == [ExperimentStatusChanged(status, forced=True)]
+    actor = experiment_in(STEP_ERA, status)
+    actor.deliver(KILL)
+    assert actor.state.status is status
+    assert actor.messages_to("trial#1") == [ExperimentStatusChanged(status, forced=True)]
 
 
 @pytest.mark.parametrize("status", ENDED)
 def test_a_step_era_experiment_that_is_not_live_cannot_be_found_to_be_killed(
     status: Status,
 ) -> None:
-    desk = experiment_in(STEP_ERA, status)
-    with pytest.raises(Refused) as refused:
-        desk.tell(KILL)
+    actor = experiment_in(STEP_ERA, status)
+    with pytest.raises(CommandRefused) as refused:
+        actor.deliver(KILL)
     assert refused.value.code == "not_found"
     assert str(refused.value) == (
         f"experiment 1 has ended ({status}): nothing of it is left to kill"
@@ -86,31 +86,31 @@ def test_a_step_era_experiment_that_is_not_live_cannot_be_found_to_be_killed(
     "status", [*ENDED, Status.STOPPING_COMPLETED, Status.STOPPING_ERROR, Status.STOPPING_KILLED]
 )
 def test_a_step_era_experiment_that_ends_otherwise_cannot_be_canceled(status: Status) -> None:
-    desk = experiment_in(STEP_ERA, status)
-    with pytest.raises(Refused) as refused:
-        desk.tell(CANCEL)
+    actor = experiment_in(STEP_ERA, status)
+    with pytest.raises(CommandRefused) as refused:
+        actor.deliver(CANCEL)
     assert refused.value.code == "conflict"
     assert str(refused.value) == f"experiment 1 is {status} and can no longer be canceled"
 
 
 def test_a_step_era_experiment_that_is_canceled_may_be_canceled_again() -> None:
-    desk = experiment_in(STEP_ERA, Status.STOPPING_CANCELED)
-    assert desk.tell(CANCEL) == 1
-    assert desk.sent == []
+    actor = experiment_in(STEP_ERA, Status.STOPPING_CANCELED)
+    assert actor.deliver(CANCEL) == 1
+    assert actor.sent == []
 
 
 def test_a_graceful_cancel_forces_nothing() -> None:
-    desk = experiment_in(STEP_ERA, Status.ACTIVE)
-    desk.tell(CANCEL)
-    assert desk.sent_to("trial#1") == [ExperimentStatusChanged(Status.STOPPING_CANCELED)]
+    actor = experiment_in(STEP_ERA, Status.ACTIVE)
+    actor.deliver(CANCEL)
+    assert actor.messages_to("trial#1") == [ExperimentStatusChanged(Status.STOPPING_CANCELED)]
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
 def test_a_deleted_experiment_is_not_found_by_any_command(rules: LifecycleRules) -> None:
-    desk = experiment_in(rules, Status.DELETED)
+    actor = experiment_in(rules, Status.DELETED)
     for command in (CANCEL, KILL, PauseRequested()):
-        with pytest.raises(Refused, match="experiment 1 was deleted") as refused:
-            desk.tell(command)
+        with pytest.raises(CommandRefused, match="experiment 1 was deleted") as refused:
+            actor.deliver(command)
         assert refused.value.code == "not_found"
 
 
@@ -120,13 +120,13 @@ def test_a_deleted_experiment_is_not_found_by_any_command(rules: LifecycleRules)
 def test_progress_at_the_end_is_all_of_a_completed_one_or_cleared(
     rules: LifecycleRules, completed: float | None, stopped: float | None
 ) -> None:
-    desk = experiment(rules)
-    desk.tell(TrialEnded(0, Status.COMPLETED, ""))
-    assert (desk.state.status, desk.state.progress) == (Status.COMPLETED, completed)
+    actor = experiment(rules)
+    actor.deliver(TrialEnded(0, Status.COMPLETED, ""))
+    assert (actor.state.status, actor.state.progress) == (Status.COMPLETED, completed)
     # 50 of 100 batches were trained when it was canceled.
-    desk = experiment(rules)
-    desk.tell(TrialValidated(0, LENGTH / 2, 0.5), CANCEL, canceled(0))
-    assert (desk.state.status, desk.state.progress) == (Status.CANCELED, stopped)
+    actor = experiment(rules)
+    actor.deliver(TrialValidationReported(0, LENGTH / 2, 0.5), CANCEL, trial_canceled(0))
+    assert (actor.state.status, actor.state.progress) == (Status.CANCELED, stopped)
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
@@ -135,33 +135,35 @@ def test_progress_at_the_end_is_all_of_a_completed_one_or_cleared(
     [
         ((TrialEnded(0, Status.COMPLETED, ""),), Status.COMPLETED),
         ((TrialEnded(0, Status.ERROR, ExitReason.ERRORED),), Status.ERROR),
-        ((CANCEL, canceled(0)), Status.CANCELED),
-        ((KILL, canceled(0)), Status.CANCELED),
+        ((CANCEL, trial_canceled(0)), Status.CANCELED),
+        ((KILL, trial_canceled(0)), Status.CANCELED),
     ],
 )
 def test_checkpoints_are_collected_at_the_end_whatever_it_was(
     rules: LifecycleRules, messages: tuple[object, ...], status: Status
 ) -> None:
-    desk = experiment(rules)
-    desk.now_ms = 9_000
-    desk.tell(*messages)
-    assert (desk.state.status, desk.state.ended_ms) == (status, 9_000)
+    actor = experiment(rules)
+    actor.now_ms = 9_000
+    actor.deliver(*messages)
+    assert (actor.state.status, actor.state.ended_ms) == (status, 9_000)
     # One best and the latest of each trial unless the configuration says otherwise.
-    assert collection(desk) == {"generation": 1, "retention": [0, 1, 1], "delete": False}
+    assert collection(actor) == {"generation": 1, "retention": [0, 1, 1], "delete": False}
 
 
 def test_nothing_is_collected_before_the_end() -> None:
-    desk = experiment(LENGTH_ERA, trials=2)
-    desk.tell(CANCEL, canceled(0))
-    assert desk.row("collections", "000000000001").body == b""
+    actor = experiment(LENGTH_ERA, trials=2)
+    actor.deliver(CANCEL, trial_canceled(0))
+    assert actor.row("collections", "000000000001").body == b""
 
 
 def test_a_stopping_experiment_counts_what_its_search_is_not_asked_about() -> None:
     # Two of five run; one reports 30 batches and both end while it stops: nobody is replaced.
-    desk = Desk("experiment#1")
-    desk.tell(submitted(random_plan(5, concurrent=2)))
-    desk.tell(CANCEL, TrialValidated(0, 30.0, 0.5), canceled(0), canceled(1))
-    tally = desk.state.search.tally
+    actor = ActorHarness("experiment#1")
+    actor.deliver(experiment_submitted(random_plan(5, concurrent=2)))
+    actor.deliver(
+        CANCEL, TrialValidationReported(0, 30.0, 0.5), trial_canceled(0), trial_canceled(1)
+    )
+    tally = actor.state.search.tally
     assert (tally.requested, tally.created, tally.closed, tally.exited) == (2, 2, 2, 2)
     assert (tally.units, tally.open_units) == (30.0, 0.0)
-    assert desk.state.trials == 2
+    assert actor.state.trials == 2

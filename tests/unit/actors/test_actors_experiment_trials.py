@@ -4,24 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.experiment.search import CREATE_MAX
+from control_plane.actors.experiment.trial_summaries import (
+    SUMMARIES_PER_PART,
+    Summaries,
+    TrialSummary,
+)
+from control_plane.actors.messages.experiment import (
     CancelRequested,
     SearchContinued,
     TrialEnded,
     TrialLengthReached,
-    TrialValidated,
+    TrialValidationReported,
 )
-from control_plane.actors.experiment_search import CREATE_MAX
-from control_plane.actors.experiment_summaries import SUMMARIES_PER_PART, Summaries, TrialSummary
+from control_plane.actors.messages.trial import TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.actors.step import RowSeen
-from control_plane.actors.trial_messages import TrialCreated, WorkAssigned
+from control_plane.actors.step import ObservedRow
 from control_plane.evolve import evolve
 from control_plane.searchers import search
-from control_plane.searchers.halving import HalvingPlan
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.halving.asynchronous import HalvingPlan
 from control_plane.searchers.method import Close, CreateTrial, Event, ExitReason, Shutdown, TrainTo
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.search import (
     SearchPlan,
     SearchState,
@@ -29,34 +33,34 @@ from control_plane.searchers.search import (
     TrialOperation,
 )
 from control_plane.searchers.space import Double, Group
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import LENGTH, random_plan, submitted
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import LENGTH, experiment_submitted, random_plan
 
 ENDED = Status.COMPLETED
 
 
-def experiment(plan: SearchPlan, *, smaller_is_better: bool = True) -> Desk:
-    desk = Desk("experiment#1")
-    desk.tell(submitted(plan, smaller_is_better=smaller_is_better))
-    return desk
+def experiment(plan: SearchPlan, *, smaller_is_better: bool = True) -> ActorHarness:
+    actor = ActorHarness("experiment#1")
+    actor.deliver(experiment_submitted(plan, smaller_is_better=smaller_is_better))
+    return actor
 
 
-def drained(desk: Desk) -> Desk:
+def deliver_own_messages(actor: ActorHarness) -> ActorHarness:
     """Delivers what the experiment mails to itself."""
-    while SearchContinued() in desk.sent_to(desk.address):
-        desk.tell(SearchContinued())
-    return desk
+    while SearchContinued() in actor.messages_to(actor.address):
+        actor.deliver(SearchContinued())
+    return actor
 
 
-def summaries(desk: Desk, part: int = 0) -> Summaries:
-    found = desk.part(f"trials/{part}")
+def summaries(actor: ActorHarness, part: int = 0) -> Summaries:
+    found = actor.part(f"trials/{part}")
     assert isinstance(found, Summaries)
     return found
 
 
 def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
-    desk = experiment(random_plan(3))
-    created = desk.ever_sent(TrialCreated)
+    actor = experiment(random_plan(3))
+    created = actor.all_messages(TrialCreated)
     assert [(c.trial_id, c.number, c.length, c.closed) for c in created] == [
         (1, 0, LENGTH, True),
         (2, 1, LENGTH, True),
@@ -64,43 +68,43 @@ def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
     ]
     assert len({c.seed for c in created}) == 3
     assert len({c.hparams["lr"] for c in created}) == 3
-    assert [send.to for send in desk.sent] == ["trial#1", "trial#2", "trial#3", "pool#default"]
+    assert [send.to for send in actor.sent] == ["trial#1", "trial#2", "trial#3", "pool#default"]
 
 
 def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
     # 100 = 48 + 48 + 4
-    desk = experiment(random_plan(100))
-    counts = [len(desk.ever_sent(TrialCreated))]
-    while SearchContinued() in desk.sent_to("experiment#1"):
-        desk.tell(SearchContinued())
-        counts.append(len(desk.ever_sent(TrialCreated)))
+    actor = experiment(random_plan(100))
+    counts = [len(actor.all_messages(TrialCreated))]
+    while SearchContinued() in actor.messages_to("experiment#1"):
+        actor.deliver(SearchContinued())
+        counts.append(len(actor.all_messages(TrialCreated)))
     assert CREATE_MAX == 48
     assert counts == [48, 96, 100]
-    assert desk.state.trials == desk.state.trials_open == 100
+    assert actor.state.trials == actor.state.trials_open == 100
 
 
 def test_a_search_that_goes_on_says_what_it_does() -> None:
-    desk = experiment(random_plan(100))
-    desk.tell(SearchContinued())
-    assert desk.reasons == ["trials created: 48"]
+    actor = experiment(random_plan(100))
+    actor.deliver(SearchContinued())
+    assert actor.reasons == ["trials created: 48"]
     # Of 100 results at length 1 one goes on, and the other 99 are closed: 48 + 48 + 3.
     rungs = HalvingPlan(2, 2, 100.0, 100, 100, smaller_is_better=True, rules=LENGTH_ERA)
-    desk = drained(experiment(replace(random_plan(1), method=rungs)))
+    actor = deliver_own_messages(experiment(replace(random_plan(1), method=rungs)))
     for number in range(100):
-        desk.tell(TrialLengthReached(number, 1, float(number), closed=False))
+        actor.deliver(TrialLengthReached(number, 1, float(number), closed=False))
     said = []
-    while SearchContinued() in desk.sent_to(desk.address):
-        desk.tell(SearchContinued())
-        said += desk.reasons
+    while SearchContinued() in actor.messages_to(actor.address):
+        actor.deliver(SearchContinued())
+        said += actor.reasons
     assert said == ["trials closed: 48", "trials closed: 3"]
 
 
 def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
-    slow = drained(experiment(random_plan(100))).ever_sent(TrialCreated)
-    generator = Generator.seeded(7)
+    slow = deliver_own_messages(experiment(random_plan(100))).all_messages(TrialCreated)
+    generator = Generator.from_seed(7)
     plan = random_plan(100)
-    begun = search.begin(plan)
-    at_once = search.expand(plan, begun.state, generator, 100).operations
+    begun = search.begin_search(plan)
+    at_once = search.expand_creates(plan, begun.state, generator, 100).operations
     assert [(c.seed, c.hparams, c.request_id) for c in slow] == [
         (c.seed, c.hparams, c.request_id) for c in at_once if isinstance(c, CreateTrial)
     ]
@@ -108,85 +112,87 @@ def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
 
 def test_a_backlog_is_continued_by_one_message_at_a_time() -> None:
     # One message is under way when trial 0 ends: the end creates 48 more and sends no second one.
-    desk = experiment(random_plan(150))
-    assert desk.sent_to("experiment#1") == [SearchContinued()]
-    desk.tell(TrialEnded(0, ENDED, ""))
-    assert desk.sent_to("experiment#1") == []
-    assert desk.state.trials == 96
-    desk.tell(SearchContinued())
-    assert desk.sent_to("experiment#1") == [SearchContinued()]
-    desk.tell(SearchContinued())
-    assert desk.state.trials == 150
+    actor = experiment(random_plan(150))
+    assert actor.messages_to("experiment#1") == [SearchContinued()]
+    actor.deliver(TrialEnded(0, ENDED, ""))
+    assert actor.messages_to("experiment#1") == []
+    assert actor.state.trials == 96
+    actor.deliver(SearchContinued())
+    assert actor.messages_to("experiment#1") == [SearchContinued()]
+    actor.deliver(SearchContinued())
+    assert actor.state.trials == 150
 
 
 def test_a_continuation_without_a_backlog_changes_nothing() -> None:
-    desk = experiment(random_plan(2))
-    before = desk.state
-    desk.tell(SearchContinued())
-    assert desk.state == before
-    assert desk.sent == []
+    actor = experiment(random_plan(2))
+    before = actor.state
+    actor.deliver(SearchContinued())
+    assert actor.state == before
+    assert actor.sent == []
 
 
 def test_a_canceled_experiment_leaves_its_backlog() -> None:
-    desk = experiment(random_plan(100))
-    desk.tell(CancelRequested())
-    desk.tell(SearchContinued())
-    assert len(desk.ever_sent(TrialCreated)) == 48
-    assert desk.sent == []
+    actor = experiment(random_plan(100))
+    actor.deliver(CancelRequested())
+    actor.deliver(SearchContinued())
+    assert len(actor.all_messages(TrialCreated)) == 48
+    assert actor.sent == []
 
 
 def test_summaries_are_kept_64_to_a_part() -> None:
-    desk = drained(experiment(random_plan(150)))
+    actor = deliver_own_messages(experiment(random_plan(150)))
     assert SUMMARIES_PER_PART == 64
     # 150 = 64 + 64 + 22
-    assert [len(summaries(desk, part).trials) for part in range(3)] == [64, 64, 22]
-    assert summaries(desk, 2).trials[0].trial_id == 129
+    assert [len(summaries(actor, part).trials) for part in range(3)] == [64, 64, 22]
+    assert summaries(actor, 2).trials[0].trial_id == 129
 
 
 def test_an_event_writes_the_part_of_its_trial_only() -> None:
-    desk = drained(experiment(random_plan(150)))
-    desk.tell(TrialValidated(130, 50.0, 0.5))
-    assert desk.parts_written == ["trials/2"]
-    assert summaries(desk, 2).trials[2] == TrialSummary(131, "", 50.0, 0.5)
+    actor = deliver_own_messages(experiment(random_plan(150)))
+    actor.deliver(TrialValidationReported(130, 50.0, 0.5))
+    assert actor.parts_written == ["trials/2"]
+    assert summaries(actor, 2).trials[2] == TrialSummary(131, "", 50.0, 0.5)
 
 
 def test_the_end_of_a_trial_in_a_later_part_is_heard_and_cancel_reaches_every_part() -> None:
-    desk = drained(experiment(random_plan(150)))
-    desk.tell(TrialEnded(149, ENDED, ""))
-    desk.tell(CancelRequested())
+    actor = deliver_own_messages(experiment(random_plan(150)))
+    actor.deliver(TrialEnded(149, ENDED, ""))
+    actor.deliver(CancelRequested())
     # Ids are numbers + 1: all of 1 to 149 are open.
-    assert [send.to for send in desk.sent] == [f"trial#{n}" for n in range(1, 150)]
+    assert [send.to for send in actor.sent] == [f"trial#{n}" for n in range(1, 150)]
 
 
 def test_a_trial_that_ends_twice_counts_once() -> None:
-    desk = experiment(random_plan(3))
-    desk.tell(TrialEnded(0, ENDED, ""))
-    before = desk.state
-    desk.tell(TrialEnded(0, Status.ERROR, ExitReason.ERRORED, "late"))
-    assert desk.state == before
+    actor = experiment(random_plan(3))
+    actor.deliver(TrialEnded(0, ENDED, ""))
+    before = actor.state
+    actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED, "late"))
+    assert actor.state == before
     assert (before.trials_open, before.trials_completed, before.trials_errored) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("number", [3, 64, 10_000, -1])
 def test_an_unknown_trial_changes_nothing(number: int) -> None:
-    desk = experiment(random_plan(3))
-    before = desk.state
+    actor = experiment(random_plan(3))
+    before = actor.state
     for message in (
         TrialEnded(number, ENDED, ""),
-        TrialValidated(number, 1.0, 0.5),
+        TrialValidationReported(number, 1.0, 0.5),
         TrialLengthReached(number, LENGTH, 0.5, closed=False),
     ):
-        desk.tell(message)
-        assert desk.state == before
-        assert desk.sent == []
+        actor.deliver(message)
+        assert actor.state == before
+        assert actor.sent == []
 
 
 def test_an_ended_trial_validates_nothing_any_more() -> None:
-    desk = experiment(random_plan(2))
-    desk.tell(TrialEnded(0, ENDED, ""))
-    desk.tell(TrialValidated(0, 90.0, 0.1), TrialLengthReached(0, LENGTH, 0.1, closed=False))
-    assert desk.state.best_metric is None
-    assert desk.sent == []
+    actor = experiment(random_plan(2))
+    actor.deliver(TrialEnded(0, ENDED, ""))
+    actor.deliver(
+        TrialValidationReported(0, 90.0, 0.1), TrialLengthReached(0, LENGTH, 0.1, closed=False)
+    )
+    assert actor.state.best_metric is None
+    assert actor.sent == []
 
 
 @pytest.mark.parametrize(
@@ -196,84 +202,84 @@ def test_an_ended_trial_validates_nothing_any_more() -> None:
 def test_the_best_metric_follows_its_sign(
     smaller_is_better: bool, best: float, best_trial: int, of_trial_0: float
 ) -> None:
-    desk = experiment(random_plan(3), smaller_is_better=smaller_is_better)
-    desk.tell(TrialValidated(0, 10.0, 0.6))
-    desk.tell(TrialValidated(0, 20.0, 0.4))
-    desk.tell(TrialValidated(1, 10.0, 0.2))
-    assert (desk.state.best_metric, desk.state.best_trial) == (best, best_trial)
-    assert summaries(desk).trials[0].metric == of_trial_0
+    actor = experiment(random_plan(3), smaller_is_better=smaller_is_better)
+    actor.deliver(TrialValidationReported(0, 10.0, 0.6))
+    actor.deliver(TrialValidationReported(0, 20.0, 0.4))
+    actor.deliver(TrialValidationReported(1, 10.0, 0.2))
+    assert (actor.state.best_metric, actor.state.best_trial) == (best, best_trial)
+    assert summaries(actor).trials[0].metric == of_trial_0
 
 
 def test_the_first_of_equal_metrics_stays_the_best() -> None:
-    desk = experiment(random_plan(2))
-    desk.tell(TrialValidated(1, 10.0, 0.5), TrialValidated(0, 10.0, 0.5))
-    assert desk.state.best_trial == 2
+    actor = experiment(random_plan(2))
+    actor.deliver(TrialValidationReported(1, 10.0, 0.5), TrialValidationReported(0, 10.0, 0.5))
+    assert actor.state.best_trial == 2
 
 
 def test_a_metric_that_is_no_number_is_never_the_best() -> None:
-    desk = experiment(random_plan(2))
-    desk.tell(TrialValidated(0, 10.0, None))
-    assert desk.state.best_metric is None
-    desk.tell(TrialValidated(0, 20.0, 0.5), TrialValidated(0, 30.0, None))
-    assert desk.state.best_metric == 0.5
-    assert summaries(desk).trials[0] == TrialSummary(1, "", 30.0, 0.5)
+    actor = experiment(random_plan(2))
+    actor.deliver(TrialValidationReported(0, 10.0, None))
+    assert actor.state.best_metric is None
+    actor.deliver(TrialValidationReported(0, 20.0, 0.5), TrialValidationReported(0, 30.0, None))
+    assert actor.state.best_metric == 0.5
+    assert summaries(actor).trials[0] == TrialSummary(1, "", 30.0, 0.5)
 
 
 def test_a_stopping_experiment_still_keeps_its_best_metric() -> None:
-    desk = experiment(random_plan(2))
-    desk.tell(CancelRequested())
-    desk.tell(TrialValidated(0, 10.0, 0.5))
-    assert desk.state.best_metric == 0.5
+    actor = experiment(random_plan(2))
+    actor.deliver(CancelRequested())
+    actor.deliver(TrialValidationReported(0, 10.0, 0.5))
+    assert actor.state.best_metric == 0.5
 
 
 def test_progress_is_the_share_of_all_training() -> None:
     # 4 trials of 100 units: 50 / 400, then 100 for a closed trial + 50 of an open one / 400.
-    desk = experiment(random_plan(4))
-    desk.tell(TrialValidated(0, 50.0, 0.5))
-    assert desk.state.progress == 0.125
-    desk.tell(TrialValidated(1, 50.0, 0.5), TrialEnded(0, ENDED, ""))
-    assert desk.state.progress == 0.375
+    actor = experiment(random_plan(4))
+    actor.deliver(TrialValidationReported(0, 50.0, 0.5))
+    assert actor.state.progress == 0.125
+    actor.deliver(TrialValidationReported(1, 50.0, 0.5), TrialEnded(0, ENDED, ""))
+    assert actor.state.progress == 0.375
 
 
 def test_progress_never_falls() -> None:
     # Trial 0 is found invalid after 50 of 400 units: its work no longer counts, yet 0.125 stays.
-    desk = experiment(random_plan(4))
-    desk.tell(TrialValidated(0, 50.0, 0.5))
-    desk.tell(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
-    assert desk.state.progress == 0.125
+    actor = experiment(random_plan(4))
+    actor.deliver(TrialValidationReported(0, 50.0, 0.5))
+    actor.deliver(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.progress == 0.125
 
 
 def test_a_search_that_failed_is_not_shown_as_done() -> None:
     # Its only trial failed after 80 of 100 units; the search, which is shut down, is over.
-    desk = experiment(random_plan(1))
-    desk.tell(TrialValidated(0, 80.0, 0.5))
-    desk.tell(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
-    assert desk.state.status is Status.ERROR
-    assert desk.state.progress == 0.8
+    actor = experiment(random_plan(1))
+    actor.deliver(TrialValidationReported(0, 80.0, 0.5))
+    actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
+    assert actor.state.status is Status.ERROR
+    assert actor.state.progress == 0.8
 
 
 def test_work_done_again_after_a_rollback_is_no_progress() -> None:
-    desk = experiment(random_plan(1))
-    desk.tell(TrialValidated(0, 80.0, 0.5))
-    desk.tell(TrialValidated(0, 60.0, 0.4))
-    assert desk.state.progress == 0.8
-    assert summaries(desk).trials[0].units == 80.0
-    assert desk.state.best_metric == 0.4
+    actor = experiment(random_plan(1))
+    actor.deliver(TrialValidationReported(0, 80.0, 0.5))
+    actor.deliver(TrialValidationReported(0, 60.0, 0.4))
+    assert actor.state.progress == 0.8
+    assert summaries(actor).trials[0].units == 80.0
+    assert actor.state.best_metric == 0.4
 
 
 def test_an_invalid_trial_is_replaced_beyond_max_trials() -> None:
-    desk = experiment(random_plan(2))
-    desk.tell(TrialEnded(1, ENDED, ExitReason.INVALID_HP))
-    assert [created.number for created in desk.ever_sent(TrialCreated)] == [0, 1, 2]
-    assert desk.state.trials_open == 2
+    actor = experiment(random_plan(2))
+    actor.deliver(TrialEnded(1, ENDED, ExitReason.INVALID_HP))
+    assert [created.number for created in actor.all_messages(TrialCreated)] == [0, 1, 2]
+    assert actor.state.trials_open == 2
 
 
 def test_concurrent_trials_are_replaced_as_they_end() -> None:
-    desk = experiment(random_plan(4, concurrent=2))
-    assert desk.state.trials == 2
-    desk.tell(TrialEnded(0, ENDED, ""), TrialEnded(1, Status.ERROR, ExitReason.ERRORED))
-    assert desk.state.trials == 4
-    assert desk.state.trials_open == 2
+    actor = experiment(random_plan(4, concurrent=2))
+    assert actor.state.trials == 2
+    actor.deliver(TrialEnded(0, ENDED, ""), TrialEnded(1, Status.ERROR, ExitReason.ERRORED))
+    assert actor.state.trials == 4
+    assert actor.state.trials_open == 2
 
 
 def test_the_step_era_creates_every_trial_at_once() -> None:
@@ -282,24 +288,24 @@ def test_the_step_era_creates_every_trial_at_once() -> None:
 
 def test_two_experiments_never_share_a_trials_id() -> None:
     # Blocks of 64: the first experiment takes 1..64 and uses 3, the second begins at 65.
-    rows: dict[tuple[str, str], RowSeen] = {}
-    one, two = Desk("experiment#1", rows), Desk("experiment#2", rows)
-    one.tell(submitted(random_plan(3)))
-    two.tell(submitted(random_plan(2), experiment_id=2))
-    assert [created.trial_id for created in two.ever_sent(TrialCreated)] == [65, 66]
-    one.tell(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
-    assert [created.trial_id for created in one.ever_sent(TrialCreated)] == [1, 2, 3, 4]
+    rows: dict[tuple[str, str], ObservedRow] = {}
+    one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
+    one.deliver(experiment_submitted(random_plan(3)))
+    two.deliver(experiment_submitted(random_plan(2), experiment_id=2))
+    assert [created.trial_id for created in two.all_messages(TrialCreated)] == [65, 66]
+    one.deliver(TrialEnded(0, ENDED, ExitReason.INVALID_HP))
+    assert [created.trial_id for created in one.all_messages(TrialCreated)] == [1, 2, 3, 4]
 
 
 def test_the_generators_key_is_written_once_in_624_draws() -> None:
     # The key is twisted with the first draw. A trial draws 2 + 4 + 1 words: 2 more fit easily.
-    desk = experiment(random_plan(4, concurrent=2))
-    desk.tell(TrialEnded(0, ENDED, ""))
-    assert "generator" not in desk.parts_written
-    assert desk.state.trials == 3
+    actor = experiment(random_plan(4, concurrent=2))
+    actor.deliver(TrialEnded(0, ENDED, ""))
+    assert "generator" not in actor.parts_written
+    assert actor.state.trials == 3
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> None:
+def script_next_answer(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> None:
     """Lets the search answer the next event with these operations, as a method with rungs would."""
 
     def handle(
@@ -308,33 +314,33 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> No
         shutdown = any(isinstance(operation, Shutdown) for operation in operations)
         return SearchStep(evolve(state, shutdown=shutdown), operations, more=False)
 
-    monkeypatch.setattr(search, "handle", handle)
+    monkeypatch.setattr(search, "handle_event", handle)
 
 
 def test_a_promoted_trial_is_told_its_length_and_the_reporter_to_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = experiment(random_plan(2))
-    scripted(monkeypatch, TrainTo(1, 400))
-    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=False))
-    assert desk.sent_to("trial#1") == [WorkAssigned(None, False)]
-    assert desk.sent_to("trial#2") == [WorkAssigned(400, False)]
+    actor = experiment(random_plan(2))
+    script_next_answer(monkeypatch, TrainTo(1, 400))
+    actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
+    assert actor.messages_to("trial#1") == [WorkAssigned(None, False)]
+    assert actor.messages_to("trial#2") == [WorkAssigned(400, False)]
 
 
 def test_a_last_length_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = experiment(random_plan(2))
-    scripted(monkeypatch, TrainTo(0, 400), Close(0), Close(1))
-    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=False))
-    assert desk.sent_to("trial#1") == [WorkAssigned(400, True)]
-    assert desk.sent_to("trial#2") == [WorkAssigned(None, True)]
+    actor = experiment(random_plan(2))
+    script_next_answer(monkeypatch, TrainTo(0, 400), Close(0), Close(1))
+    actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
+    assert actor.messages_to("trial#1") == [WorkAssigned(400, True)]
+    assert actor.messages_to("trial#2") == [WorkAssigned(None, True)]
 
 
 def test_an_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = experiment(random_plan(3))
-    desk.tell(TrialEnded(1, ENDED, ""))
-    scripted(monkeypatch, TrainTo(1, 400), Close(77))
-    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
-    assert desk.sent == []
+    actor = experiment(random_plan(3))
+    actor.deliver(TrialEnded(1, ENDED, ""))
+    script_next_answer(monkeypatch, TrainTo(1, 400), Close(77))
+    actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=True))
+    assert actor.sent == []
 
 
 @pytest.mark.parametrize(
@@ -344,11 +350,11 @@ def test_an_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_search_may_shut_down_while_trials_are_open(
     failure: bool, stopping: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = experiment(random_plan(2))
-    scripted(monkeypatch, Shutdown(failure))
-    desk.tell(TrialLengthReached(0, LENGTH, 0.5, closed=True))
-    assert desk.state.status is stopping
-    assert [send.to for send in desk.sent] == ["trial#1", "trial#2"]
+    actor = experiment(random_plan(2))
+    script_next_answer(monkeypatch, Shutdown(failure))
+    actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=True))
+    assert actor.state.status is stopping
+    assert [send.to for send in actor.sent] == ["trial#1", "trial#2"]
 
 
 # Rungs at times 1 and 2, for two trials at once.
@@ -360,25 +366,30 @@ TIMED = SearchPlan(
 
 
 def test_a_trial_is_stopped_by_the_validation_that_shows_it() -> None:
-    desk = experiment(TIMED)
-    desk.tell(TrialValidated(0, 10.0, 0.5, time=1.0))
-    assert desk.sent == []
-    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
-    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
-    assert [one.trial_id for one in desk.ever_sent(TrialCreated)] == [1, 2, 3]
+    actor = experiment(TIMED)
+    actor.deliver(TrialValidationReported(0, 10.0, 0.5, time=1.0))
+    assert actor.sent == []
+    actor.deliver(TrialValidationReported(1, 10.0, 0.7, time=1.5))
+    assert actor.messages_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+    assert [one.trial_id for one in actor.all_messages(TrialCreated)] == [1, 2, 3]
     # The same report, after a failure.
-    desk.tell(TrialValidated(1, 10.0, 0.7, time=1.5))
-    assert desk.sent == []
+    actor.deliver(TrialValidationReported(1, 10.0, 0.7, time=1.5))
+    assert actor.sent == []
 
 
 def test_a_metric_that_is_no_number_is_the_worst_of_its_rung() -> None:
-    desk = experiment(TIMED)
-    desk.tell(TrialValidated(0, 10.0, 5.0, time=1.0), TrialValidated(1, 10.0, None, time=1.0))
-    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
+    actor = experiment(TIMED)
+    actor.deliver(
+        TrialValidationReported(0, 10.0, 5.0, time=1.0),
+        TrialValidationReported(1, 10.0, None, time=1.0),
+    )
+    assert actor.messages_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
 
 
 def test_a_validation_that_lacks_what_the_search_needs_ends_it() -> None:
-    desk = experiment(TIMED)
-    desk.tell(TrialValidated(1, 10.0, None, lack="the validation at batch 10 lacks it"))
-    assert desk.state.status is Status.STOPPING_ERROR
-    assert desk.state.message == "trial 2: the validation at batch 10 lacks it"
+    actor = experiment(TIMED)
+    actor.deliver(
+        TrialValidationReported(1, 10.0, None, lack="the validation at batch 10 lacks it")
+    )
+    assert actor.state.status is Status.STOPPING_ERROR
+    assert actor.state.message == "trial 2: the validation at batch 10 lacks it"

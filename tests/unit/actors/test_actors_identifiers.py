@@ -1,61 +1,61 @@
-from control_plane.actors.identifiers import BLOCK, IdBlock, take
-from control_plane.actors.step import RowSeen, Turn
+from control_plane.actors.identifiers import BLOCK, IdBlock, take_ids
+from control_plane.actors.step import ObservedRow, StepContext
 
 
 class Counter:
     """A reader with one counter row."""
 
-    def __init__(self, row: RowSeen) -> None:
+    def __init__(self, row: ObservedRow) -> None:
         self.row_seen = row
 
     def part(self, name: str) -> object | None:
         raise AssertionError("identifiers read no parts")
 
-    def row(self, partition: str, sort: str) -> RowSeen:
+    def row(self, partition: str, sort: str) -> ObservedRow:
         assert (partition, sort) == ("counters", "trial")
         return self.row_seen
 
 
-def turn_with(revision: int, body: bytes) -> Turn:
-    return Turn("experiment#1", 0, Counter(RowSeen(revision, body)))
+def context_with(revision: int, body: bytes) -> StepContext:
+    return StepContext("experiment#1", 0, Counter(ObservedRow(revision, body)))
 
 
 def test_the_first_block_begins_at_one() -> None:
-    turn = turn_with(0, b"")
-    assert take("trial", IdBlock(), 3, turn) == (IdBlock(4, 1 + BLOCK), [1, 2, 3])
-    assert [row.body for row in turn.rows] == [b"65"]
+    context = context_with(0, b"")
+    assert take_ids("trial", IdBlock(), 3, context) == (IdBlock(4, 1 + BLOCK), [1, 2, 3])
+    assert [row.body for row in context.rows] == [b"65"]
 
 
 def test_a_block_is_reserved_against_the_counter_as_it_was_seen() -> None:
-    turn = turn_with(9, b"129")
-    take("trial", IdBlock(), 1, turn)
-    (row,) = turn.rows
-    assert (row.partition, row.sort, row.seen) == ("counters", "trial", RowSeen(9, b"129"))
+    context = context_with(9, b"129")
+    take_ids("trial", IdBlock(), 1, context)
+    (row,) = context.rows
+    assert (row.partition, row.sort, row.expected) == ("counters", "trial", ObservedRow(9, b"129"))
 
 
 def test_ids_of_a_reserved_block_cost_no_write() -> None:
-    turn = turn_with(1, b"65")
-    assert take("trial", IdBlock(4, 65), 61, turn) == (IdBlock(65, 65), list(range(4, 65)))
-    assert turn.rows == []
+    context = context_with(1, b"65")
+    assert take_ids("trial", IdBlock(4, 65), 61, context) == (IdBlock(65, 65), list(range(4, 65)))
+    assert context.rows == []
 
 
 def test_a_block_is_used_up_before_the_next_begins() -> None:
     # 48 wanted, 49..64 are left: 16 of them and 32 of the block from 193 on, which ends at 257.
-    turn = turn_with(3, b"193")
-    block, ids = take("trial", IdBlock(49, 65), 48, turn)
+    context = context_with(3, b"193")
+    block, ids = take_ids("trial", IdBlock(49, 65), 48, context)
     assert ids == [*range(49, 65), *range(193, 225)]
     assert block == IdBlock(225, 257)
 
 
 def test_more_than_a_block_is_reserved_at_once() -> None:
-    turn = turn_with(1, b"65")
-    block, ids = take("trial", IdBlock(), 100, turn)
+    context = context_with(1, b"65")
+    block, ids = take_ids("trial", IdBlock(), 100, context)
     assert ids == list(range(65, 165))
     assert block == IdBlock(165, 165)
-    assert turn.rows[0].body == b"165"
+    assert context.rows[0].body == b"165"
 
 
 def test_no_ids_cost_nothing() -> None:
-    turn = turn_with(1, b"65")
-    assert take("trial", IdBlock(7, 9), 0, turn) == (IdBlock(7, 9), [])
-    assert turn.rows == []
+    context = context_with(1, b"65")
+    assert take_ids("trial", IdBlock(7, 9), 0, context) == (IdBlock(7, 9), [])
+    assert context.rows == []

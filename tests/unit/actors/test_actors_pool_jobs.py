@@ -4,312 +4,328 @@ from decimal import Decimal
 
 import pytest
 
-from control_plane.actors.jobs import JobRow, read_job, written_job
-from control_plane.actors.ordered import Directory, Leaf
-from control_plane.actors.pool import settle, step
-from control_plane.actors.pool_messages import (
+from control_plane.actors.job_row import JobRow, decode_job, encode_job
+from control_plane.actors.messages.pool import (
     AgentLost,
     JobChanged,
     PoolConfigured,
     PoolMessage,
     PoolSettings,
 )
-from control_plane.actors.pool_state import PoolState
-from control_plane.actors.step import RowSeen, Turn
-from control_plane.actors.trial_messages import PreemptionRequested
-from control_plane.actors.waiting import Group
-from tests.unit.actors.desk import START_MS, Desk
-from tests.unit.actors.pools import (
+from control_plane.actors.messages.trial import PreemptionRequested
+from control_plane.actors.ordered_map import Directory, Leaf
+from control_plane.actors.pool.actor import finish_fold, step
+from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.state import PoolState
+from control_plane.actors.step import ObservedRow, StepContext
+from tests.unit.actors.actor_harness import START_MS, ActorHarness
+from tests.unit.actors.pool_messages import (
     PREEMPTING,
     PRIORITY,
+    agent_joined,
     agents,
-    asked_to_leave,
     group_of,
-    joined,
     pool,
-    released,
-    requested,
+    preempted_trials,
     running,
+    slots_released,
+    slots_requested,
     write_job,
 )
 
 
 def test_a_row_says_what_a_job_is_and_what_is_missing_has_its_default() -> None:
     row = JobRow(7, 2.0, 1, 4, "7000.5", "a100", single_agent=True)
-    assert read_job(written_job(row)) == row
-    assert read_job(b'{"weight": 3.0, "colour": "red"}') == JobRow(weight=3.0)
+    assert decode_job(encode_job(row)) == row
+    assert decode_job(b'{"weight": 3.0, "colour": "red"}') == JobRow(weight=3.0)
 
 
 def test_a_job_stands_where_it_was_submitted_unless_it_was_moved() -> None:
     # Positions are in us: 7 ms are 7,000.
-    assert JobRow(7).at() == Decimal(7000)
-    assert JobRow(7, position="6999.5").at() == Decimal("6999.5")
+    assert JobRow(7).queue_position() == Decimal(7000)
+    assert JobRow(7, position="6999.5").queue_position() == Decimal("6999.5")
 
 
 def test_a_job_without_a_row_is_as_old_as_its_tickets_say() -> None:
-    assert group_of(pool(requested(1, group=5)), 5) == Group(JobRow(5), pending={1: 1})
+    assert group_of(pool(slots_requested(1, group=5)), 5) == Group(JobRow(5), pending={1: 1})
 
 
 def test_the_settings_are_read_with_the_first_request() -> None:
     row = JobRow(1, max_slots=2)
-    desk = pool(joined("a", 4), *(requested(n, 1) for n in range(1, 5)), job1=row)
-    assert running(desk) == [1, 2]
-    assert group_of(desk, 1) == Group(row, True, {1: 2}, running=2, held=2)
-    assert desk.state.waits == "max_slots 2 reached"
+    actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)), job1=row)
+    assert running(actor) == [1, 2]
+    assert group_of(actor, 1) == Group(row, True, {1: 2}, running=2, held=2)
+    assert actor.state.waits == "max_slots 2 reached"
 
 
 def test_a_change_is_read_when_it_is_told() -> None:
-    desk = pool(joined("a", 4), *(requested(n, 1) for n in range(1, 5)), job1=JobRow(max_slots=1))
-    write_job(desk, 1, JobRow(max_slots=3))
-    desk.tell(requested(5, 1))
-    assert running(desk) == [1]
-    desk.tell(JobChanged(1))
-    assert running(desk) == [1, 2, 3]
+    actor = pool(
+        agent_joined("a", 4),
+        *(slots_requested(n, 1) for n in range(1, 5)),
+        job1=JobRow(max_slots=1),
+    )
+    write_job(actor, 1, JobRow(max_slots=3))
+    actor.deliver(slots_requested(5, 1))
+    assert running(actor) == [1]
+    actor.deliver(JobChanged(1))
+    assert running(actor) == [1, 2, 3]
 
 
 def test_a_change_that_was_read_already_changes_nothing() -> None:
-    desk = pool(joined("a", 1), requested(1, 1), requested(2, 1), job1=JobRow())
-    before = desk.state
-    desk.tell(JobChanged(1), JobChanged(1), JobChanged(9))
-    assert desk.state == before
-    assert set(desk.parts_written) <= {"groups/0"}
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow())
+    before = actor.state
+    actor.deliver(JobChanged(1), JobChanged(1), JobChanged(9))
+    assert actor.state == before
+    assert set(actor.parts_written) <= {"groups/0"}
 
 
 def test_a_job_at_its_limit_holds_nobody_up() -> None:
-    desk = pool(joined("a", 3), *(requested(n, 1) for n in (1, 2, 3)), job1=JobRow(max_slots=1))
-    desk.tell(requested(8, 2), requested(9, 3))
-    assert running(desk) == [1, 8, 9]
+    actor = pool(
+        agent_joined("a", 3), *(slots_requested(n, 1) for n in (1, 2, 3)), job1=JobRow(max_slots=1)
+    )
+    actor.deliver(slots_requested(8, 2), slots_requested(9, 3))
+    assert running(actor) == [1, 8, 9]
 
 
 def test_a_limit_counts_slots_not_requests() -> None:
     # 5 slots hold two requests of 2 slots: 2 + 2 + 2 = 6 > 5.
-    asked = [requested(n, 1, slots=2) for n in range(1, 4)]
-    assert running(pool(joined("a", 8), *asked, job1=JobRow(max_slots=5))) == [1, 2]
+    asked = [slots_requested(n, 1, slots=2) for n in range(1, 4)]
+    assert running(pool(agent_joined("a", 8), *asked, job1=JobRow(max_slots=5))) == [1, 2]
 
 
 def test_requests_without_slots_have_no_limit_and_no_share() -> None:
-    asked = [requested(n, 1, slots=0) for n in range(1, 4)]
-    desk = pool(joined("a", 1), requested(9, 2), *asked, job1=JobRow(max_slots=0))
-    assert running(desk) == [1, 2, 3, 9]
+    asked = [slots_requested(n, 1, slots=0) for n in range(1, 4)]
+    actor = pool(agent_joined("a", 1), slots_requested(9, 2), *asked, job1=JobRow(max_slots=0))
+    assert running(actor) == [1, 2, 3, 9]
 
 
 def test_an_agent_takes_only_so_many_requests_without_slots() -> None:
-    asked = [requested(n, 1, slots=0) for n in range(1, 5)]
-    desk = pool(joined("a", 1), *asked, settings=PoolSettings(aux_per_agent=3))
-    assert running(desk) == [1, 2, 3]
-    desk.tell(released(2, 1, "a"))
-    assert running(desk) == [1, 3, 4]
+    asked = [slots_requested(n, 1, slots=0) for n in range(1, 5)]
+    actor = pool(agent_joined("a", 1), *asked, settings=PoolSettings(aux_per_agent=3))
+    assert running(actor) == [1, 2, 3]
+    actor.deliver(slots_released(2, 1, "a"))
+    assert running(actor) == [1, 3, 4]
 
 
 def test_a_lower_limit_takes_back_what_is_beyond_it() -> None:
-    desk = pool(joined("a", 4), *(requested(n, 1) for n in range(1, 5)), job1=JobRow())
-    write_job(desk, 1, JobRow(max_slots=2))
-    desk.tell(JobChanged(1))
-    assert asked_to_leave(desk) == ["trial#1", "trial#2"]
-    assert group_of(desk, 1) == Group(JobRow(1, max_slots=2), True, {}, 4, 4, leaving=2)
+    actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)), job1=JobRow())
+    write_job(actor, 1, JobRow(max_slots=2))
+    actor.deliver(JobChanged(1))
+    assert preempted_trials(actor) == ["trial#1", "trial#2"]
+    assert group_of(actor, 1) == Group(JobRow(1, max_slots=2), True, {}, 4, 4, leaving=2)
     # They come back at once to wait, and do not start before two have left.
-    desk.tell(released(1, 1, "a"), requested(1, 1, epoch=2))
-    assert running(desk) == [2, 3, 4]
-    desk.tell(released(2, 1, "a"), requested(2, 1, epoch=2))
-    assert running(desk) == [3, 4]
-    desk.tell(released(3, 1, "a"))
-    assert running(desk) == [1, 4]
+    actor.deliver(slots_released(1, 1, "a"), slots_requested(1, 1, epoch=2))
+    assert running(actor) == [2, 3, 4]
+    actor.deliver(slots_released(2, 1, "a"), slots_requested(2, 1, epoch=2))
+    assert running(actor) == [3, 4]
+    actor.deliver(slots_released(3, 1, "a"))
+    assert running(actor) == [1, 4]
 
 
 def test_a_full_pool_is_shared_with_a_job_that_comes() -> None:
-    desk = pool(joined("a", 4), *(requested(n, 1) for n in range(1, 5)))
-    desk.tell(*(requested(n, 2) for n in range(5, 9)))
+    actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)))
+    actor.deliver(*(slots_requested(n, 2) for n in range(5, 9)))
     # Two of four slots each: the oldest of the first make room.
-    assert asked_to_leave(desk) == ["trial#1", "trial#2"]
-    assert running(desk) == [1, 2, 3, 4]
-    [asked] = desk.sent_to("trial#1")
+    assert preempted_trials(actor) == ["trial#1", "trial#2"]
+    assert running(actor) == [1, 2, 3, 4]
+    [asked] = actor.messages_to("trial#1")
     assert isinstance(asked, PreemptionRequested)
     assert (asked.epoch, asked.forced) == (1, False)
-    desk.tell(released(1, 1, "a"))
-    assert asked_to_leave(desk) == []
-    desk.tell(released(2, 1, "a"))
-    assert running(desk) == [3, 4, 5, 6]
+    actor.deliver(slots_released(1, 1, "a"))
+    assert preempted_trials(actor) == []
+    actor.deliver(slots_released(2, 1, "a"))
+    assert running(actor) == [3, 4, 5, 6]
 
 
 def test_nobody_is_asked_to_leave_twice() -> None:
-    desk = pool(joined("a", 4), *(requested(n, 1) for n in range(1, 5)))
-    desk.tell(*(requested(n, 2) for n in range(5, 9)))
-    assert len(asked_to_leave(desk)) == 2
+    actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)))
+    actor.deliver(*(slots_requested(n, 2) for n in range(5, 9)))
+    assert len(preempted_trials(actor)) == 2
     for number in range(9, 12):
-        desk.tell(requested(number, 2))
-        assert asked_to_leave(desk) == []
+        actor.deliver(slots_requested(number, 2))
+        assert preempted_trials(actor) == []
 
 
 def test_a_heavier_job_has_more() -> None:
     # 8 slots at weights 1 and 3: 2 and 6.
-    desk = pool(
-        *(requested(n, 1) for n in range(1, 9)),
-        *(requested(n, 2) for n in range(11, 19)),
+    actor = pool(
+        *(slots_requested(n, 1) for n in range(1, 9)),
+        *(slots_requested(n, 2) for n in range(11, 19)),
         job1=JobRow(weight=1.0),
         job2=JobRow(weight=3.0),
     )
-    desk.tell(joined("a", 8))
-    assert (group_of(desk, 1).held, group_of(desk, 2).held) == (2, 6)
+    actor.deliver(agent_joined("a", 8))
+    assert (group_of(actor, 1).held, group_of(actor, 2).held) == (2, 6)
 
 
 def test_the_more_important_job_starts_first_and_one_without_a_priority_has_the_pools() -> None:
     jobs = {"job1": JobRow(), "job2": JobRow(priority=41), "job3": JobRow(priority=43)}
-    desk = pool(requested(3, 3), requested(1, 1), requested(2, 2), settings=PRIORITY, **jobs)
+    actor = pool(
+        slots_requested(3, 3),
+        slots_requested(1, 1),
+        slots_requested(2, 2),
+        settings=PRIORITY,
+        **jobs,
+    )
     for number in (2, 1, 3):
-        desk.tell(joined(f"node-{number}", 1))
-        assert number in running(desk)
+        actor.deliver(agent_joined(f"node-{number}", 1))
+        assert number in running(actor)
 
 
 def test_a_job_moved_ahead_takes_the_slots_of_the_one_behind_it() -> None:
-    desk = pool(
-        joined("a", 1),
-        requested(1, 1),
-        requested(2, 2),
+    actor = pool(
+        agent_joined("a", 1),
+        slots_requested(1, 1),
+        slots_requested(2, 2),
         settings=PREEMPTING,
         job1=JobRow(10),
         job2=JobRow(20),
     )
-    assert running(desk) == [1]
+    assert running(actor) == [1]
     # 10 ms are at 10,000 us.
-    write_job(desk, 2, JobRow(20, position="9999"))
-    desk.tell(JobChanged(2))
-    assert asked_to_leave(desk) == ["trial#1"]
-    desk.tell(released(1, 1, "a"), requested(1, 1, epoch=2))
-    assert running(desk) == [2]
+    write_job(actor, 2, JobRow(20, position="9999"))
+    actor.deliver(JobChanged(2))
+    assert preempted_trials(actor) == ["trial#1"]
+    actor.deliver(slots_released(1, 1, "a"), slots_requested(1, 1, epoch=2))
+    assert running(actor) == [2]
 
 
 def test_without_preemption_nobody_leaves_for_a_more_important_job() -> None:
-    desk = pool(joined("a", 1), requested(1, 1), settings=PRIORITY)
-    write_job(desk, 2, JobRow(priority=1))
-    desk.tell(requested(2, 2))
-    assert (asked_to_leave(desk), running(desk)) == ([], [1])
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=PRIORITY)
+    write_job(actor, 2, JobRow(priority=1))
+    actor.deliver(slots_requested(2, 2))
+    assert (preempted_trials(actor), running(actor)) == ([], [1])
 
 
 def test_a_job_runs_only_on_agents_of_its_label() -> None:
-    desk = pool(joined("plain", 2), requested(1, 1), job1=JobRow(label="a100"))
-    assert running(desk) == []
-    assert desk.state.waits == "no agent has the label a100"
-    desk.tell(joined("rare", 1, label="a100"), requested(2, 2), requested(3, 2))
-    assert agents(desk) == {"plain": {"2.1": (0,), "3.1": (1,)}, "rare": {"1.1": (0,)}}
+    actor = pool(agent_joined("plain", 2), slots_requested(1, 1), job1=JobRow(label="a100"))
+    assert running(actor) == []
+    assert actor.state.waits == "no agent has the label a100"
+    actor.deliver(
+        agent_joined("rare", 1, label="a100"), slots_requested(2, 2), slots_requested(3, 2)
+    )
+    assert agents(actor) == {"plain": {"2.1": (0,), "3.1": (1,)}, "rare": {"1.1": (0,)}}
 
 
 def test_a_job_that_has_ended_and_has_nothing_is_forgotten() -> None:
-    desk = pool(joined("a", 1), requested(1, 1), job1=JobRow())
-    desk.tell(released(1, 1, "a"))
-    assert group_of(desk, 1).listed
-    write_job(desk, 1, None)
-    desk.tell(JobChanged(1))
-    assert [name for name in desk.parts if name.startswith(("groups/", "requests/"))] == []
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), job1=JobRow())
+    actor.deliver(slots_released(1, 1, "a"))
+    assert group_of(actor, 1).has_row
+    write_job(actor, 1, None)
+    actor.deliver(JobChanged(1))
+    assert [name for name in actor.parts if name.startswith(("groups/", "requests/"))] == []
 
 
 def test_a_job_whose_row_is_gone_keeps_its_settings_while_it_has_slots() -> None:
     row = JobRow(1, max_slots=3)
-    desk = pool(joined("a", 1), requested(1, 1), job1=row)
-    write_job(desk, 1, None)
-    desk.tell(JobChanged(1))
-    assert group_of(desk, 1) == Group(row, False, {}, running=1, held=1)
-    desk.tell(released(1, 1, "a"))
-    assert group_of(desk, 1) == Group()
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), job1=row)
+    write_job(actor, 1, None)
+    actor.deliver(JobChanged(1))
+    assert group_of(actor, 1) == Group(row, False, {}, running=1, held=1)
+    actor.deliver(slots_released(1, 1, "a"))
+    assert group_of(actor, 1) == Group()
 
 
 def test_a_lost_agent_gives_the_job_its_room_back() -> None:
-    asked = [requested(n, 1) for n in (1, 2, 3)]
-    desk = pool(joined("a", 2), *asked, job1=JobRow(max_slots=2))
-    desk.tell(joined("b", 2))
-    assert running(desk) == [1, 2]
-    desk.tell(AgentLost("a", 1, "silence"))
-    assert running(desk) == [3]
-    assert (group_of(desk, 1).running, group_of(desk, 1).held) == (1, 1)
+    asked = [slots_requested(n, 1) for n in (1, 2, 3)]
+    actor = pool(agent_joined("a", 2), *asked, job1=JobRow(max_slots=2))
+    actor.deliver(agent_joined("b", 2))
+    assert running(actor) == [1, 2]
+    actor.deliver(AgentLost("a", 1, "silence"))
+    assert running(actor) == [3]
+    assert (group_of(actor, 1).running, group_of(actor, 1).held) == (1, 1)
 
 
 def test_an_agent_that_comes_back_smaller_gives_the_job_its_room_back() -> None:
-    desk = pool(joined("a", 1), requested(1, 1), requested(2, 1), job1=JobRow(max_slots=1))
-    desk.tell(joined("b", 1))
-    desk.tell(joined("a", 0, epoch=2))
-    assert agents(desk) == {"a": {}, "b": {"2.1": (0,)}}
+    actor = pool(
+        agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow(max_slots=1)
+    )
+    actor.deliver(agent_joined("b", 1))
+    actor.deliver(agent_joined("a", 0, epoch=2))
+    assert agents(actor) == {"a": {}, "b": {"2.1": (0,)}}
 
 
 def test_requests_heard_twice_wait_once_and_start_once() -> None:
-    desk = pool(requested(1, 1), requested(1, 1))
-    assert desk.state.queued == 1
-    desk.tell(joined("a", 2))
-    desk.tell(requested(1, 1))
-    assert (desk.state.queued, desk.state.running) == (0, 1)
+    actor = pool(slots_requested(1, 1), slots_requested(1, 1))
+    assert actor.state.queued == 1
+    actor.deliver(agent_joined("a", 2))
+    actor.deliver(slots_requested(1, 1))
+    assert (actor.state.queued, actor.state.running) == (0, 1)
 
 
 # How much a decision reads and writes ------------------------------------------------------------
 
 
-class Ledger:
+class CountingPool:
     """A pool's parts as values, and what each fold reads, writes and writes to start somebody."""
 
     def __init__(self) -> None:
         self.parts: dict[str, object] = {}
-        self.rows: dict[tuple[str, str], RowSeen] = {}
+        self.rows: dict[tuple[str, str], ObservedRow] = {}
         self.state: PoolState | None = None
         self.read: set[str] = set()
         self.wrote: set[str] = set()
         self.planned: set[str] = set()
-        self.tell(PoolConfigured("default"))
+        self.deliver(PoolConfigured("default"))
 
     def part(self, name: str) -> object | None:
         self.read.add(name)
         return self.parts.get(name)
 
-    def row(self, partition: str, sort: str) -> RowSeen:
-        return self.rows.get((partition, sort), RowSeen(0, b""))
+    def row(self, partition: str, sort: str) -> ObservedRow:
+        return self.rows.get((partition, sort), ObservedRow(0, b""))
 
-    def tell(self, *messages: PoolMessage) -> None:
+    def deliver(self, *messages: PoolMessage) -> None:
         self.read, self.wrote = set(), set()
         for message in messages:
-            turn = self._turn()
-            self._keep(step(self.state, message, turn), turn)
+            context = self._context()
+            self._store_effects(step(self.state, message, context), context)
         assert self.state is not None
-        turn = self._turn()
-        self._keep(settle(self.state, turn), turn)
-        self.planned = set(turn.parts)
+        context = self._context()
+        self._store_effects(finish_fold(self.state, context), context)
+        self.planned = set(context.parts)
 
-    def _turn(self) -> Turn:
-        return Turn("pool#default", START_MS, self)
+    def _context(self) -> StepContext:
+        return StepContext("pool#default", START_MS, self)
 
-    def _keep(self, state: PoolState | None, turn: Turn) -> None:
+    def _store_effects(self, state: PoolState | None, context: StepContext) -> None:
         self.state = state
-        self.wrote |= set(turn.parts)
-        for name, value in turn.parts.items():
+        self.wrote |= set(context.parts)
+        for name, value in context.parts.items():
             assert value is None or isinstance(value, Directory | Leaf | PoolSettings)
             self.parts[name] = value
 
 
-def crowded(groups: int, requests: int) -> Ledger:
+def crowded_pool(groups: int, requests: int) -> CountingPool:
     """A full agent, `groups` of two requests each, and one group with `requests`."""
-    ledger = Ledger()
-    ledger.tell(joined("a", 2), requested(1, 1), requested(2, 2))
-    waiting: list[PoolMessage] = [requested(10 + n, 1) for n in range(requests)]
-    waiting += [requested(100_000 + n, 10 + n // 2) for n in range(2 * groups)]
+    ledger = CountingPool()
+    ledger.deliver(agent_joined("a", 2), slots_requested(1, 1), slots_requested(2, 2))
+    waiting: list[PoolMessage] = [slots_requested(10 + n, 1) for n in range(requests)]
+    waiting += [slots_requested(100_000 + n, 10 + n // 2) for n in range(2 * groups)]
     for first in range(0, len(waiting), 500):
-        ledger.tell(*waiting[first : first + 500])
+        ledger.deliver(*waiting[first : first + 500])
     return ledger
 
 
 @pytest.fixture(scope="module")
-def sizes() -> tuple[Ledger, Ledger]:
-    return crowded(20, 100), crowded(1_000, 10_000)
+def sizes() -> tuple[CountingPool, CountingPool]:
+    return crowded_pool(20, 100), crowded_pool(1_000, 10_000)
 
 
 def test_a_decision_writes_as_much_for_ten_thousand_requests_of_a_thousand_jobs(
-    sizes: tuple[Ledger, Ledger],
+    sizes: tuple[CountingPool, CountingPool],
 ) -> None:
     messages: list[PoolMessage] = [
-        released(1, 1, "a"),
-        released(2, 2, "a"),
-        requested(9, 1),
-        released(12, 1),
+        slots_released(1, 1, "a"),
+        slots_released(2, 2, "a"),
+        slots_requested(9, 1),
+        slots_released(12, 1),
     ]
     wrote: list[list[int]] = []
     for ledger in sizes:
         costs = []
         for message in messages:
-            ledger.tell(message)
+            ledger.deliver(message)
             costs.append(len(ledger.wrote))
             # Requests are read of those that may start only, with the nodes that lead to them.
             assert len([name for name in ledger.read if name.startswith("requests/")]) <= 8
@@ -321,9 +337,9 @@ def test_a_decision_writes_as_much_for_ten_thousand_requests_of_a_thousand_jobs(
 
 
 def test_many_starts_of_one_job_are_one_commit() -> None:
-    ledger = Ledger()
-    ledger.tell(*(requested(number, 1) for number in range(1, 201)))
-    ledger.tell(joined("a", 200))
+    ledger = CountingPool()
+    ledger.deliver(*(slots_requested(number, 1) for number in range(1, 201)))
+    ledger.deliver(agent_joined("a", 200))
     # 200 requests lie in 200 / 12 = 17 leaves, beside them a directory, the job and the agent.
     assert ledger.state is not None
     assert ledger.state.running == 200
@@ -333,16 +349,16 @@ def test_many_starts_of_one_job_are_one_commit() -> None:
 def test_many_starts_at_once_stay_within_a_commit() -> None:
     # 80 jobs whose requests lie in leaves of their own, on agents of 20 leaves: each start changes
     # other parts than the one before.
-    ledger = Ledger()
+    ledger = CountingPool()
     groups, each = 80, 20
     numbers = [(n * groups + group, 1 + group) for group in range(groups) for n in range(each)]
-    ledger.tell(*(requested(number, group) for number, group in numbers))
-    ledger.tell(*(joined(f"node-{n:03d}", 1) for n in range(320)))
+    ledger.deliver(*(slots_requested(number, group) for number, group in numbers))
+    ledger.deliver(*(agent_joined(f"node-{n:03d}", 1) for n in range(320)))
     rounds = 1
     while ledger.state and ledger.state.unscheduled:
         # 60 that the fold may have used, and a few for the outbox: a commit holds 100.
         assert len(ledger.planned) <= 100 - 60 - 4
-        ledger.tell()
+        ledger.deliver()
         rounds += 1
     assert ledger.state is not None
     assert ledger.state.running == 320
@@ -350,13 +366,13 @@ def test_many_starts_at_once_stay_within_a_commit() -> None:
 
 
 def test_the_books_of_a_pool_are_small() -> None:
-    desk = Desk("pool#default")
-    desk.tell(PoolConfigured("default"))
+    actor = ActorHarness("pool#default")
+    actor.deliver(PoolConfigured("default"))
     for number in range(1, 13):
-        desk.tell(requested(number, number))
+        actor.deliver(slots_requested(number, number))
     # 12 jobs of one request are a leaf of each map, which one write unit holds.
-    assert len(desk.parts["groups/0"]) < 1024
-    assert len(desk.parts["requests/0"]) < 1024
+    assert len(actor.parts["groups/0"]) < 1024
+    assert len(actor.parts["requests/0"]) < 1024
     for number in range(8):
-        desk.tell(joined(f"agent-{number}", 8))
-    assert len(desk.parts["agents/0"]) < 2048
+        actor.deliver(agent_joined(f"agent-{number}", 8))
+    assert len(actor.parts["agents/0"]) < 2048

@@ -2,26 +2,26 @@
 
 import pytest
 
-from control_plane.actors.jobs import JobRow
-from control_plane.actors.pool_messages import (
+from control_plane.actors.job_row import JobRow
+from control_plane.actors.messages.pool import (
     AgentLost,
     JobChanged,
     PoolConfigured,
     PoolRemoved,
     PoolSettings,
 )
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import AllocationExited
+from control_plane.actors.messages.trial import AllocationExited
+from control_plane.actors.step import CommandRefused
 from control_plane.scheduling.model import SchedulerRules
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.pools import (
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.pool_messages import (
     PREEMPTING,
-    asked_to_leave,
-    joined,
+    agent_joined,
     pool,
-    released,
-    requested,
+    preempted_trials,
     running,
+    slots_released,
+    slots_requested,
     write_job,
 )
 
@@ -34,83 +34,89 @@ def test_a_pool_shares_fairly_and_fits_best_unless_it_is_told_otherwise() -> Non
 
 
 def test_a_configuration_without_settings_keeps_those_there_are() -> None:
-    desk = pool(settings=PREEMPTING)
-    assert desk.tell(PoolConfigured("default")) == "default"
-    assert desk.part("settings") == PREEMPTING
-    assert desk.parts_written == []
+    actor = pool(settings=PREEMPTING)
+    assert actor.deliver(PoolConfigured("default")) == "default"
+    assert actor.part("settings") == PREEMPTING
+    assert actor.parts_written == []
 
 
 def test_another_scheduler_decides_at_once() -> None:
-    # 1 and 2 have the slot of the pool each in their turn under fair shares; 2 is more important.
-    desk = pool(joined("a", 1), requested(1, 1), requested(2, 2), job2=JobRow(priority=1))
-    assert (running(desk), asked_to_leave(desk)) == ([1], [])
-    desk.tell(PoolConfigured("default", PREEMPTING))
-    assert asked_to_leave(desk) == ["trial#1"]
+    # Under fair shares 1 and 2 take turns with the slot of the pool; 2 is more important.
+    actor = pool(
+        agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 2), job2=JobRow(priority=1)
+    )
+    assert (running(actor), preempted_trials(actor)) == ([1], [])
+    actor.deliver(PoolConfigured("default", PREEMPTING))
+    assert preempted_trials(actor) == ["trial#1"]
 
 
 def test_another_default_priority_counts_for_the_jobs_without_one() -> None:
     # 42 is before 50; then 60 is behind it.
-    desk = pool(joined("a", 1), requested(1, 1), settings=PREEMPTING)
-    write_job(desk, 2, JobRow(priority=50))
-    desk.tell(requested(2, 2))
-    assert asked_to_leave(desk) == []
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=PREEMPTING)
+    write_job(actor, 2, JobRow(priority=50))
+    actor.deliver(slots_requested(2, 2))
+    assert preempted_trials(actor) == []
     rules = SchedulerRules("priority", preemption=True)
-    desk.tell(PoolConfigured("default", PoolSettings(rules, default_priority=60)))
-    assert asked_to_leave(desk) == ["trial#1"]
+    actor.deliver(PoolConfigured("default", PoolSettings(rules, default_priority=60)))
+    assert preempted_trials(actor) == ["trial#1"]
 
 
 def test_a_draining_pool_starts_nothing_and_lets_finish_what_runs() -> None:
-    desk = pool(joined("a", 2), requested(1, 1))
-    desk.tell(PoolConfigured("default", DRAINING), requested(2, 2))
-    assert (running(desk), asked_to_leave(desk)) == ([1], [])
-    assert desk.state.waits == "waits: pool default is draining, so nothing starts in it"
-    desk.tell(released(1, 1, "a"))
-    assert running(desk) == []
-    desk.tell(PoolConfigured("default", PoolSettings()))
-    assert (running(desk), desk.state.waits) == ([2], "")
+    actor = pool(agent_joined("a", 2), slots_requested(1, 1))
+    actor.deliver(PoolConfigured("default", DRAINING), slots_requested(2, 2))
+    assert (running(actor), preempted_trials(actor)) == ([1], [])
+    assert actor.state.waits == "waits: pool default is draining, so nothing starts in it"
+    actor.deliver(slots_released(1, 1, "a"))
+    assert running(actor) == []
+    actor.deliver(PoolConfigured("default", PoolSettings()))
+    assert (running(actor), actor.state.waits) == ([2], "")
 
 
 def test_a_pool_over_its_budget_says_so() -> None:
-    desk = pool(joined("a", 1), requested(1, 1), settings=PoolSettings(over_budget=True))
-    assert running(desk) == []
-    assert desk.state.waits.startswith("waits: the budget of pool default is used up")
+    actor = pool(
+        agent_joined("a", 1), slots_requested(1, 1), settings=PoolSettings(over_budget=True)
+    )
+    assert running(actor) == []
+    assert actor.state.waits.startswith("waits: the budget of pool default is used up")
 
 
 def test_a_pool_with_jobs_or_agents_is_not_removed() -> None:
-    desk = pool(joined("a", 1))
-    write_job(desk, 1, JobRow())
-    desk.tell(JobChanged(1))
-    with pytest.raises(Refused) as refused:
-        desk.tell(PoolRemoved())
+    actor = pool(agent_joined("a", 1))
+    write_job(actor, 1, JobRow())
+    actor.deliver(JobChanged(1))
+    with pytest.raises(CommandRefused) as refused:
+        actor.deliver(PoolRemoved())
     assert refused.value.code == "conflict"
     assert str(refused.value).startswith("resource pool default has 1 jobs and 1 agents")
-    desk.tell(AgentLost("a", 1, "stopped"))
-    with pytest.raises(Refused):
-        desk.tell(PoolRemoved())
-    write_job(desk, 1, None)
-    desk.tell(JobChanged(1))
-    assert desk.tell(PoolRemoved()) == "default"
-    assert desk.row("pools", "default").revision == 0
-    assert [name for name in desk.parts if "/" in name] == []
+    actor.deliver(AgentLost("a", 1, "stopped"))
+    with pytest.raises(CommandRefused):
+        actor.deliver(PoolRemoved())
+    write_job(actor, 1, None)
+    actor.deliver(JobChanged(1))
+    assert actor.deliver(PoolRemoved()) == "default"
+    assert actor.row("pools", "default").revision == 0
+    assert [name for name in actor.parts if "/" in name] == []
 
 
-def removed() -> Desk:
-    desk = pool()
-    desk.tell(PoolRemoved())
-    return desk
+def removed_pool() -> ActorHarness:
+    actor = pool()
+    actor.deliver(PoolRemoved())
+    return actor
 
 
 def test_whoever_asks_a_removed_pool_for_slots_learns_that_there_are_none() -> None:
-    desk = removed()
-    desk.tell(requested(1, 1), joined("a", 1), released(2, 2), JobChanged(1))
+    actor = removed_pool()
+    actor.deliver(slots_requested(1, 1), agent_joined("a", 1), slots_released(2, 2), JobChanged(1))
     text = "the pool: resource pool default was removed"
-    assert desk.sent_to("trial#1") == [AllocationExited(1, "errored", message=text)]
-    assert (desk.state.queued, desk.state.agents) == (0, 0)
+    assert actor.messages_to("trial#1") == [AllocationExited(1, "errored", message=text)]
+    assert (actor.state.queued, actor.state.agents) == (0, 0)
 
 
 def test_a_removed_pool_may_be_removed_again_and_come_back() -> None:
-    desk = removed()
-    assert desk.tell(PoolRemoved()) == "default"
-    desk.tell(PoolConfigured("default", PREEMPTING), joined("a", 1), requested(1, 1))
-    assert desk.row("pools", "default").revision == 1
-    assert running(desk) == [1]
+    actor = removed_pool()
+    assert actor.deliver(PoolRemoved()) == "default"
+    actor.deliver(
+        PoolConfigured("default", PREEMPTING), agent_joined("a", 1), slots_requested(1, 1)
+    )
+    assert actor.row("pools", "default").revision == 1
+    assert running(actor) == [1]

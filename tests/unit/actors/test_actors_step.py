@@ -5,43 +5,43 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from control_plane.actors import addresses
-from control_plane.actors.pool import PoolState
+from control_plane.actors.pool.actor import PoolState
 from control_plane.actors.records import Status
-from control_plane.actors.step import RowSeen, SetTimer, Turn
+from control_plane.actors.step import ObservedRow, SetTimer, StepContext
 from control_plane.evolve import evolve
 
 
-class Shelf:
+class FixedReader:
     def part(self, name: str) -> object | None:
         return {"queue": "stored"}.get(name)
 
-    def row(self, partition: str, sort: str) -> RowSeen:
-        return RowSeen(3, f"{partition}/{sort}".encode())
+    def row(self, partition: str, sort: str) -> ObservedRow:
+        return ObservedRow(3, f"{partition}/{sort}".encode())
 
 
 def test_a_part_reads_back_as_the_turn_wrote_it() -> None:
-    turn = Turn("pool#default", 0, Shelf())
-    assert turn.part("queue", str) == "stored"
-    turn.write_part("queue", "changed")
-    assert turn.part("queue", str) == "changed"
-    turn.write_part("queue", None)
-    assert turn.part("queue", str) is None
-    assert turn.part("other", str) is None
+    context = StepContext("pool#default", 0, FixedReader())
+    assert context.part("queue", str) == "stored"
+    context.write_part("queue", "changed")
+    assert context.part("queue", str) == "changed"
+    context.write_part("queue", None)
+    assert context.part("queue", str) is None
+    assert context.part("other", str) is None
 
 
 def test_a_part_of_another_type_is_a_fault() -> None:
     with pytest.raises(AssertionError, match="queue"):
-        Turn("pool#default", 0, Shelf()).part("queue", int)
+        StepContext("pool#default", 0, FixedReader()).part("queue", int)
 
 
 def test_a_turn_collects_what_it_is_told() -> None:
-    turn = Turn("pool#default", 7, Shelf())
-    turn.set_timer(9, "tick")
-    turn.because("so")
-    turn.write_row("p", "s", b"body", seen=turn.row("p", "s"))
-    assert turn.timers == [SetTimer(9, "tick")]
-    assert turn.reasons == ["so"]
-    assert turn.rows[0].seen == RowSeen(3, b"p/s")
+    context = StepContext("pool#default", 7, FixedReader())
+    context.set_timer(9, "tick")
+    context.add_reason("so")
+    context.write_row("p", "s", b"body", expected=context.row("p", "s"))
+    assert context.timers == [SetTimer(9, "tick")]
+    assert context.reasons == ["so"]
+    assert context.rows[0].expected == ObservedRow(3, b"p/s")
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,21 @@ def test_a_turn_collects_what_it_is_told() -> None:
     ],
 )
 def test_an_address_names_its_kind(address: str, kind: str) -> None:
-    assert addresses.kind_of(address) == kind
+    assert addresses.actor_type_name(address) == kind
 
 
 def test_a_status_is_open_stopping_or_final() -> None:
-    assert [status for status in Status if not status.final and not status.stopping] == [
+    assert [status for status in Status if not status.is_final and not status.is_stopping] == [
         Status.ACTIVE,
         Status.PAUSED,
     ]
-    assert not any(status.final and status.stopping for status in Status)
-    assert [status for status in Status if status.final and not status.deleting] == [
+    assert not any(status.is_final and status.is_stopping for status in Status)
+    assert [status for status in Status if status.is_final and not status.is_deleting] == [
         Status.COMPLETED,
         Status.CANCELED,
         Status.ERROR,
     ]
-    assert all(status.final for status in Status if status.deleting)
+    assert all(status.is_final for status in Status if status.is_deleting)
 
 
 def test_a_record_evolves_into_another() -> None:
@@ -88,8 +88,8 @@ def test_a_field_that_does_not_exist_is_refused() -> None:
 
 def test_a_record_with_slots_cannot_evolve() -> None:
     @dataclass(frozen=True, slots=True)
-    class Slotted:
+    class SlottedRecord:
         a: int
 
     with pytest.raises(AttributeError):
-        evolve(Slotted(1), a=2)
+        evolve(SlottedRecord(1), a=2)

@@ -2,35 +2,35 @@
 
 from dataclasses import replace
 
-from control_plane.actors.experiment_messages import (
+from control_plane.actors.messages.experiment import (
     TrialEnded,
     TrialLengthReached,
-    TrialValidated,
+    TrialValidationReported,
 )
-from control_plane.actors.pool_messages import SlotsRequested
-from control_plane.actors.records import Status
-from control_plane.actors.step import RowSeen, Send
-from control_plane.actors.trial_checkpoints import PINS, read_pin
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.pool import SlotsRequested
+from control_plane.actors.messages.trial import (
+    CheckpointDeletionRequested,
     CheckpointHandedOver,
-    CheckpointsUnwanted,
-    CheckpointWanted,
+    CheckpointRequested,
     ExperimentStatusChanged,
     TrialCreated,
     WorkAssigned,
 )
+from control_plane.actors.pins import PINS, decode_pin
+from control_plane.actors.records import Status
+from control_plane.actors.step import ObservedRow, Send
 from control_plane.evolve import evolve
+from control_plane.searchers.era_rules import STEP_ERA
 from control_plane.searchers.exploration import Exploration
-from control_plane.searchers.population import PopulationPlan
-from control_plane.searchers.rules import STEP_ERA
+from control_plane.searchers.methods.pbt import PopulationPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
-from tests.unit.actors.desk import Desk
-from tests.unit.actors.samples import (
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import (
     LENGTH,
     checkpoint_reported,
-    created,
-    submitted,
+    experiment_submitted,
+    trial_created,
 )
 
 EXPERIMENT, POOL, CHILD = "experiment#1", "pool#default", "trial#9"
@@ -42,99 +42,101 @@ PLAN = SearchPlan(
 )
 
 
-def parent(rows: dict[tuple[str, str], RowSeen] | None = None) -> Desk:
+def parent(rows: dict[tuple[str, str], ObservedRow] | None = None) -> ActorHarness:
     """Trial 4, with a checkpoint at its length."""
-    desk = Desk("trial#4", rows)
-    desk.tell(created())
-    desk.tell(checkpoint_reported(LENGTH))
-    return desk
+    actor = ActorHarness("trial#4", rows)
+    actor.deliver(trial_created())
+    actor.deliver(checkpoint_reported(LENGTH))
+    return actor
 
 
-def child() -> Desk:
-    desk = Desk(CHILD)
-    copy = replace(created(closed=False), trial_id=9, number=8, parent_id=4)
-    desk.tell(copy)
-    return desk
+def child() -> ActorHarness:
+    actor = ActorHarness(CHILD)
+    copy = replace(trial_created(closed=False), trial_id=9, number=8, parent_id=4)
+    actor.deliver(copy)
+    return actor
 
 
 def test_a_copy_is_told_whose_it_is() -> None:
-    desk = Desk(EXPERIMENT)
-    desk.tell(submitted(PLAN))
+    actor = ActorHarness(EXPERIMENT)
+    actor.deliver(experiment_submitted(PLAN))
     for number, metric in enumerate((0.5, 0.7)):
-        desk.tell(TrialValidated(number, 10.0, metric))
-        desk.tell(TrialLengthReached(number, 10, metric, closed=False))
-    assert desk.sent_to("trial#1") == [WorkAssigned(20, closed=False)]
-    assert desk.sent_to("trial#2") == [WorkAssigned(None, closed=True)]
-    (copy,) = (one for one in desk.sent_to("trial#3") if isinstance(one, TrialCreated))
+        actor.deliver(TrialValidationReported(number, 10.0, metric))
+        actor.deliver(TrialLengthReached(number, 10, metric, closed=False))
+    assert actor.messages_to("trial#1") == [WorkAssigned(20, closed=False)]
+    assert actor.messages_to("trial#2") == [WorkAssigned(None, closed=True)]
+    (copy,) = (one for one in actor.messages_to("trial#3") if isinstance(one, TrialCreated))
     assert (copy.number, copy.length, copy.parent_id) == (2, 10, 1)
 
 
 def test_a_copy_asks_its_original_for_a_checkpoint() -> None:
-    assert child().sent == [Send("trial#4", CheckpointWanted(9))]
+    assert child().sent == [Send("trial#4", CheckpointRequested(9))]
 
 
 def test_a_trial_hands_its_latest_checkpoint_over_and_pins_it() -> None:
-    desk = parent()
-    desk.tell(CheckpointWanted(9))
-    checkpoint = desk.state.checkpoint
-    assert desk.sent_to(CHILD) == [CheckpointHandedOver(4, checkpoint)]
-    assert read_pin(desk.rows[PINS, checkpoint.uuid].body).by == (1,)
+    actor = parent()
+    actor.deliver(CheckpointRequested(9))
+    checkpoint = actor.state.checkpoint
+    assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, checkpoint)]
+    assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).by == (1,)
     # It stays while there is the experiment, and goes with it.
-    assert desk.tell(CheckpointsUnwanted((checkpoint.uuid,))) == ()
-    desk.state = evolve(desk.state, status=Status.COMPLETED)
-    assert desk.tell(CheckpointsUnwanted((checkpoint.uuid,))) == ()
-    assert desk.tell(CheckpointsUnwanted((checkpoint.uuid,), whole=True)) == (checkpoint.uuid,)
+    assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
+    actor.state = evolve(actor.state, status=Status.COMPLETED)
+    assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
+    assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,), whole=True)) == (
+        checkpoint.uuid,
+    )
 
 
 def test_a_trial_that_has_ended_still_hands_it_over() -> None:
-    desk = parent()
-    desk.tell(ExperimentStatusChanged(Status.STOPPING_ERROR))
-    desk.tell(CheckpointWanted(9))
-    assert desk.sent_to(CHILD) == [CheckpointHandedOver(4, desk.state.checkpoint)]
+    actor = parent()
+    actor.deliver(ExperimentStatusChanged(Status.STOPPING_ERROR))
+    actor.deliver(CheckpointRequested(9))
+    assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, actor.state.checkpoint)]
 
 
 def test_a_copy_asks_for_slots_when_it_has_its_checkpoint() -> None:
-    desk = child()
+    actor = child()
     checkpoint = parent().state.checkpoint
-    desk.tell(CheckpointHandedOver(4, checkpoint))
-    assert isinstance(desk.sent_to(POOL)[0], SlotsRequested)
-    assert desk.state.inherited == checkpoint
+    actor.deliver(CheckpointHandedOver(4, checkpoint))
+    assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
+    assert actor.state.inherited == checkpoint
     # Its own count begins anew.
-    assert (desk.state.steps, desk.state.checkpoint) == (0, None)
-    desk.tell(CheckpointHandedOver(4, checkpoint))
-    assert desk.sent == []
+    assert (actor.state.steps, actor.state.checkpoint) == (0, None)
+    actor.deliver(CheckpointHandedOver(4, checkpoint))
+    assert actor.sent == []
 
 
 def test_a_copy_that_is_paused_while_it_waits_starts_when_it_is_activated() -> None:
-    desk = child()
-    desk.tell(ExperimentStatusChanged(Status.PAUSED))
-    desk.tell(CheckpointHandedOver(4, parent().state.checkpoint))
-    assert desk.sent == []
-    desk.tell(ExperimentStatusChanged(Status.ACTIVE))
-    assert isinstance(desk.sent_to(POOL)[0], SlotsRequested)
+    actor = child()
+    actor.deliver(ExperimentStatusChanged(Status.PAUSED))
+    actor.deliver(CheckpointHandedOver(4, parent().state.checkpoint))
+    assert actor.sent == []
+    actor.deliver(ExperimentStatusChanged(Status.ACTIVE))
+    assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
 
 
 def test_a_copy_that_is_canceled_while_it_waits_ends() -> None:
-    desk = child()
-    desk.tell(ExperimentStatusChanged(Status.STOPPING_CANCELED))
-    assert isinstance(desk.sent_to(EXPERIMENT)[0], TrialEnded)
-    desk.tell(CheckpointHandedOver(4, None))
-    assert desk.sent == []
+    actor = child()
+    actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
+    assert isinstance(actor.messages_to(EXPERIMENT)[0], TrialEnded)
+    actor.deliver(CheckpointHandedOver(4, None))
+    assert actor.sent == []
 
 
 def test_a_parent_without_a_checkpoint_ends_the_search() -> None:
-    desk = Desk("trial#4")
-    desk.tell(created())
-    desk.tell(CheckpointWanted(9))
-    assert desk.sent_to(CHILD) == [CheckpointHandedOver(4, None)]
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created())
+    actor.deliver(CheckpointRequested(9))
+    assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, None)]
     copy = child()
-    copy.tell(CheckpointHandedOver(4, None))
-    (message,) = copy.sent_to(EXPERIMENT)
+    copy.deliver(CheckpointHandedOver(4, None))
+    (message,) = copy.messages_to(EXPERIMENT)
     assert isinstance(message, TrialLengthReached)
     assert message.lack.startswith("it is to begin as a copy of trial 4, which has no checkpoint")
 
 
 def test_a_parent_that_cannot_take_the_wish_says_that_it_has_none() -> None:
-    desk = parent()
-    desk.bury(CheckpointWanted(9))
-    assert desk.sent_to(CHILD) == [CheckpointHandedOver(4, None)]
+    actor = parent()
+    actor.deliver_dead_letter(CheckpointRequested(9))
+    assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, None)]

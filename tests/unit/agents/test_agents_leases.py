@@ -1,38 +1,38 @@
-"""Leases: who is marked as lost, and when it is we who were away."""
+"""Leases: which agents are marked as lost, and when the server itself was down."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from control_plane.actors.agent import leases_of
-from control_plane.actors.pool_messages import AgentLost
-from control_plane.actors.step import Refused
+from control_plane.actors.agent.actor import leases_partition
+from control_plane.actors.messages.pool import AgentLost
+from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import (
-    BRAKE,
+    BRAKE_SORT,
     LEASE_MS,
-    PASS_MS,
+    PASS_INTERVAL_MS,
     RENEW_AFTER_MS,
     Brake,
     Lease,
     Marking,
-    mark,
-    mark_lost,
-    renew,
+    decide_marking,
+    mark_lost_agents,
+    renew_lease,
 )
-from control_plane.dispatch.kinds import kind_at
-from control_plane.dispatch.mailbox import read_mail
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.mailbox import read_mail
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Page, Put, StateTable
 
 NOW_MS = 1_000_000
 # Two passes and a half.
-PASS_GAP_MS_MAX = PASS_MS * 5 // 2
+PASS_GAP_MS_MAX = PASS_INTERVAL_MS * 5 // 2
 STEADY = Brake(passed_ms=NOW_MS - 1_000)
 LAPSED = Lease(1, NOW_MS - LEASE_MS - 1)
 FRESH = Lease(1, NOW_MS - LEASE_MS)
-LEASES = leases_of("default")
+LEASES = leases_partition("default")
 
 
 def pool(lapsed: int, fresh: int) -> dict[str, Lease]:
@@ -41,17 +41,17 @@ def pool(lapsed: int, fresh: int) -> dict[str, Lease]:
     }
 
 
-def paused(until_ms: int = NOW_MS + LEASE_MS) -> Marking:
+def pausing_marking(until_ms: int = NOW_MS + LEASE_MS) -> Marking:
     return Marking(Brake(NOW_MS, until_ms))
 
 
 def test_an_agent_is_lost_when_its_lease_has_lapsed() -> None:
     # 1 of 3: a third and not more.
-    assert mark(pool(1, 2), STEADY, NOW_MS) == Marking(Brake(NOW_MS), ("lapsed-0",))
+    assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(Brake(NOW_MS), ("lapsed-0",))
 
 
 def test_an_agent_is_not_lost_at_the_last_moment_of_its_lease() -> None:
-    assert mark({"a": FRESH}, STEADY, NOW_MS) == Marking(Brake(NOW_MS))
+    assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(Brake(NOW_MS))
 
 
 @pytest.mark.parametrize(
@@ -62,43 +62,45 @@ def test_more_than_a_third_together_pauses_the_marking(
     lapsed: int, fresh: int, marks: bool
 ) -> None:
     # 2 of 5 is 0.4, 4 of 11 is 0.36; 2 of 6 is a third.
-    found = mark(pool(lapsed, fresh), STEADY, NOW_MS)
-    assert found == paused() if not marks else len(found.lost) == lapsed
+    found = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS)
+    assert found == pausing_marking() if not marks else len(found.lost) == lapsed
 
 
 def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     leases = pool(1, 2) | {"gone": Lease(1, 0, lost=True)}
-    assert mark(leases, STEADY, NOW_MS).lost == ("lapsed-0",)
+    assert decide_marking(leases, STEADY, NOW_MS).lost == ("lapsed-0",)
     # 1 lapsed of 2 alive is more than a third, whatever was lost before.
     many_gone = {f"gone-{n}": Lease(1, 0, lost=True) for n in range(9)}
-    assert mark(pool(1, 1) | many_gone, STEADY, NOW_MS) == paused()
+    assert decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS) == pausing_marking()
 
 
 @pytest.mark.parametrize(
     ("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)]
 )
 def test_a_gap_in_our_own_passes_pauses_the_marking(gap_ms: int, away: bool) -> None:
-    found = mark(pool(1, 9), Brake(NOW_MS - gap_ms), NOW_MS)
-    assert found == (paused() if away else Marking(Brake(NOW_MS), ("lapsed-0",)))
+    found = decide_marking(pool(1, 9), Brake(NOW_MS - gap_ms), NOW_MS)
+    assert found == (pausing_marking() if away else Marking(Brake(NOW_MS), ("lapsed-0",)))
 
 
 def test_a_gap_pauses_even_if_nobody_has_lapsed() -> None:
     # Those who could not reach us meanwhile get a lease's length to do so.
-    assert mark(pool(0, 3), Brake(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS) == paused()
+    assert (
+        decide_marking(pool(0, 3), Brake(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS) == pausing_marking()
+    )
 
 
 def test_where_passes_come_more_often_a_shorter_gap_counts() -> None:
     # 2.5 x 5 s
-    assert mark(pool(1, 9), Brake(NOW_MS - 12_500), NOW_MS, 5_000).lost == ("lapsed-0",)
-    assert mark(pool(1, 9), Brake(NOW_MS - 12_501), NOW_MS, 5_000) == paused()
+    assert decide_marking(pool(1, 9), Brake(NOW_MS - 12_500), NOW_MS, 5_000).lost == ("lapsed-0",)
+    assert decide_marking(pool(1, 9), Brake(NOW_MS - 12_501), NOW_MS, 5_000) == pausing_marking()
 
 
 def test_a_clock_that_went_back_pauses_the_marking_even_in_a_pause() -> None:
     ahead = NOW_MS + PASS_GAP_MS_MAX + 1
-    assert mark(pool(0, 3), Brake(ahead), NOW_MS) == paused()
-    assert mark(pool(0, 3), Brake(ahead, ahead + LEASE_MS), NOW_MS) == paused()
+    assert decide_marking(pool(0, 3), Brake(ahead), NOW_MS) == pausing_marking()
+    assert decide_marking(pool(0, 3), Brake(ahead, ahead + LEASE_MS), NOW_MS) == pausing_marking()
     # A little is only another machine's clock.
-    assert mark(pool(1, 9), Brake(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
+    assert decide_marking(pool(1, 9), Brake(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
 
 
 def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
@@ -106,21 +108,21 @@ def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
         "soon": Lease(1, NOW_MS + LEASE_MS),
         "far": Lease(1, NOW_MS + LEASE_MS + 1),
     }
-    assert mark(leases, STEADY, NOW_MS).lost == ("far",)
+    assert decide_marking(leases, STEADY, NOW_MS).lost == ("far",)
 
 
 def test_the_first_pass_of_all_is_no_gap() -> None:
-    assert mark(pool(1, 2), Brake(), NOW_MS).lost == ("lapsed-0",)
+    assert decide_marking(pool(1, 2), Brake(), NOW_MS).lost == ("lapsed-0",)
 
 
 def test_nobody_is_marked_during_the_pause() -> None:
     brake = Brake(NOW_MS - 1_000, NOW_MS + 1)
-    assert mark(pool(1, 9), brake, NOW_MS) == Marking(Brake(NOW_MS, NOW_MS + 1))
+    assert decide_marking(pool(1, 9), brake, NOW_MS) == Marking(Brake(NOW_MS, NOW_MS + 1))
 
 
 def test_after_the_pause_those_still_silent_are_marked_however_many() -> None:
     brake = Brake(NOW_MS - 1_000, NOW_MS)
-    assert mark(pool(3, 1), brake, NOW_MS) == Marking(
+    assert decide_marking(pool(3, 1), brake, NOW_MS) == Marking(
         Brake(NOW_MS), ("lapsed-0", "lapsed-1", "lapsed-2")
     )
 
@@ -129,7 +131,7 @@ def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
     brake, passes, lost_at = STEADY, 0, None
     while lost_at is None:
         now_ms = NOW_MS + passes * 1_000
-        marking = mark({"a": LAPSED}, brake, now_ms)
+        marking = decide_marking({"a": LAPSED}, brake, now_ms)
         brake, passes = marking.brake, passes + 1
         lost_at = now_ms if marking.lost else None
     assert lost_at == NOW_MS + LEASE_MS
@@ -138,11 +140,11 @@ def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
 def test_an_outage_of_ours_kills_nobody_who_comes_back_in_time() -> None:
     # Away for ten minutes: all leases have lapsed. The agents renew during the pause.
     leases = {name: Lease(1, NOW_MS - 600_000) for name in "abc"}
-    marking = mark(leases, Brake(NOW_MS - 600_000), NOW_MS)
-    assert marking == paused()
+    marking = decide_marking(leases, Brake(NOW_MS - 600_000), NOW_MS)
+    assert marking == pausing_marking()
     back = {name: Lease(1, NOW_MS + 5_000) for name in "abc"}
     for second in range(1, 36):
-        marking = mark(back, marking.brake, NOW_MS + second * 1_000)
+        marking = decide_marking(back, marking.brake, NOW_MS + second * 1_000)
         assert marking.lost == ()
 
 
@@ -151,106 +153,108 @@ def table(tmp_path: Path) -> SqliteTable:
     return SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
 
 
-def keep(table: StateTable, agent: str, lease: Lease) -> None:
+def store_lease(table: StateTable, agent: str, lease: Lease) -> None:
     body = json.dumps(
         {"epoch": lease.epoch, "renewed_ms": lease.renewed_ms, "lost": lease.lost}
     ).encode()
     table.commit((Put(Key(LEASES, agent), 1, body, Expect.ABSENT),))
 
 
-def kept(table: StateTable, agent: str) -> Lease:
+def stored_lease(table: StateTable, agent: str) -> Lease:
     row = table.get(Key(LEASES, agent))
     assert row is not None
     return Lease(**json.loads(row.body))
 
 
-def renewed(table: StateTable, now_ms: int) -> None:
-    """By the first session of agent a."""
+def renew_first_session(table: StateTable, now_ms: int) -> None:
+    """Renew the lease of agent a, for its first session."""
     key = Key(LEASES, "a")
-    renew(table, key, table.get(key), 1, now_ms)
+    renew_lease(table, key, table.get(key), 1, now_ms)
 
 
 def test_a_lease_is_renewed_once_a_third_of_it_is_used(table: SqliteTable) -> None:
-    keep(table, "a", Lease(1, NOW_MS))
-    renewed(table, NOW_MS + RENEW_AFTER_MS - 1)
-    assert kept(table, "a").renewed_ms == NOW_MS
-    renewed(table, NOW_MS + RENEW_AFTER_MS)
-    assert kept(table, "a").renewed_ms == NOW_MS + RENEW_AFTER_MS
+    store_lease(table, "a", Lease(1, NOW_MS))
+    renew_first_session(table, NOW_MS + RENEW_AFTER_MS - 1)
+    assert stored_lease(table, "a").renewed_ms == NOW_MS
+    renew_first_session(table, NOW_MS + RENEW_AFTER_MS)
+    assert stored_lease(table, "a").renewed_ms == NOW_MS + RENEW_AFTER_MS
 
 
 @pytest.mark.parametrize("lease", [None, Lease(2, NOW_MS), Lease(1, NOW_MS, lost=True)])
 def test_a_session_that_is_over_renews_nothing(table: SqliteTable, lease: Lease | None) -> None:
     if lease:
-        keep(table, "a", lease)
-    with pytest.raises(Refused, match="the session 1 of agent a has ended; enrol again") as refused:
-        renewed(table, NOW_MS + LEASE_MS)
+        store_lease(table, "a", lease)
+    with pytest.raises(
+        CommandRefused, match="the session 1 of agent a has ended; enrol again"
+    ) as refused:
+        renew_first_session(table, NOW_MS + LEASE_MS)
     assert refused.value.code == "conflict"
 
 
-def nobody(addresses: tuple[str, ...]) -> None:
+def fail_to_advance(addresses: tuple[str, ...]) -> None:
     raise AssertionError(f"there is nothing to follow at {addresses}")
 
 
 def test_a_lost_agent_is_marked_and_its_pool_told_in_one_commit(table: SqliteTable) -> None:
-    keep(table, "a", Lease(3, NOW_MS - 45_000))
-    keep(table, "b", Lease(1, NOW_MS))
-    keep(table, "c", Lease(1, NOW_MS))
+    store_lease(table, "a", Lease(3, NOW_MS - 45_000))
+    store_lease(table, "b", Lease(1, NOW_MS))
+    store_lease(table, "c", Lease(1, NOW_MS))
     followed: list[tuple[str, ...]] = []
-    assert mark_lost(table, "default", NOW_MS, followed.append) == ("a",)
+    assert mark_lost_agents(table, "default", NOW_MS, followed.append) == ("a",)
     assert followed == [("pool#default",)]
-    assert kept(table, "a") == Lease(3, NOW_MS - 45_000, lost=True)
+    assert stored_lease(table, "a") == Lease(3, NOW_MS - 45_000, lost=True)
     (row,) = table.query("pool#default", "M#", "N").rows
     ((name, fields),) = read_mail(row).messages
-    assert kind_at("pool#default").decode_message(name, fields) == AgentLost(
+    assert actor_type_at("pool#default").decode_message(name, fields) == AgentLost(
         "a", 3, "it has not been heard of for 45 s", NOW_MS - 45_000
     )
 
 
 def test_an_agent_is_marked_once(table: SqliteTable) -> None:
     for name, renewed_ms in (("a", NOW_MS - 45_000), ("b", NOW_MS), ("c", NOW_MS)):
-        keep(table, name, Lease(1, renewed_ms))
-    mark_lost(table, "default", NOW_MS, lambda addresses: None)
-    assert mark_lost(table, "default", NOW_MS + 1_000, nobody) == ()
+        store_lease(table, name, Lease(1, renewed_ms))
+    mark_lost_agents(table, "default", NOW_MS, lambda addresses: None)
+    assert mark_lost_agents(table, "default", NOW_MS + 1_000, fail_to_advance) == ()
 
 
-class Renewing(TableDecorator):
+class RenewingTable(TableDecorator):
     """A table on which agent a renews its lease right after the leases were read."""
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
         page = super().query(partition, first, last, limit=limit, descending=descending)
-        renewed(self.table, NOW_MS)
+        renew_first_session(self.table, NOW_MS)
         return page
 
 
 def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable) -> None:
-    keep(table, "a", Lease(1, NOW_MS - 45_000))
-    keep(table, "b", Lease(1, NOW_MS))
-    keep(table, "c", Lease(1, NOW_MS))
-    assert mark_lost(Renewing(table), "default", NOW_MS, nobody) == ()
-    assert kept(table, "a") == Lease(1, NOW_MS)
+    store_lease(table, "a", Lease(1, NOW_MS - 45_000))
+    store_lease(table, "b", Lease(1, NOW_MS))
+    store_lease(table, "c", Lease(1, NOW_MS))
+    assert mark_lost_agents(RenewingTable(table), "default", NOW_MS, fail_to_advance) == ()
+    assert stored_lease(table, "a") == Lease(1, NOW_MS)
     assert table.query("pool#default", "M#", "N").rows == ()
 
 
 def test_the_brake_is_kept_between_passes(table: SqliteTable) -> None:
-    keep(table, "a", Lease(1, NOW_MS - 45_000))
-    mark_lost(table, "default", NOW_MS, nobody)
-    row = table.get(Key(LEASES, BRAKE))
+    store_lease(table, "a", Lease(1, NOW_MS - 45_000))
+    mark_lost_agents(table, "default", NOW_MS, fail_to_advance)
+    row = table.get(Key(LEASES, BRAKE_SORT))
     assert row is not None
     assert json.loads(row.body) == {"passed_ms": NOW_MS, "paused_until_ms": NOW_MS + LEASE_MS}
-    mark_lost(table, "default", NOW_MS + 20_000, nobody)
-    assert mark_lost(table, "default", NOW_MS + LEASE_MS, lambda addresses: None) == ("a",)
+    mark_lost_agents(table, "default", NOW_MS + 20_000, fail_to_advance)
+    assert mark_lost_agents(table, "default", NOW_MS + LEASE_MS, lambda addresses: None) == ("a",)
 
 
 def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTable) -> None:
-    keep(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
+    store_lease(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
     for pool in ("default", "empty"):
-        assert mark_lost(table, pool, NOW_MS, nobody) == ()
-    assert table.get(Key(LEASES, BRAKE)) is None
+        assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance) == ()
+    assert table.get(Key(LEASES, BRAKE_SORT)) is None
 
 
 def test_pools_are_judged_apart(table: SqliteTable) -> None:
-    keep(table, "a", Lease(1, NOW_MS - 45_000))
-    assert mark_lost(table, "other", NOW_MS, nobody) == ()
-    assert not kept(table, "a").lost
+    store_lease(table, "a", Lease(1, NOW_MS - 45_000))
+    assert mark_lost_agents(table, "other", NOW_MS, fail_to_advance) == ()
+    assert not stored_lease(table, "a").lost

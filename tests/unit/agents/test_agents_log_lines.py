@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from control_plane.agents.log_lines import (
     PIECE_BYTES,
     SCANNED_BYTES_MAX,
-    LinesFound,
+    LineFilter,
     LogLine,
-    Place,
-    Wanted,
+    LogLinePage,
+    LogPosition,
     find_lines,
-    level_of,
-    parsed,
+    parse_level,
+    parse_line,
 )
 from control_plane.agents.logs import SMALL_BYTES_MAX, IndexedChunk, TrialLogs
 from control_plane.agents.sessions import LogChunk
-from control_plane.api.signing import Signer
-from control_plane.objects.directory import DirectoryStore
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Put
 
 TRIAL = 7
-START = Place()
+START = LogPosition()
 
 
 class Logs:
@@ -36,34 +36,36 @@ class Logs:
 
     def __init__(self, root: Path) -> None:
         self.table = SqliteTable(":memory:")
-        self.kept = TrialLogs(self.table, DirectoryStore(root, Signer(b"s" * 32)))
+        self.trial_logs = TrialLogs(
+            self.table, DirectoryObjectStore(root, HmacUrlSigner(b"s" * 32))
+        )
         self.sizes: dict[int, int] = {}
 
     def write(self, text: bytes, time_ms: int = 1, epoch: int = 1) -> None:
         offset = self.sizes.get(epoch, 0)
         chunk = LogChunk(f"{TRIAL}.{epoch}", offset, text, ((offset, time_ms),))
-        self.table.commit((self.kept.store(TRIAL, chunk),))
+        self.table.commit((self.trial_logs.store_chunk(TRIAL, chunk),))
         self.sizes[epoch] = offset + len(text)
 
     def find(
-        self, after: Place = START, *, ended: bool = False, limit: int = 100, **wanted: Any
-    ) -> LinesFound:
+        self, after: LogPosition = START, *, ended: bool = False, limit: int = 100, **filters: Any
+    ) -> LogLinePage:
         return find_lines(
-            self.kept,
+            self.trial_logs,
             TRIAL,
             max(self.sizes, default=1),
             after,
             ended=ended,
-            wanted=Wanted(**wanted),
+            line_filter=LineFilter(**filters),
             limit=limit,
         )
 
-    def all(self, limit: int = 100, **wanted: Any) -> list[LogLine]:
-        """Page after page, of a trial that has ended."""
+    def all(self, limit: int = 100, **filters: Any) -> list[LogLine]:
+        """Find all lines of a trial that has ended, page after page."""
         lines: list[LogLine] = []
-        place = Place()
+        place = LogPosition()
         while True:
-            found = self.find(place, ended=True, limit=limit, **wanted)
+            found = self.find(place, ended=True, limit=limit, **filters)
             lines += found.lines
             if found.is_end:
                 return lines
@@ -92,7 +94,7 @@ def test_lines_come_out_whole_over_chunks(logs: Logs) -> None:
         (0, 100, "one"),
         (4, 100, "twö"),
     ]
-    assert (found.next, found.is_end) == (Place(10), True)
+    assert (found.next, found.is_end) == (LogPosition(10), True)
     assert texts(logs.find(found.next, ended=True).lines) == ["three"]
 
 
@@ -114,7 +116,7 @@ def test_a_line_ends_with_its_allocation(logs: Logs) -> None:
 def test_a_page_ends_and_the_next_goes_on(logs: Logs) -> None:
     logs.write(b"".join(b"%d\n" % n for n in range(10)))
     first = logs.find(limit=4)
-    assert (texts(first.lines), first.next, first.is_end) == (list("0123"), Place(8), False)
+    assert (texts(first.lines), first.next, first.is_end) == (list("0123"), LogPosition(8), False)
     assert texts(logs.find(first.next).lines) == list("456789")
 
 
@@ -142,13 +144,13 @@ def test_times_choose_chunks_by_their_index(logs: Logs, monkeypatch: pytest.Monk
     for n in range(1, 6):
         logs.write(b"at %d\ncut %d" % (n, n) + b" goes on\n", 1000 * n)
     read: list[int] = []
-    content = logs.kept.content
+    content = logs.trial_logs.read_content
 
-    def noted(trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
+    def record_read(trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
         read.append(start)
         return content(trial_id, chunk, start, end)
 
-    monkeypatch.setattr(logs.kept, "content", noted)
+    monkeypatch.setattr(logs.trial_logs, "read_content", record_read)
     found = logs.find(since_ms=3000, until_ms=3999)
     assert texts(found.lines) == ["at 3", "cut 3 goes on"]
     # Chunks have 19 bytes: the third lies at 38, and the byte before it says where a line begins.
@@ -166,7 +168,7 @@ def test_a_line_that_began_in_what_is_passed_over_is_left_out(logs: Logs) -> Non
 def test_one_who_follows_later_lines_does_not_begin_inside_one(logs: Logs) -> None:
     logs.write(b"early, and its e", 1000)
     found = logs.find(since_ms=2000)
-    assert found.next == Place(16, True)
+    assert found.next == LogPosition(16, True)
     logs.write(b"nd\nlate\n", 2000)
     assert texts(logs.find(found.next, since_ms=2000).lines) == ["late"]
 
@@ -190,7 +192,7 @@ def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
 
 
 def test_what_is_no_text_is_passed_on() -> None:
-    line = parsed(b"[rank=12] \x1b[31m\x00\xff", 5, 9)
+    line = parse_line(b"[rank=12] \x1b[31m\x00\xff", 5, 9)
     assert line == LogLine(5, 9, 12, None, "\x1b[31m\x00\ufffd")
 
 
@@ -221,7 +223,7 @@ def test_what_is_no_text_is_passed_on() -> None:
     ],
 )
 def test_levels_are_found_where_loggers_put_them(text: str, level: str | None) -> None:
-    assert level_of(text) == level
+    assert parse_level(text) == level
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

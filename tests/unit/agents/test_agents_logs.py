@@ -5,9 +5,9 @@ import pytest
 
 from control_plane.agents.logs import NAMESPACE, SMALL_BYTES_MAX, TrialLogs
 from control_plane.agents.sessions import LogChunk
-from control_plane.api.signing import Signer
-from control_plane.objects.directory import DirectoryStore
-from control_plane.objects.store import Key
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import ObjectKey
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict
 
@@ -19,15 +19,15 @@ class Logs:
 
     def __init__(self, root: Path) -> None:
         self.table = SqliteTable(":memory:")
-        self.objects = DirectoryStore(root, Signer(b"s" * 32))
+        self.objects = DirectoryObjectStore(root, HmacUrlSigner(b"s" * 32))
         self.kept = TrialLogs(self.table, self.objects)
 
     def store(self, epoch: int, offset: int, text: bytes) -> None:
-        put = self.kept.store(7, LogChunk(f"7.{epoch}", offset, text))
+        put = self.kept.store_chunk(7, LogChunk(f"7.{epoch}", offset, text))
         self.table.commit((put,))
 
     def read(self, after: int, bytes_max: int = 100, *, ended: bool = False) -> tuple[str, int]:
-        found = self.kept.read(7, 2, after, bytes_max, ended)
+        found = self.kept.read_text(7, 2, after, bytes_max, ended)
         return found.text, found.end
 
 
@@ -74,9 +74,9 @@ def test_half_a_character_at_the_very_end_is_shown_once_nothing_follows(logs: Lo
 def test_the_tail_begins_with_a_whole_character(logs: Logs) -> None:
     logs.store(1, 0, "a€b".encode())
     # Of 5 bytes the last 3 begin in the middle of the sign.
-    assert logs.kept.tail(7, 1, 3, False).text == "b"
-    assert logs.kept.tail(7, 1, 4, False).text == "€b"
-    assert logs.kept.tail(7, 1, 99, False).text == "a€b"
+    assert logs.kept.read_tail(7, 1, 3, False).text == "b"
+    assert logs.kept.read_tail(7, 1, 4, False).text == "€b"
+    assert logs.kept.read_tail(7, 1, 99, False).text == "a€b"
 
 
 @pytest.mark.parametrize("text", [b"abc", LARGE])
@@ -84,7 +84,7 @@ def test_storing_a_chunk_again_changes_nothing(logs: Logs, text: bytes) -> None:
     logs.store(1, 0, text)
     logs.store(1, 0, text)
     assert logs.read(0, 10_000) == (text.decode(), len(text))
-    assert len(list(logs.objects.list(Key(NAMESPACE)))) == (text is LARGE)
+    assert len(list(logs.objects.list_objects(ObjectKey(NAMESPACE)))) == (text is LARGE)
 
 
 def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -> None:
@@ -92,18 +92,21 @@ def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -
     for text in (small, small + b"\xff", small, LARGE, b"end"):
         logs.store(1, offset, text)
         offset += len(text)
-    found = [logs.kept.content(7, it, it.start, it.end) for it in logs.kept.chunks(7, 1, 0, offset)]
+    found = [
+        logs.kept.read_content(7, it, it.start, it.end)
+        for it in logs.kept.read_chunks(7, 1, 0, offset)
+    ]
     assert found == [small, small + b"\xff", small, LARGE, b"end"]
-    second = next(iter(logs.kept.chunks(7, 1, len(small) - 2, len(small))))
-    assert logs.kept.content(7, second, len(small) - 2, len(small)) == small[-2:]
+    second = next(iter(logs.kept.read_chunks(7, 1, len(small) - 2, len(small))))
+    assert logs.kept.read_content(7, second, len(small) - 2, len(small)) == small[-2:]
     # Only what does not fit into its row is an object.
-    assert len(list(logs.objects.list(Key(NAMESPACE)))) == 2
+    assert len(list(logs.objects.list_objects(ObjectKey(NAMESPACE)))) == 2
 
 
 def test_a_chunk_whose_object_is_gone_keeps_the_offsets(logs: Logs) -> None:
     logs.store(1, 0, LARGE)
     logs.store(1, len(LARGE), b"def")
-    logs.objects.delete(Key(f"logs/7/7.1/0-{len(LARGE)}"))
+    logs.objects.delete(ObjectKey(f"logs/7/7.1/0-{len(LARGE)}"))
     assert logs.read(len(LARGE) - 2) == ("  def", len(LARGE) + 3)
 
 
@@ -119,7 +122,7 @@ def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
         of_node(0, 5, b"half a line"),
         of_node(0, 16, b" and the rest\n"),
     ):
-        logs.table.commit((logs.kept.store(7, chunk),))
+        logs.table.commit((logs.kept.store_chunk(7, chunk),))
     text, _ = logs.read(0, 1_000)
     assert text.splitlines() == [
         "zero",
@@ -135,18 +138,18 @@ def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
 def test_the_lines_of_a_node_keep_their_times(logs: Logs) -> None:
     # In the node's log the lines begin at 0, 2 and 4, in the gang's, where each
     # has 9 bytes more, at 2, 2 + 11 and 2 + 22.
-    logs.table.commit((logs.kept.store(7, of_node(0, 0, b"z\n", (0, 500))),))
+    logs.table.commit((logs.kept.store_chunk(7, of_node(0, 0, b"z\n", (0, 500))),))
     chunk = of_node(1, 0, b"a\nb\nc\n", (0, 1000), (4, 2000))
-    logs.table.commit((logs.kept.store(7, chunk),))
-    found = [mark for each in logs.kept.chunks(7, 1, 0, 100) for mark in each.marks]
+    logs.table.commit((logs.kept.store_chunk(7, chunk),))
+    found = [mark for each in logs.kept.read_chunks(7, 1, 0, 100) for mark in each.marks]
     assert found == [(0, 500), (2, 1000), (2 + 22, 2000)]
 
 
 def test_of_two_nodes_that_take_one_place_one_is_refused(logs: Logs) -> None:
-    first = logs.kept.store(7, of_node(0, 0, b"zero\n"))
-    second = logs.kept.store(7, of_node(1, 0, b"one\n"))
+    first = logs.kept.store_chunk(7, of_node(0, 0, b"zero\n"))
+    second = logs.kept.store_chunk(7, of_node(1, 0, b"one\n"))
     logs.table.commit((first,))
     with pytest.raises(Conflict):
         logs.table.commit((second,))
-    logs.table.commit((logs.kept.store(7, of_node(1, 0, b"one\n")),))
+    logs.table.commit((logs.kept.store_chunk(7, of_node(1, 0, b"one\n")),))
     assert logs.read(0, 1_000)[0] == "zero\n[rank=1] one\n"

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.records import CheckpointRef
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.trial import (
     AllocationExited,
     CheckpointReported,
     ContainerStateReported,
     EarlyExitReported,
-    LengthReported,
+    LengthReached,
     ValidationReported,
 )
-from control_plane.agents.reports import Measures, Report, message_of
-from control_plane.dispatch.kinds import encode_for
+from control_plane.actors.records import CheckpointRef
+from control_plane.agents.reports import Report, ReportContext, to_message
+from control_plane.engine.actor_types import encode_message_for
 
 UUID = "0123abcd-0000-4000-8000-00000000000a"
 SHA256 = "a" * 64
@@ -55,14 +55,14 @@ OF_TRIAL = [VALIDATION, COMPLETED, CHECKPOINT, EARLY_EXIT]
 
 
 def read(line: dict[str, Any], writer: str = "0") -> object:
-    """What trial 4 hears of a line of its second allocation."""
-    return message_of(Report(4, 2, writer, 100, line), Measures("loss"))
+    """The message to trial 4 of a line of its second allocation."""
+    return to_message(Report(4, 2, writer, 100, line), ReportContext("loss"))
 
 
 def test_a_validation_carries_the_searchers_metric() -> None:
     assert read(VALIDATION) == ValidationReported(2, 60, 0.5)
-    assert message_of(
-        Report(4, 2, "0", 100, VALIDATION), Measures("accuracy")
+    assert to_message(
+        Report(4, 2, "0", 100, VALIDATION), ReportContext("accuracy")
     ) == ValidationReported(2, 60, 0.9)
 
 
@@ -76,21 +76,21 @@ def test_a_validation_without_the_searchers_metric_says_nothing_to_it() -> None:
 
 
 def test_a_completed_length_is_passed_on() -> None:
-    assert read(COMPLETED) == LengthReported(2, 100, 0.5)
-    assert read(COMPLETED | {"metric": 1}) == LengthReported(2, 100, 1.0)
+    assert read(COMPLETED) == LengthReached(2, 100, 0.5)
+    assert read(COMPLETED | {"metric": 1}) == LengthReached(2, 100, 1.0)
 
 
 def test_a_length_without_the_searchers_metric_comes_with_its_reason() -> None:
     lacking = COMPLETED | {"metric": None}
-    assert read(lacking | {"message": "no loss"}) == LengthReported(2, 100, None, "no loss")
-    assert read(lacking | {"message": 7}) == LengthReported(
+    assert read(lacking | {"message": "no loss"}) == LengthReached(2, 100, None, "no loss")
+    assert read(lacking | {"message": 7}) == LengthReached(
         2, 100, None, "the searcher's metric is missing"
     )
 
 
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 def test_a_metric_that_is_no_number_comes_as_its_name(name: str) -> None:
-    assert read(COMPLETED | {"metric": name}) == LengthReported(2, 100, None)
+    assert read(COMPLETED | {"metric": name}) == LengthReached(2, 100, None)
     assert read(VALIDATION | {"metrics": {"loss": name}}) == ValidationReported(2, 60, None)
 
 
@@ -276,23 +276,25 @@ def test_any_line_is_a_message_that_can_be_stored_or_none(
     field = data.draw(st.sampled_from(sorted(line)))
     message = read(line | {field: data.draw(JSON)}, writer)
     if message is not None:
-        encode_for("trial#4", message)
+        encode_message_for("trial#4", message)
 
 
-def timed(metrics: dict[str, Any], time_metric: str = "hours") -> object:
-    """What trial 4 hears of a validation at 60 batches, in a search measured by time."""
+def timed_message(metrics: dict[str, Any], time_metric: str = "hours") -> object:
+    """The message to trial 4 of a validation at 60 batches, in a search measured by time."""
     line = VALIDATION | {"metrics": metrics}
-    return message_of(Report(4, 2, "0", 100, line), Measures("loss", time_metric))
+    return to_message(Report(4, 2, "0", 100, line), ReportContext("loss", time_metric))
 
 
 def test_a_search_measured_by_time_hears_both_metrics() -> None:
-    assert timed({"loss": 0.5, "hours": 2}) == ValidationReported(2, 60, 0.5, 2.0)
-    assert timed({"loss": "NaN", "hours": 2.5}) == ValidationReported(2, 60, None, 2.5)
+    assert timed_message({"loss": 0.5, "hours": 2}) == ValidationReported(2, 60, 0.5, 2.0)
+    assert timed_message({"loss": "NaN", "hours": 2.5}) == ValidationReported(2, 60, None, 2.5)
 
 
 def test_batches_are_a_time_metric_that_need_not_be_reported() -> None:
-    assert timed({"loss": 0.5}, "batches") == ValidationReported(2, 60, 0.5, 60.0)
-    assert timed({"loss": 0.5, "batches": 7}, "batches") == ValidationReported(2, 60, 0.5, 7.0)
+    assert timed_message({"loss": 0.5}, "batches") == ValidationReported(2, 60, 0.5, 60.0)
+    assert timed_message({"loss": 0.5, "batches": 7}, "batches") == ValidationReported(
+        2, 60, 0.5, 7.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,17 +317,17 @@ def test_batches_are_a_time_metric_that_need_not_be_reported() -> None:
 def test_a_search_measured_by_time_hears_what_a_validation_lacks(
     metrics: dict[str, Any], lack: str
 ) -> None:
-    heard = timed(metrics)
+    heard = timed_message(metrics)
     assert isinstance(heard, ValidationReported)
     assert heard.lack == f"the validation at batch 60 {lack}"
 
 
-NODE = Measures("loss", node_rank=1, nodes=2)
+NODE = ReportContext("loss", node_rank=1, nodes=2)
 
 
 def test_what_a_node_of_a_gang_says_is_told_from_what_others_say() -> None:
     def read(line: dict[str, Any], writer: str) -> object:
-        return message_of(Report(4, 2, writer, 100, line), NODE)
+        return to_message(Report(4, 2, writer, 100, line), NODE)
 
     running = {"kind": "container", "state": "RUNNING"}
     assert read(running, "agent") == ContainerStateReported(2, "RUNNING", 1, 2)

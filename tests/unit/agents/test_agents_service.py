@@ -10,33 +10,37 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.agent import AGENTS, SESSIONS, AgentState, leases_of
-from control_plane.actors.agent_messages import AgentDeclaredLost
-from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_state import TrialState
+from control_plane.actors.agent.actor import AGENTS, SESSIONS, AgentState, leases_partition
+from control_plane.actors.messages.agent import AgentDeclaredLost
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import (
     FORGOTTEN_AFTER_MS,
     LEASE_MS,
-    PASS_MS,
-    forget_lost,
-    mark_lost,
+    PASS_INTERVAL_MS,
+    forget_lost_agents,
+    mark_lost_agents,
 )
+from control_plane.agents.metric_rows import METRICS, METRICS_END, store_full_segment, to_segment
 from control_plane.agents.reports import Report
-from control_plane.agents.segments import METRICS, METRICS_END, segment_of, stored
 from control_plane.agents.service import AgentService, SyncRequest
-from control_plane.agents.sessions import ROWS_MAX, LogChunk
-from control_plane.api.signing import Signer
-from control_plane.dispatch.engine import Engine
+from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
+from control_plane.engine.engine import Engine
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode, instance_key
-from control_plane.objects.directory import DirectoryStore
-from control_plane.objects.store import Key as ObjectKey
+from control_plane.fleet.rows import encode_row, instance_key
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import ObjectKey as ObjectKey
 from control_plane.state.faults import Crash, CrashingTable, TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
-from tests.unit.actors.samples import LENGTH, random_plan, submitted
-from tests.unit.actors.samples import settings as trial_settings
+from tests.unit.actors.sample_messages import (
+    LENGTH,
+    experiment_submitted,
+    random_plan,
+    trial_settings,
+)
 
 RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 
@@ -67,7 +71,7 @@ class Table(TableDecorator):
         super().commit(writes)
 
 
-class Objects(DirectoryStore):
+class Objects(DirectoryObjectStore):
     """A store that takes nothing while it cannot be reached."""
 
     is_reached = True
@@ -91,15 +95,17 @@ class Site:
     now_ms: int = 1_000_000
 
     def submit(self, trials: int, slots: int = 1) -> None:
-        message = replace(submitted(random_plan(trials)), settings=trial_settings(slots=slots))
-        self.engine.command("experiment#1", message)
+        message = replace(
+            experiment_submitted(random_plan(trials)), settings=trial_settings(slots=slots)
+        )
+        self.engine.execute_command("experiment#1", message)
 
     def enrol(self, slots: int = 1) -> int:
         ids = tuple((n, "cpu", f"u{n}", "n") for n in range(slots))
         return self.service.enrol("a", "default", ids, "1")
 
     def trial(self, trial_id: int = 1) -> TrialState:
-        found = self.service.trial(trial_id)
+        found = self.service.read_trial(trial_id)
         assert found is not None
         return found
 
@@ -108,20 +114,20 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
     engine = Engine(table, lambda: made.now_ms)
-    objects = Objects(tmp_path / "objects", Signer(b"s" * 32))
+    objects = Objects(tmp_path / "objects", HmacUrlSigner(b"s" * 32))
     service = AgentService(
         engine,
         lambda experiment, definition, trial: {"spec": 1},
-        _stored,
-        partial(stored, objects),
+        _log_write,
+        partial(store_full_segment, objects),
     )
     made = Site(table, engine, service, objects)
-    engine.command("pool#default", PoolConfigured("default"))
+    engine.execute_command("pool#default", PoolConfigured("default"))
     yield made
     table.close()
 
 
-def _stored(trial_id: int, chunk: LogChunk) -> Put:
+def _log_write(trial_id: int, chunk: LogChunk) -> Put:
     return Put(Key(f"trial#{trial_id}", f"L#{chunk.offset}"), 1, chunk.text, Expect.ANYTHING)
 
 
@@ -144,7 +150,7 @@ def test_a_call_reports_and_the_answer_says_what_runs(site: Site) -> None:
     answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), lines))
     assert answer.acked == {"1.1": {"agent": 30, "0": 20}}
     assert [entry["state"] for entry in answer.desired] == ["forget"]
-    assert site.engine.state("experiment#1").status == "COMPLETED"
+    assert site.engine.read_state("experiment#1").status == "COMPLETED"
 
 
 def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> None:
@@ -160,7 +166,7 @@ def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> No
 
 
 def test_an_unknown_agent_is_told_to_enrol(site: Site) -> None:
-    with pytest.raises(Refused, match="there is no agent a; enrol first") as refused:
+    with pytest.raises(CommandRefused, match="there is no agent a; enrol first") as refused:
         site.service.sync("a", SyncRequest(1))
     assert refused.value.code == "not_found"
 
@@ -171,7 +177,7 @@ def test_a_call_of_another_session_is_refused_and_takes_nothing(site: Site, epoc
     site.submit(1)
     site.enrol()
     failed = report({"kind": "exited", "reason": "errored"}, 10)
-    with pytest.raises(Refused, match=f"session {epoch} is over") as refused:
+    with pytest.raises(CommandRefused, match=f"session {epoch} is over") as refused:
         site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     assert refused.value.code == "conflict"
     assert site.trial().restarts == 0
@@ -183,7 +189,7 @@ def test_a_session_that_ends_in_the_middle_of_a_call_takes_nothing_any_more(site
     site.submit(1)
     site.table.before_get = (Key("sessions", "a"), site.enrol)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
-    with pytest.raises(Refused, match="session 1 is over"):
+    with pytest.raises(CommandRefused, match="session 1 is over"):
         site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     assert site.trial().restarts == 0
 
@@ -194,8 +200,8 @@ def test_a_lost_agent_is_told_so_and_may_come_back(site: Site) -> None:
     assert row is not None
     body = row.body.replace(b'"lost": false', b'"lost": true')
     site.table.commit((Put(row.key, row.revision + 1, body, row.revision),))
-    site.engine.post("agent#a", AgentDeclaredLost(epoch), sender="test")
-    with pytest.raises(Refused, match="has ended; enrol again"):
+    site.engine.post_message("agent#a", AgentDeclaredLost(epoch), sender="test")
+    with pytest.raises(CommandRefused, match="has ended; enrol again"):
         site.service.sync("a", SyncRequest(epoch))
     site.now_ms += LEASE_MS
     site.service.sync("a", SyncRequest(site.enrol()))
@@ -216,7 +222,7 @@ def test_an_allocation_that_was_forgotten_before_its_exit_is_followed_up_is_no_l
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left for whom the reports concern: their mail waits for the tick.
-    monkeypatch.setattr(site.engine, "follow", lambda addresses: None)
+    monkeypatch.setattr(site.engine, "advance_until_idle", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))
@@ -224,7 +230,7 @@ def test_an_allocation_that_was_forgotten_before_its_exit_is_followed_up_is_no_l
         site.service.sync("a", SyncRequest(epoch))
     assert site.table.get(Key("sessions", "a")) == before
     monkeypatch.undo()
-    site.engine.follow(("trial#1",))
+    site.engine.advance_until_idle(("trial#1",))
     assert (site.trial().losses, site.trial().restarts) == (0, 1)
 
 
@@ -247,19 +253,19 @@ def test_reports_about_trials_of_others_are_dropped(site: Site) -> None:
 
 
 def lose(site: Site, epoch: int) -> None:
-    """The agent falls silent, and is given up."""
+    """Let the agent be silent until it is marked as lost."""
     site.now_ms += 10 * LEASE_MS
     # After a gap in the passes, there is a pause.
     for _ in range(3):
-        mark_lost(site.table, "default", site.now_ms, site.engine.follow)
-        site.now_ms += PASS_MS
-    state = site.engine.state("agent#a")
+        mark_lost_agents(site.table, "default", site.now_ms, site.engine.advance_until_idle)
+        site.now_ms += PASS_INTERVAL_MS
+    state = site.engine.read_state("agent#a")
     assert isinstance(state, AgentState)
     assert (state.epoch, state.lost) == (epoch, True)
 
 
-def kept_of_agent(site: Site) -> set[str]:
-    partitions = (AGENTS, SESSIONS, leases_of("default"))
+def partitions_of_agent(site: Site) -> set[str]:
+    partitions = (AGENTS, SESSIONS, leases_partition("default"))
     return {it for it in partitions if site.table.get(Key(it, "a")) is not None}
 
 
@@ -267,14 +273,14 @@ def test_an_agent_that_was_lost_a_day_ago_is_forgotten(site: Site) -> None:
     heard_ms = site.now_ms
     lose(site, site.enrol())
     site.now_ms = heard_ms + FORGOTTEN_AFTER_MS
-    assert forget_lost(site.engine, "default") == ()
-    assert len(kept_of_agent(site)) == 3
+    assert forget_lost_agents(site.engine, "default") == ()
+    assert len(partitions_of_agent(site)) == 3
     site.now_ms += 1
-    assert forget_lost(site.engine, "default") == ("a",)
-    assert not kept_of_agent(site)
-    assert forget_lost(site.engine, "default") == ()
+    assert forget_lost_agents(site.engine, "default") == ("a",)
+    assert not partitions_of_agent(site)
+    assert forget_lost_agents(site.engine, "default") == ()
     # What it calls itself is known, and no more.
-    with pytest.raises(Refused, match="session 1 is over") as refused:
+    with pytest.raises(CommandRefused, match="session 1 is over") as refused:
         site.service.sync("a", SyncRequest(1))
     assert refused.value.code == "conflict"
     assert site.enrol() == 2
@@ -285,10 +291,10 @@ def test_a_forgetting_that_died_is_done_again(site: Site) -> None:
     site.now_ms += FORGOTTEN_AFTER_MS
     dying = CrashingTable(site.table, 2, "before")
     with pytest.raises(Crash):
-        forget_lost(Engine(dying, lambda: site.now_ms), "default")
-    assert kept_of_agent(site) == {leases_of("default")}
-    assert forget_lost(site.engine, "default") == ("a",)
-    assert not kept_of_agent(site)
+        forget_lost_agents(Engine(dying, lambda: site.now_ms), "default")
+    assert partitions_of_agent(site) == {leases_partition("default")}
+    assert forget_lost_agents(site.engine, "default") == ("a",)
+    assert not partitions_of_agent(site)
 
 
 def test_an_agent_that_comes_back_just_now_is_not_forgotten(site: Site) -> None:
@@ -296,8 +302,8 @@ def test_an_agent_that_comes_back_just_now_is_not_forgotten(site: Site) -> None:
     site.now_ms += FORGOTTEN_AFTER_MS
     # Between the look at the leases and the word to the agent.
     site.table.before_commit = site.enrol
-    assert forget_lost(site.engine, "default") == ()
-    assert len(kept_of_agent(site)) == 3
+    assert forget_lost_agents(site.engine, "default") == ()
+    assert len(partitions_of_agent(site)) == 3
     assert site.service.sync("a", SyncRequest(2)).revision
 
 
@@ -321,9 +327,9 @@ def test_reports_that_fill_a_row_are_stored_before_they_are_taken(site: Site) ->
     line = report(fields | {"metrics": {"note": note}}, 9)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
     [row] = site.table.query("trial#1", METRICS, METRICS_END).rows
-    [kept] = site.objects.list(ObjectKey("metrics/1"))
+    [kept] = site.objects.list_objects(ObjectKey("metrics/1"))
     assert len(row.body) < 100 < 70_000 < kept.size
-    [found] = segment_of(row).columns(site.objects).reports()
+    [found] = to_segment(row).read_columns(site.objects).reports()
     assert (found.steps, found.metrics) == (3, {"note": note})
 
 
@@ -332,13 +338,13 @@ def test_reports_are_taken_while_their_rows_cannot_be_merged(site: Site) -> None
     epoch = site.enrol()
     site.submit(1)
     fields = {"kind": "metrics", "group": "training", "steps_completed": 3}
-    for n in range(1, ROWS_MAX + 2):
+    for n in range(1, MERGE_FROM_ROWS + 2):
         # Eight rows of 9,000 bytes become a full one.
         note = Random(n).randbytes(9_000).hex()
         line = report(fields | {"metrics": {"note": note}}, n)
         answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
         assert answer.acked == {"1.1": {"0": n}}
-    assert len(site.table.query("trial#1", METRICS, METRICS_END).rows) == ROWS_MAX + 1
+    assert len(site.table.query("trial#1", METRICS, METRICS_END).rows) == MERGE_FROM_ROWS + 1
 
 
 def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
@@ -398,7 +404,7 @@ def test_an_agent_that_lost_more_than_a_commit_holds_is_heard(site: Site) -> Non
     # 110 allocations ran and all of them are gone, with nothing else to report.
     epoch = site.enrol(slots=110)
     site.submit(110)
-    site.engine.follow(["experiment#1"])
+    site.engine.advance_until_idle(["experiment#1"])
     known = tuple(f"{n}.1" for n in range(1, 111))
     lines = tuple(report(RUNNING, 10, trial=n) for n in range(1, 111))
     site.service.sync("a", SyncRequest(epoch, known, lines))
@@ -415,23 +421,23 @@ def test_the_tables_own_errors_come_through(site: Site) -> None:
 
 
 def test_an_instance_that_is_being_ended_gets_no_session(site: Site) -> None:
-    written(site, InstanceState.TERMINATING, 1)
-    with pytest.raises(Refused, match="does not want instance a any more"):
+    write_instance_row(site, InstanceState.TERMINATING, 1)
+    with pytest.raises(CommandRefused, match="does not want instance a any more"):
         site.enrol()
-    assert site.engine.state("agent#a") is None
+    assert site.engine.read_state("agent#a") is None
 
 
 def test_an_instance_whose_end_begins_while_it_enrols_gets_no_session(site: Site) -> None:
     """The other side of this race looks for a session: neither may miss the other."""
-    written(site, InstanceState.STARTING, 1)
-    site.table.before_commit = lambda: written(site, InstanceState.TERMINATING, 2)
-    with pytest.raises(Refused, match="does not want"):
+    write_instance_row(site, InstanceState.STARTING, 1)
+    site.table.before_commit = lambda: write_instance_row(site, InstanceState.TERMINATING, 2)
+    with pytest.raises(CommandRefused, match="does not want"):
         site.enrol()
-    assert site.engine.state("agent#a") is None
+    assert site.engine.read_state("agent#a") is None
 
 
-def written(site: Site, state: InstanceState, revision: int) -> None:
-    """The row of instance `a`, as the provisioner has it."""
+def write_instance_row(site: Site, state: InstanceState, revision: int) -> None:
+    """Write the row of instance `a`, as the provisioner does."""
     offering = Offering("local", "small", "a", Market.ON_DEMAND, 1)
     row = InstanceRow("a", "default", offering, state, launched_ms=1, intent="i")
-    site.table.commit((Put(instance_key(row), revision, encode(row), Expect.ANYTHING),))
+    site.table.commit((Put(instance_key(row), revision, encode_row(row), Expect.ANYTHING),))

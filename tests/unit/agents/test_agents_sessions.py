@@ -1,4 +1,4 @@
-"""What an agent's stream counts for: once, in order, and only for what is the agent's."""
+"""Reports of an agent count once, in order, and only for its own allocations."""
 
 import json
 from random import Random
@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.step import Refused
-from control_plane.actors.trial_messages import (
+from control_plane.actors.messages.trial import (
     AllocationExited,
     ContainerStateReported,
     TrialMessage,
     ValidationReported,
 )
-from control_plane.agents.reports import Measures, Report
-from control_plane.agents.segments import Stream, segment_of
+from control_plane.actors.step import CommandRefused
+from control_plane.agents.metric_rows import Stream, to_segment
+from control_plane.agents.reports import Report, ReportContext
 from control_plane.agents.sessions import (
-    ROWS_AT_EXIT,
-    ROWS_MAX,
+    MERGE_FROM_ROWS,
+    MERGE_FROM_ROWS_AT_EXIT,
     WRITERS_MAX,
     LogChunk,
     Session,
-    forget,
-    put_session,
-    session_of,
-    take_logs,
-    take_reports,
+    accept_logs,
+    accept_reports,
+    decode_session,
+    forget_allocations,
+    session_write,
 )
-from control_plane.dispatch.kinds import kind_at
-from control_plane.dispatch.mailbox import BACKSTOP_MS, TICKS_PER_MS, read_mail
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.mailbox import BACKSTOP_MS, TICKS_PER_MS, read_mail
 from control_plane.metrics.columns import Columns
-from control_plane.metrics.segment import decoded
+from control_plane.metrics.segment import decode_segment
 from control_plane.state.table import (
     ROW_BYTES_MAX,
     Expect,
@@ -41,7 +41,7 @@ from control_plane.state.table import (
 )
 
 NOW_MS = 1_000
-MEASURES = {f"{trial}.{epoch}": Measures("loss") for trial in (4, 5) for epoch in (1, 2)}
+CONTEXTS = {f"{trial}.{epoch}": ReportContext("loss") for trial in (4, 5) for epoch in (1, 2)}
 
 
 def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Report:
@@ -54,20 +54,20 @@ def by_agent(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
     return Report(trial, 1, "agent", offset, fields)
 
 
-def taken(
+def accept(
     *reports: Report, session: Session | None = None
 ) -> tuple[Session, list[Put], tuple[str, ...]]:
-    found = take_reports("a", session or Session(), reports, MEASURES, NOW_MS)
-    return found.session, [put for put in found.writes if isinstance(put, Put)], found.mailed
+    found = accept_reports("a", session or Session(), reports, CONTEXTS, NOW_MS)
+    return found.session, [put for put in found.writes if isinstance(put, Put)], found.receivers
 
 
 def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
-    """Receiver and message of all that is mailed."""
+    """The receiver and message of everything that is mailed."""
     found = []
     for put in writes:
         if put.key.sort.startswith("M#"):
             mail = read_mail(Row(put.key, put.revision, put.body, put.due_ms))
-            kind = kind_at(put.key.partition)
+            kind = actor_type_at(put.key.partition)
             found += [
                 (put.key.partition, kind.decode_message(name, fields))
                 for name, fields in mail.messages
@@ -76,7 +76,7 @@ def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
 
 
 def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
-    """Steps and metrics of each row of metrics."""
+    """The steps and metrics of each row of metrics."""
     return {
         f"{put.key.partition}/{put.key.sort}": [
             (report.steps, dict(report.metrics)) for report in _columns(put).reports()
@@ -87,7 +87,7 @@ def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
 
 
 def _columns(put: Put) -> Columns:
-    return decoded(put.body, int(put.key.sort.rpartition("#")[2]))
+    return decode_segment(put.body, int(put.key.sort.rpartition("#")[2]))
 
 
 def lines_in(writes: list[Put]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def lines_in(writes: list[Put]) -> dict[str, Any]:
 
 
 def test_a_report_is_acknowledged_stored_and_mailed() -> None:
-    session, writes, mailed = taken(line(10))
+    session, writes, mailed = accept(line(10))
     assert session.acked == {"4.1": {"0": 10}}
     assert mail_in(writes) == [("trial#4", ValidationReported(1, 10, 0.5))]
     row = "trial#4/R#validation#00000001#0#00000000000010"
@@ -109,34 +109,34 @@ def test_a_report_is_acknowledged_stored_and_mailed() -> None:
 
 @pytest.mark.parametrize("offset", [1, 9, 10])
 def test_a_line_at_or_before_the_acknowledged_offset_was_taken_before(offset: int) -> None:
-    before, _, _ = taken(line(10))
-    after, writes, mailed = taken(line(offset), session=before)
+    before, _, _ = accept(line(10))
+    after, writes, mailed = accept(line(offset), session=before)
     assert (after, writes, mailed) == (before, [], ())
 
 
 def test_a_repeated_batch_counts_for_its_new_lines_only() -> None:
-    before, _, _ = taken(line(10, 1), line(20, 2))
-    after, writes, _ = taken(line(10, 1), line(20, 2), line(30, 3), session=before)
+    before, _, _ = accept(line(10, 1), line(20, 2))
+    after, writes, _ = accept(line(10, 1), line(20, 2), line(30, 3), session=before)
     assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 3, 0.5)]
     assert after.acked == {"4.1": {"0": 30}}
 
 
 def test_a_line_twice_in_one_batch_counts_once() -> None:
-    _, writes, _ = taken(line(10), line(10))
+    _, writes, _ = accept(line(10), line(10))
     assert len(mail_in(writes)) == 1
 
 
 def test_a_line_that_comes_after_a_later_one_is_dropped() -> None:
     # Lines of a writer come in order: what lies before the acknowledged offset was taken.
-    session, writes, _ = taken(line(20, 2), line(10, 1))
+    session, writes, _ = accept(line(20, 2), line(10, 1))
     assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 2, 0.5)]
     assert session.acked == {"4.1": {"0": 20}}
 
 
 def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
     whole = [line(10, 1), line(20, 2), line(30, 3)]
-    first, writes, _ = taken(*whole[:1])
-    last, more, _ = taken(*whole, session=first)
+    first, writes, _ = accept(*whole[:1])
+    last, more, _ = accept(*whole, session=first)
     assert [message for _, message in mail_in(writes + more)] == [
         ValidationReported(1, steps, 0.5) for steps in (1, 2, 3)
     ]
@@ -145,7 +145,7 @@ def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
 
 def test_writers_and_allocations_have_offsets_of_their_own() -> None:
     running = {"kind": "container", "state": "RUNNING"}
-    session, writes, mailed = taken(
+    session, writes, mailed = accept(
         line(10), by_agent(5, running), line(7, trial=5), line(3, epoch=2)
     )
     assert session.acked == {"4.1": {"0": 10, "agent": 5}, "5.1": {"0": 7}, "4.2": {"0": 3}}
@@ -154,14 +154,14 @@ def test_writers_and_allocations_have_offsets_of_their_own() -> None:
 
 
 def test_reports_about_trials_of_others_are_acknowledged_and_dropped() -> None:
-    session, writes, mailed = taken(line(10, trial=9))
+    session, writes, mailed = accept(line(10, trial=9))
     assert session.acked == {"9.1": {"0": 10}}
     assert (writes, mailed) == ([], ())
 
 
 def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
     exited = {"kind": "exited", "reason": "completed"}
-    _, writes, _ = taken(
+    _, writes, _ = accept(
         by_agent(5, {"kind": "container", "state": "RUNNING"}), line(10), by_agent(9, exited)
     )
     assert [put.key.sort[:2] for put in writes].count("M#") == 1
@@ -173,8 +173,8 @@ def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
 
 
 def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
-    session, first, _ = taken(line(10))
-    session, second, _ = taken(line(20), session=session)
+    session, first, _ = accept(line(10))
+    session, second, _ = accept(line(20), session=session)
     one, two = (
         read_mail(Row(put.key, 1, put.body))
         for put in (*first, *second)
@@ -190,21 +190,21 @@ def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
 
 def test_an_exit_is_remembered_until_its_allocation_is_forgotten() -> None:
     exited = {"kind": "exited", "reason": "completed"}
-    session, _, _ = taken(by_agent(9, exited), by_agent(9, exited, trial=9), line(10))
+    session, _, _ = accept(by_agent(9, exited), by_agent(9, exited, trial=9), line(10))
     assert session.exited == ("4.1", "9.1")
-    assert forget(session, ["9.1"]).exited == ("9.1",)
+    assert forget_allocations(session, ["9.1"]).exited == ("9.1",)
 
 
 def test_a_trials_own_exit_line_is_no_exit() -> None:
-    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": "exited", "reason": "completed"}))
+    session, writes, _ = accept(Report(4, 1, "0", 10, {"kind": "exited", "reason": "completed"}))
     assert session.exited == ()
     assert writes == []
 
 
 def test_what_the_agent_has_no_more_is_forgotten_altogether() -> None:
-    session, _, _ = taken(line(10), line(10, trial=5))
-    session, _ = take_logs(session, [LogChunk("4.1", 0, b"abc"), LogChunk("5.1", 0, b"d")])
-    left = forget(session, ["5.1", "6.1"])
+    session, _, _ = accept(line(10), line(10, trial=5))
+    session, _ = accept_logs(session, [LogChunk("4.1", 0, b"abc"), LogChunk("5.1", 0, b"d")])
+    left = forget_allocations(session, ["5.1", "6.1"])
     assert set(left.acked) == set(left.logs) == set(left.sent) == {"5.1"}
     assert left.clock == session.clock
 
@@ -215,7 +215,7 @@ def training(offset: int, steps: int, writer: str = "0", **values: Any) -> Repor
 
 
 def test_metrics_of_a_writer_and_group_are_one_row_in_the_order_they_came() -> None:
-    _, writes, _ = taken(
+    _, writes, _ = accept(
         training(10, 5, l=1), line(20), training(30, 6, l=2), training(7, 6, "1", l=3)
     )
     assert metrics_in(writes) == {
@@ -241,11 +241,11 @@ def test_metrics_of_a_writer_and_group_are_one_row_in_the_order_they_came() -> N
 )
 def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None:
     fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {"l": 1}}
-    _, writes, _ = taken(Report(4, 1, "0", 10, fields))
+    _, writes, _ = accept(Report(4, 1, "0", 10, fields))
     check_limits(writes)
     [put] = writes
     assert put.key.sort == f"R#{name}#00000001#0#00000000000010"
-    assert segment_of(Row(put.key, 1, put.body)).stream == Stream(group, 1, "0")
+    assert to_segment(Row(put.key, 1, put.body)).stream == Stream(group, 1, "0")
 
 
 @pytest.mark.parametrize(
@@ -253,31 +253,33 @@ def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None
 )
 def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
     fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {}}
-    session, writes, _ = taken(Report(4, 1, "0", 10, fields))
+    session, writes, _ = accept(Report(4, 1, "0", 10, fields))
     assert writes == []
     assert session.acked == {"4.1": {"0": 10}}
 
 
 def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
     session = Session()
-    for n in range(1, ROWS_MAX):
-        found = take_reports("a", session, [training(n, n)], MEASURES, NOW_MS)
-        assert (found.session.rows, found.crowded) == ({"4.1": n}, ())
+    for n in range(1, MERGE_FROM_ROWS):
+        found = accept_reports("a", session, [training(n, n)], CONTEXTS, NOW_MS)
+        assert (found.session.rows, found.allocations_to_merge) == ({"4.1": n}, ())
         session = found.session
-    found = take_reports("a", session, [training(ROWS_MAX, 1)], MEASURES, NOW_MS)
-    assert (found.session.rows, found.crowded) == ({}, ("4.1",))
+    found = accept_reports("a", session, [training(MERGE_FROM_ROWS, 1)], CONTEXTS, NOW_MS)
+    assert (found.session.rows, found.allocations_to_merge) == ({}, ("4.1",))
 
 
-@pytest.mark.parametrize(("rows", "crowded"), [(ROWS_AT_EXIT - 1, ()), (ROWS_AT_EXIT, ("4.1",))])
+@pytest.mark.parametrize(
+    ("rows", "crowded"), [(MERGE_FROM_ROWS_AT_EXIT - 1, ()), (MERGE_FROM_ROWS_AT_EXIT, ("4.1",))]
+)
 def test_an_exit_merges_what_is_not_few(rows: int, crowded: tuple[str, ...]) -> None:
     exited = by_agent(9, {"kind": "exited", "reason": "completed"})
-    found = take_reports("a", Session(rows={"4.1": rows}), [exited], MEASURES, NOW_MS)
-    assert found.crowded == crowded
+    found = accept_reports("a", Session(rows={"4.1": rows}), [exited], CONTEXTS, NOW_MS)
+    assert found.allocations_to_merge == crowded
 
 
 @pytest.mark.parametrize("kind", [10**5000, None, ["metrics"], {}], ids=type)
 def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
-    session, writes, _ = taken(Report(4, 1, "0", 10, {"kind": kind}))
+    session, writes, _ = accept(Report(4, 1, "0", 10, {"kind": kind}))
     assert writes == []
     assert session.acked == {"4.1": {"0": 10}}
 
@@ -285,7 +287,7 @@ def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
 def test_of_environments_a_writers_last_one_is_kept() -> None:
     said = [{"kind": "environment", "hostname": name} for name in "abc"]
     reports = [Report(4, 1, "0", 10, said[0]), Report(4, 1, "0", 20, said[1])]
-    _, writes, mailed = taken(*reports, Report(4, 1, "1", 10, said[2]))
+    _, writes, mailed = accept(*reports, Report(4, 1, "1", 10, said[2]))
     assert lines_in(writes) == {
         "trial#4/E#00000001#0": said[1],
         "trial#4/E#00000001#1": said[2],
@@ -296,7 +298,7 @@ def test_of_environments_a_writers_last_one_is_kept() -> None:
 def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
     uuid = "0000000a-0000-4000-8000-000000000001"
     line = {"kind": "checkpoint_intent", "uuid": uuid, "path": "p", "steps_completed": 3}
-    _, writes, mailed = taken(Report(4, 1, "0", 10, line))
+    _, writes, mailed = accept(Report(4, 1, "0", 10, line))
     assert lines_in(writes) == {"trial#4/I#00000001#0#00000000000010": {"uuid": uuid}}
     assert mailed == ()
 
@@ -304,16 +306,16 @@ def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
 @pytest.mark.parametrize("uuid", ["x", "../..", "", 7, None])
 def test_what_begins_no_checkpoint_is_not_kept(uuid: object) -> None:
     line = {"kind": "checkpoint_intent", "uuid": uuid}
-    assert taken(Report(4, 1, "0", 10, line))[1] == []
+    assert accept(Report(4, 1, "0", 10, line))[1] == []
 
 
 def test_an_allocation_has_so_many_writers_and_no_more() -> None:
     reports = [Report(4, 1, str(n), 10, {}) for n in range(WRITERS_MAX)]
-    session, _, _ = taken(*reports, reports[0])
+    session, _, _ = accept(*reports, reports[0])
     assert len(session.acked["4.1"]) == WRITERS_MAX
-    assert len(taken(*reports, by_agent(10, {}))[0].acked["4.1"]) == WRITERS_MAX + 1
-    with pytest.raises(Refused, match="more than 256 writers"):
-        taken(*reports, Report(4, 1, "256", 10, {}))
+    assert len(accept(*reports, by_agent(10, {}))[0].acked["4.1"]) == WRITERS_MAX + 1
+    with pytest.raises(CommandRefused, match="more than 256 writers"):
+        accept(*reports, Report(4, 1, "256", 10, {}))
 
 
 def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
@@ -322,7 +324,7 @@ def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
     random = Random(7)
     texts = [random.randbytes(60_000).hex() for _ in range(8)]
     reports = [training(10 * n, n, note=text) for n, text in enumerate(texts, 1)]
-    _, writes, _ = taken(*reports)
+    _, writes, _ = accept(*reports)
     check_limits(writes)
     assert len(writes) > 1
     assert all(len(put.body) < ROW_BYTES_MAX for put in writes)
@@ -331,16 +333,16 @@ def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
 
 
 def test_a_session_is_stored_and_read_back() -> None:
-    session, _, _ = taken(line(10), by_agent(9, {"kind": "exited", "reason": "lost"}))
-    first = put_session("a", session, None)
+    session, _, _ = accept(line(10), by_agent(9, {"kind": "exited", "reason": "lost"}))
+    first = session_write("a", session, None)
     assert (first.key, first.revision, first.expect) == (Key("sessions", "a"), 1, Expect.ABSENT)
     row = Row(first.key, 7, first.body)
-    assert session_of(row) == session
-    assert (put_session("a", session, row).revision, put_session("a", session, row).expect) == (
+    assert decode_session(row) == session
+    assert (session_write("a", session, row).revision, session_write("a", session, row).expect) == (
         8,
         7,
     )
-    assert session_of(None) == Session()
+    assert decode_session(None) == Session()
 
 
 @pytest.mark.parametrize(
@@ -364,14 +366,14 @@ def test_what_is_new_of_a_log_chunk(
     taken_before: int, offset: int, text: bytes, fresh: tuple[int, bytes] | None
 ) -> None:
     session = Session(logs={"4.1": taken_before})
-    after, found = take_logs(session, [LogChunk("4.1", offset, text)])
+    after, found = accept_logs(session, [LogChunk("4.1", offset, text)])
     assert found == ([] if fresh is None else [LogChunk("4.1", *fresh)])
     assert after.logs == {"4.1": taken_before if fresh is None else offset + len(text)}
 
 
 def test_chunks_of_one_call_follow_each_other() -> None:
     chunks = [LogChunk("4.1", 0, b"abc"), LogChunk("4.1", 2, b"cd"), LogChunk("5.1", 0, b"x")]
-    session, fresh = take_logs(Session(), chunks)
+    session, fresh = accept_logs(Session(), chunks)
     assert fresh == [
         LogChunk("4.1", 0, b"abc"),
         LogChunk("4.1", 3, b"d"),

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.agents.spec import Checkpoints, place_of, storage_of
-from control_plane.config import check
+from control_plane.agents.spec import CheckpointPlace, display_storage, storage_fields
+from control_plane.config import check_config
 from control_plane.config.storage import S3, CheckpointStorage
 
 FOLDER = Path("/var/checkpoints")
@@ -18,17 +18,17 @@ BUCKET: dict[str, Any] = {
 }
 
 
-def configured(**storage: Any) -> CheckpointStorage:
+def parse_storage(**storage: Any) -> CheckpointStorage:
     config = {
         "entrypoint": "train.py",
         "searcher": {"name": "single", "metric": "loss", "max_length": 10},
         "checkpoint_storage": storage,
     }
-    return check(str(config)).checkpoint_storage
+    return check_config(str(config)).checkpoint_storage
 
 
 def default() -> S3:
-    storage = configured(type="s3", bucket="the-cluster")
+    storage = parse_storage(type="s3", bucket="the-cluster")
     assert isinstance(storage, S3)
     return storage
 
@@ -49,13 +49,13 @@ def default() -> S3:
     ],
 )
 def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
-    storage: dict[str, Any], checkpoints: Checkpoints, expected: dict[str, str] | None
+    storage: dict[str, Any], checkpoints: CheckpointPlace, expected: dict[str, str] | None
 ) -> None:
-    assert storage_of(configured(**storage), checkpoints) == expected
+    assert storage_fields(parse_storage(**storage), checkpoints) == expected
 
 
 def test_a_place_is_named_without_its_secrets() -> None:
-    found = storage_of(configured(**BUCKET), FOLDER)
+    found = storage_fields(parse_storage(**BUCKET), FOLDER)
     assert found is not None
-    assert place_of(found) == "s3://ours/team at http://minio:9000"
-    assert place_of({"type": "directory", "path": "/a"}) == "/a"
+    assert display_storage(found) == "s3://ours/team at http://minio:9000"
+    assert display_storage({"type": "directory", "path": "/a"}) == "/a"

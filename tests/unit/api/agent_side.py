@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 
@@ -24,10 +24,10 @@ reproducibility: {experiment_seed: 7}
 class Agent:
     """One enrolled agent. `offsets` are those of its writers."""
 
-    def __init__(self, served: Cluster, name: str = "node", slots: int = 2) -> None:
-        self.served = served
+    def __init__(self, cluster: Cluster, name: str = "node", slots: int = 2) -> None:
+        self.cluster = cluster
         self.name = name
-        answer = enrol(served, name, slots)
+        answer = enrol(cluster, name, slots)
         assert answer.status == 200, answer.body
         self.token: str = answer.json["token"]
         self.epoch: int = answer.json["epoch"]
@@ -38,7 +38,7 @@ class Agent:
     def sync(self, **fields: Any) -> Answer:
         body = {"epoch": self.epoch, "seen": self.seen, "known": self.known, **fields}
         path = f"{V1}/agents/{self.name}/sync"
-        answer = call(self.served.app, "POST", path, token=self.token, content=body)
+        answer = call(self.cluster.app, "POST", path, token=self.token, content=body)
         if answer.status == 200:
             self.seen = answer.json["revision"]
         return answer
@@ -69,9 +69,9 @@ class Agent:
         self.report(allocation, exited, writer="agent")
 
 
-def enrol(served: Cluster, name: str, slots: int = 2, pool: str = "default") -> Answer:
+def enrol(cluster: Cluster, name: str, slots: int = 2, pool: str = "default") -> Answer:
     body = {"name": name, "resource_pool": pool, "slots": SLOTS[:slots], "version": "1"}
-    return call(served.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
+    return call(cluster.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
 
 
 def metrics(steps: int, group: str = "training", **values: Any) -> dict[str, Any]:

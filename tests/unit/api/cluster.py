@@ -12,24 +12,24 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import StaticTokens, TableTokens, token_digest
 from control_plane.actors import addresses
-from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.agents.identity import Witness
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.logs import TrialLogs
-from control_plane.agents.segments import stored
+from control_plane.agents.long_polls import LongPollRegistry
+from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
-from control_plane.agents.spec import Checkpoints, spec_builder
-from control_plane.agents.storage_access import Vendor
+from control_plane.agents.spec import CheckpointPlace, spec_builder
+from control_plane.agents.storage_access import CredentialIssuer
 from control_plane.api.app import create_app
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Principal, Role, StaticTokens, digest_of
-from control_plane.api.guarded import Caller, guarded_router, needs, open_to_all
-from control_plane.api.services import Services
-from control_plane.api.signing import Signer
-from control_plane.api.token_table import TableTokens
-from control_plane.api.waiting import WaitingRoom
-from control_plane.dispatch.engine import Engine
-from control_plane.objects.directory import DirectoryStore
+from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
+from control_plane.engine.engine import Engine
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.model_code import model_code_key
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from tests.unit.api.exchange import HOST, Answer, call
 
@@ -52,10 +52,10 @@ class Clock:
 @dataclass(frozen=True)
 class Cluster:
     app: FastAPI
-    objects: DirectoryStore
-    signer: Signer
+    objects: DirectoryObjectStore
+    signer: HmacUrlSigner
     services: Services
-    waiting: WaitingRoom
+    long_polls: LongPollRegistry
     clock: Clock
 
     @property
@@ -86,24 +86,24 @@ class Cluster:
         return self.post("/experiments", body, key)
 
 
-def cluster(
+def build_cluster(
     root: Path,
     providers: frozenset[str] = frozenset(),
-    witness: Witness | None = None,
-    vendor: Vendor | None = None,
-    checkpoints: Checkpoints | None = None,
+    identity_verifier: IdentityVerifier | None = None,
+    credential_issuer: CredentialIssuer | None = None,
+    checkpoints: CheckpointPlace | None = None,
 ) -> Cluster:
-    signer = Signer(b"s" * 32)
-    objects = DirectoryStore(root / "objects", signer)
+    signer = HmacUrlSigner(b"s" * 32)
+    objects = DirectoryObjectStore(root / "objects", signer)
     principals = {
-        digest_of(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
+        token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
         for role, token in TOKENS.items()
     }
     table = SqliteTable(root / "state.db", synchronous="NORMAL")
     clock = Clock()
     engine = Engine(table, clock)
-    waiting = WaitingRoom()
-    engine.on_commit = waiting.changed
+    long_polls = LongPollRegistry()
+    engine.on_commit = long_polls.wake_address
     checkpoints = checkpoints or root / "checkpoints"
     services = Services(
         tokens=TableTokens(table, StaticTokens(principals), clock),
@@ -115,24 +115,24 @@ def cluster(
         agents=AgentService(
             engine,
             spec_builder("cluster-1", checkpoints),
-            TrialLogs(table, objects).store,
-            partial(stored, objects),
+            TrialLogs(table, objects).store_chunk,
+            partial(store_full_segment, objects),
         ),
         cluster_id="cluster-1",
         version="1.2.3",
         checkpoints=checkpoints,
-        waiting=waiting,
+        long_polls=long_polls,
         providers=providers,
-        witness=witness,
-        vendor=vendor,
+        identity_verifier=identity_verifier,
+        credential_issuer=credential_issuer,
     )
-    engine.command(addresses.pool("default"), PoolConfigured("default"))
-    return Cluster(create_app(services), objects, signer, services, waiting, clock)
+    engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
+    return Cluster(create_app(services), objects, signer, services, long_polls, clock)
 
 
 @cache
 def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
-    """The same bytes whenever it is packed."""
+    """An archive with one file, of the same bytes whenever it is packed."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         info = tarfile.TarInfo(name)
@@ -145,20 +145,20 @@ class Note(BaseModel):
     text: Annotated[str, Field(max_length=50)]
 
 
-def extended(root: Path) -> FastAPI:
+def build_app_with_notes(root: Path) -> FastAPI:
     """The application with one more noun, registered as any other is."""
     router = guarded_router("notes")
 
     @router.post("/notes")
-    @needs(Role.USER, body_bytes_max=100)
+    @require_role(Role.USER, body_bytes_max=100)
     def add(note: Note, caller: Caller) -> dict[str, str]:
         return {"by": caller.user, "text": note.text}
 
     @router.get("/broken")
-    @open_to_all
+    @allow_anyone
     def broken() -> None:
         raise RuntimeError("canary dct_secret")
 
-    app = cluster(root).app
+    app = build_cluster(root).app
     app.router.routes.extend(router.routes)
     return app

@@ -3,22 +3,18 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from control_plane.api import errors
-from control_plane.api.auth import (
-    Principal,
-    Role,
-    StaticTokens,
-    authenticate,
-    digest_of,
-)
-from control_plane.api.guarded import (
-    Access,
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import StaticTokens, token_digest
+from control_plane.api.authentication import authenticate
+from control_plane.api.route_guards import (
+    AccessRule,
     GuardedRoute,
     guarded_router,
-    needs,
+    require_role,
 )
-from detcloud.tokens import mint_token
-from tests.unit.api.cluster import TOKENS, Cluster, extended
+from control_plane.errors import RequestError
+from detcloud.shared.tokens import mint_token
+from tests.unit.api.cluster import TOKENS, Cluster, build_app_with_notes
 from tests.unit.api.exchange import call
 
 OPEN = {
@@ -31,20 +27,20 @@ OPEN = {
 SIGNED = {("GET", "/api/v1/objects/{key:path}"), ("PUT", "/api/v1/objects/{key:path}")}
 
 
-def declared(app: FastAPI) -> dict[tuple[str, str], Access]:
-    """Every route of an application with what it asks for."""
-    found = {}
+def access_rules(app: FastAPI) -> dict[tuple[str, str], AccessRule]:
+    """The access rule of every route of an application."""
+    rules = {}
     for route in app.routes:
         assert isinstance(route, GuardedRoute), f"{route} is not guarded"
         for method in route.methods or ():
-            found[method, route.path] = route.access
-    return found
+            rules[method, route.path] = route.access_rule
+    return rules
 
 
-def test_every_route_asks_for_a_role_or_is_listed_here(served: Cluster) -> None:
-    found = declared(served.app)
-    assert {route for route, access in found.items() if access.is_signed} == SIGNED
-    without = {route for route, access in found.items() if not access.roles}
+def test_every_route_asks_for_a_role_or_is_listed_here(cluster: Cluster) -> None:
+    rules = access_rules(cluster.app)
+    assert {route for route, rule in rules.items() if rule.is_signed} == SIGNED
+    without = {route for route, rule in rules.items() if not rule.roles}
     assert without == OPEN | SIGNED
 
 
@@ -53,22 +49,22 @@ def test_every_route_asks_for_a_role_or_is_listed_here(served: Cluster) -> None:
     [None, "", "Bearer", "Bearer ", "Bearer nobody", "Basic dXNlcjpwYXNz", "Bearer " + "x" * 300],
 )
 def test_every_route_with_a_role_refuses_strangers(
-    served: Cluster, authorization: str | None
+    cluster: Cluster, authorization: str | None
 ) -> None:
     headers = [] if authorization is None else [("authorization", authorization)]
-    for (method, path), access in declared(served.app).items():
-        if not access.roles:
+    for (method, path), rule in access_rules(cluster.app).items():
+        if not rule.roles:
             continue
         target = path.replace("{sha256}", "0" * 64)
-        answer = call(served.app, method, target, headers=headers)
+        answer = call(cluster.app, method, target, headers=headers)
         assert (answer.status, answer.code) == (401, "unauthenticated"), path
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_every_route_refuses_roles_it_does_not_name(served: Cluster) -> None:
-    for (method, path), access in declared(served.app).items():
-        for role in set(Role) - access.roles if access.roles else ():
-            answer = call(served.app, method, path, token=TOKENS[role])
+def test_every_route_refuses_roles_it_does_not_name(cluster: Cluster) -> None:
+    for (method, path), rule in access_rules(cluster.app).items():
+        for role in set(Role) - rule.roles if rule.roles else ():
+            answer = call(cluster.app, method, path, token=TOKENS[role])
             assert (answer.status, answer.code) == (403, "forbidden"), (path, role)
 
 
@@ -78,7 +74,7 @@ def test_a_handler_that_says_nothing_about_access_is_refused() -> None:
 
 
 def test_a_route_is_made_whole_by_its_first_request_alone(tmp_path: Path) -> None:
-    app = extended(tmp_path)
+    app = build_app_with_notes(tmp_path)
     notes, broken = app.routes[-2:]
     call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
     assert [hasattr(route, "dependant") for route in (notes, broken)] == [True, False]
@@ -88,26 +84,26 @@ def test_a_route_is_made_whole_by_its_first_request_alone(tmp_path: Path) -> Non
 
 def test_an_empty_list_of_roles_is_refused() -> None:
     with pytest.raises(TypeError, match="role"):
-        needs()
+        require_role()
 
 
-def test_a_stranger_is_refused_before_the_body_is_read(served: Cluster) -> None:
-    answer = call(served.app, "POST", "/api/v1/model-code", body=b"{not json")
+def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster) -> None:
+    answer = call(cluster.app, "POST", "/api/v1/model-code", body=b"{not json")
     assert (answer.status, answer.bytes_taken) == (401, 0)
 
 
-def test_a_stranger_learns_nothing_about_parameters(served: Cluster) -> None:
-    assert call(served.app, "GET", "/api/v1/model-code/nonsense").status == 401
+def test_a_stranger_learns_nothing_about_parameters(cluster: Cluster) -> None:
+    assert call(cluster.app, "GET", "/api/v1/model-code/nonsense").status == 401
 
 
 def test_a_body_that_announces_too_much_is_refused_unread(tmp_path: Path) -> None:
-    app = extended(tmp_path)
+    app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=b"x" * 101)
     assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 0)
 
 
 def test_a_body_that_grows_too_much_is_cut_off(tmp_path: Path) -> None:
-    app = extended(tmp_path)
+    app = build_app_with_notes(tmp_path)
     # 40 + 40 + 40 = 120 > 100: the third block is the last one taken.
     blocks = [b"x" * 40] * 5
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], body=blocks)
@@ -117,13 +113,13 @@ def test_a_body_that_grows_too_much_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", ["-1", "1e3", "", "١"])
 def test_a_senseless_length_is_refused(tmp_path: Path, length: str) -> None:
     headers = [("content-length", length.encode().decode("latin-1"))]
-    app = extended(tmp_path)
+    app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], headers=headers)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
 def test_a_handler_receives_who_calls(tmp_path: Path) -> None:
-    app = extended(tmp_path)
+    app = build_app_with_notes(tmp_path)
     answer = call(app, "POST", "/api/v1/notes", token=TOKENS[Role.USER], content={"text": "a"})
     assert answer.json == {"by": "user-1", "text": "a"}
 
@@ -140,9 +136,9 @@ def test_tokens_are_long_marked_and_differ() -> None:
 
 
 def test_a_digest_is_no_token() -> None:
-    with pytest.raises(errors.ApiError):
-        authenticate(_tokens("t"), f"Bearer {digest_of('t')}")
+    with pytest.raises(RequestError):
+        authenticate(_tokens("t"), f"Bearer {token_digest('t')}")
 
 
 def _tokens(token: str) -> StaticTokens:
-    return StaticTokens({digest_of(token): Principal("ann", Role.USER)})
+    return StaticTokens({token_digest(token): Principal("ann", Role.USER)})

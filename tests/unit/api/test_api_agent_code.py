@@ -7,21 +7,21 @@ import sys
 import tarfile
 from pathlib import Path
 
-from control_plane.api.agent_code import agent_code
+from control_plane.agents.agent_code import agent_code
 from tests.unit.api.cluster import V1, Cluster
 from tests.unit.api.exchange import call
 
 
-def test_the_code_is_what_its_name_says(served: Cluster) -> None:
-    answer = call(served.app, "GET", f"{V1}/agent-code/{agent_code().sha256}")
+def test_the_code_is_what_its_name_says(cluster: Cluster) -> None:
+    answer = call(cluster.app, "GET", f"{V1}/agent-code/{agent_code().sha256}")
     assert answer.status == 200
     assert hashlib.sha256(answer.body).hexdigest() == agent_code().sha256
     assert "immutable" in answer.headers["cache-control"]
 
 
-def test_other_code_is_not_there(served: Cluster) -> None:
-    assert call(served.app, "GET", f"{V1}/agent-code/{'0' * 64}").code == "not_found"
-    assert call(served.app, "GET", f"{V1}/agent-code/abc").code == "invalid"
+def test_other_code_is_not_there(cluster: Cluster) -> None:
+    assert call(cluster.app, "GET", f"{V1}/agent-code/{'0' * 64}").code == "not_found"
+    assert call(cluster.app, "GET", f"{V1}/agent-code/abc").code == "invalid"
 
 
 def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:

@@ -5,23 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.agent import leases_of
-from control_plane.actors.agent_messages import AgentDeclaredLost
-from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost
+from control_plane.access.principals import Role
+from control_plane.actors.agent.actor import leases_partition
+from control_plane.actors.messages.agent import AgentDeclaredLost
+from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
-from control_plane.api.archives import model_code_key
-from control_plane.api.auth import Role
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
-from control_plane.fleet.notices import Announcement, announce, announcements
+from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
+from control_plane.objects.model_code import model_code_key
 from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 
 
-def test_an_enrolled_agent_gets_its_trials(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     answer = agent.sync().json
     assert set(answer) == {
         "acked",
@@ -42,103 +42,105 @@ def test_an_enrolled_agent_gets_its_trials(served: Cluster) -> None:
         "best_validation": None,
         "preempt": None,
     }
-    digest = served.store_code()
+    digest = cluster.store_code()
     code = first["code"]
     assert (code["sha256"], code["path"]) == (digest, f"{V1}/model-code/{digest}")
-    assert code["size"] == served.objects.size(model_code_key(digest))
+    assert code["size"] == cluster.objects.size(model_code_key(digest))
     spec = first["spec"]
-    checkpoints = str(served.services.checkpoints)
+    checkpoints = str(cluster.services.checkpoints)
     assert spec["storage"] == {"type": "directory", "path": checkpoints}
     assert spec["entrypoint"] == "python train.py"
     assert (spec["allocation_id"], spec["epoch"], spec["trial_id"]) == ("1.1", 1, 1)
     assert (spec["metric"], spec["smaller_is_better"]) == ("loss", True)
     assert 0 <= spec["trial_seed"] < 2**31
-    assert call(served.app, "GET", code["path"], token=agent.token).status == 200
+    assert call(cluster.app, "GET", code["path"], token=agent.token).status == 200
 
 
-def test_the_best_validation_of_the_experiment_is_passed_on(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_the_best_validation_of_the_experiment_is_passed_on(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     answer = agent.report("1.1", metrics(5, "validation", loss=0.25)).json
     best = [entry["directives"]["best_validation"] for entry in answer["desired"]]
     assert best == [0.25, 0.25]
-    assert served.get("/experiments/1").json["best_metric"] == 0.25
-    assert served.get("/trials/1").json["metric"] == 0.25
+    assert cluster.get("/experiments/1").json["best_metric"] == 0.25
+    assert cluster.get("/trials/1").json["metric"] == 0.25
 
 
-def test_an_agent_without_slots_gets_trials_without_slots(served: Cluster) -> None:
-    agent = Agent(served, slots=0)
-    served.create(CONFIG, overrides=["resources.slots_per_trial=0"])
+def test_an_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> None:
+    agent = Agent(cluster, slots=0)
+    cluster.create(CONFIG, overrides=["resources.slots_per_trial=0"])
     desired = agent.sync().json["desired"]
     assert [(it["allocation"], it["slots"]) for it in desired] == [("1.1", []), ("2.1", [])]
 
 
-def test_a_join_token_is_good_for_its_pool_only(served: Cluster) -> None:
-    assert enrol(served, "node", pool="gpus").status == 403
-    answer = call(served.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])
+def test_a_join_token_is_good_for_its_pool_only(cluster: Cluster) -> None:
+    assert enrol(cluster, "node", pool="gpus").status == 403
+    answer = call(cluster.app, "GET", f"{V1}/experiments", token=TOKENS[Role.JOIN])
     assert answer.status == 403
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "~brake", "x" * 64])
-def test_senseless_names_are_refused(served: Cluster, name: str) -> None:
-    assert enrol(served, name).status == 422
+def test_senseless_names_are_refused(cluster: Cluster, name: str) -> None:
+    assert enrol(cluster, name).status == 422
 
 
-def test_an_agents_token_is_good_for_its_own_calls_only(served: Cluster) -> None:
-    one, other = Agent(served, "one"), Agent(served, "other")
+def test_an_agents_token_is_good_for_its_own_calls_only(cluster: Cluster) -> None:
+    one, other = Agent(cluster, "one"), Agent(cluster, "other")
     body = {"epoch": 1}
     path = f"{V1}/agents/other/sync"
-    assert call(served.app, "POST", path, token=one.token, content=body).status == 403
-    assert call(served.app, "POST", path, token=other.token, content=body).status == 200
+    assert call(cluster.app, "POST", path, token=one.token, content=body).status == 403
+    assert call(cluster.app, "POST", path, token=other.token, content=body).status == 200
     for route in ("/experiments", "/agents", "/cluster"):
-        assert call(served.app, "GET", V1 + route, token=one.token).status == 403
-    assert call(served.app, "POST", f"{V1}/agents", token=one.token).status == 403
+        assert call(cluster.app, "GET", V1 + route, token=one.token).status == 403
+    assert call(cluster.app, "POST", f"{V1}/agents", token=one.token).status == 403
 
 
-def test_an_agent_that_was_lost_gets_no_code_and_is_no_agent_a_day_later(served: Cluster) -> None:
-    agent, digest = Agent(served), served.store_code()
+def test_an_agent_that_was_lost_gets_no_code_and_is_no_agent_a_day_later(cluster: Cluster) -> None:
+    agent, digest = Agent(cluster), cluster.store_code()
 
     def status() -> int:
         path = f"{V1}/model-code/{digest}"
-        return call(served.app, "GET", path, token=agent.token).status
+        return call(cluster.app, "GET", path, token=agent.token).status
 
     assert status() == 200
-    served.services.engine.post("agent#node", AgentDeclaredLost(agent.epoch), sender="test")
+    cluster.services.engine.post_message(
+        "agent#node", AgentDeclaredLost(agent.epoch), sender="test"
+    )
     assert status() == 409
-    lease = Key(leases_of("default"), "node")
-    lost = json.dumps({"epoch": 1, "renewed_ms": served.clock.ms, "lost": True}).encode()
-    served.services.table.commit((Put(lease, 2, lost, Expect.ANYTHING),))
-    served.clock.ms += FORGOTTEN_AFTER_MS + 1
-    assert forget_lost(served.services.engine, "default") == ("node",)
+    lease = Key(leases_partition("default"), "node")
+    lost = json.dumps({"epoch": 1, "renewed_ms": cluster.clock.ms, "lost": True}).encode()
+    cluster.services.table.commit((Put(lease, 2, lost, Expect.ANYTHING),))
+    cluster.clock.ms += FORGOTTEN_AFTER_MS + 1
+    assert forget_lost_agents(cluster.services.engine, "default") == ("node",)
     assert status() == 401
-    assert served.get("/agents").json["items"] == []
+    assert cluster.get("/agents").json["items"] == []
 
 
-def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(served: Cluster) -> None:
-    former = Agent(served)
-    latter = Agent(served)
+def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(cluster: Cluster) -> None:
+    former = Agent(cluster)
+    latter = Agent(cluster)
     assert (former.epoch, latter.epoch) == (1, 2)
     assert former.sync().status == 401
     assert latter.sync().status == 200
 
 
-def test_an_older_epoch_is_a_conflict(served: Cluster) -> None:
-    Agent(served)
-    agent = Agent(served)
+def test_an_older_epoch_is_a_conflict(cluster: Cluster) -> None:
+    Agent(cluster)
+    agent = Agent(cluster)
     agent.epoch = 1
     answer = agent.sync()
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_tokens_are_stored_by_digest(served: Cluster) -> None:
-    agent = Agent(served)
-    stored = served.services.table.query("tokens", " ", "~").rows
+def test_tokens_are_stored_by_digest(cluster: Cluster) -> None:
+    agent = Agent(cluster)
+    stored = cluster.services.table.query("tokens", " ", "~").rows
     assert len(stored) == 1
     assert agent.token not in stored[0].key.sort + stored[0].body.decode()
 
 
-def held(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
+def start_held_sync(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
     def ask() -> None:
         began = time.monotonic()
         answer = agent.sync(wait_ms=5000)
@@ -150,49 +152,49 @@ def held(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
     return thread
 
 
-def test_a_call_is_held_until_a_trial_comes(served: Cluster) -> None:
-    agent = Agent(served)
+def test_a_call_is_held_until_a_trial_comes(cluster: Cluster) -> None:
+    agent = Agent(cluster)
     agent.sync()
     answers: list[tuple[float, Answer]] = []
-    thread = held(agent, answers)
+    thread = start_held_sync(agent, answers)
     assert answers == []
-    served.create(CONFIG)
+    cluster.create(CONFIG)
     thread.join()
     [(seconds, answer)] = answers
     assert 0.1 < seconds < 2
     assert answer.json["desired"] != []
 
 
-def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     agent.sync()
     answers: list[tuple[float, Answer]] = []
-    thread = held(agent, answers)
+    thread = start_held_sync(agent, answers)
     assert answers == []
-    served.post("/experiments/1/pause", {})
+    cluster.post("/experiments/1/pause", {})
     thread.join()
     [(seconds, answer)] = answers
     assert seconds < 2
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
-def test_a_change_between_two_calls_is_answered_at_once(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_a_change_between_two_calls_is_answered_at_once(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     agent.sync()
-    served.post("/experiments/1/pause", {})
+    cluster.post("/experiments/1/pause", {})
     began = time.monotonic()
     answer = agent.sync(wait_ms=5000)
     assert time.monotonic() - began < 1
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
-def test_a_call_with_reports_is_never_held(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_a_call_with_reports_is_never_held(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     agent.sync()
     began = time.monotonic()
@@ -200,9 +202,9 @@ def test_a_call_with_reports_is_never_held(served: Cluster) -> None:
     assert time.monotonic() - began < 1
 
 
-def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(replace(served, app=create_app(replace(served.services, waiting=None))))
+def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(replace(cluster, app=create_app(replace(cluster.services, long_polls=None))))
     began = agent.sync().json
     agent.known = [entry["allocation"] for entry in began["desired"]]
     steady = agent.sync(wait_ms=20_000).json
@@ -210,41 +212,41 @@ def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(served: 
     assert 10_000 <= steady["next_sync_ms"] <= 15_000
 
 
-def test_a_later_call_ends_the_one_that_is_held(served: Cluster) -> None:
-    agent = Agent(served)
+def test_a_later_call_ends_the_one_that_is_held(cluster: Cluster) -> None:
+    agent = Agent(cluster)
     agent.sync()
     answers: list[tuple[float, Answer]] = []
-    thread = held(agent, answers)
+    thread = start_held_sync(agent, answers)
     agent.sync()
     thread.join()
     assert answers[0][0] < 1
 
 
-def test_nothing_is_left_of_calls_that_are_over(served: Cluster) -> None:
-    agent = Agent(served)
+def test_nothing_is_left_of_calls_that_are_over(cluster: Cluster) -> None:
+    agent = Agent(cluster)
     agent.sync()
     agent.sync(wait_ms=50)
-    assert served.waiting._waiting == {}
-    assert served.waiting._latest == {}
+    assert cluster.long_polls._polls_by_address == {}
+    assert cluster.long_polls._latest_by_agent == {}
 
 
-def test_numbers_that_are_none_come_by_their_names(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_numbers_that_are_none_come_by_their_names(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     agent.report("1.1", metrics(1, loss=float("nan"), deep=[float("inf")]))
-    [item] = served.get("/trials/1/metrics").json["items"]
+    [item] = cluster.get("/trials/1/metrics").json["items"]
     assert item["metrics"] == {"loss": "NaN", "deep": ["Infinity"]}
 
 
-def test_a_megabyte_of_metrics_of_one_trial_is_taken(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_a_megabyte_of_metrics_of_one_trial_is_taken(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     # 9 x 100 KiB is more than a row of 400 KiB, and less than a call of 1 MiB.
     lines = [metrics(n, text="x" * 100 * 1024) for n in range(9)]
     assert agent.report("1.1", *lines).status == 200
-    items = served.get("/trials/1/metrics").json["items"]
+    items = cluster.get("/trials/1/metrics").json["items"]
     assert [item["steps_completed"] for item in items] == list(range(9))
 
 
@@ -272,43 +274,43 @@ def test_a_megabyte_of_metrics_of_one_trial_is_taken(served: Cluster) -> None:
         },
     ],
 )
-def test_senseless_calls_are_refused(served: Cluster, fields: dict[str, object]) -> None:
-    agent = Agent(served)
+def test_senseless_calls_are_refused(cluster: Cluster, fields: dict[str, object]) -> None:
+    agent = Agent(cluster)
     answer = agent.sync(**fields)
     assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_a_call_of_more_than_a_megabyte_is_refused(served: Cluster) -> None:
-    agent = Agent(served)
+def test_a_call_of_more_than_a_megabyte_is_refused(cluster: Cluster) -> None:
+    agent = Agent(cluster)
     body = json.dumps({"epoch": 1, "unknown": "x" * SYNC_BYTES_MAX}).encode()
     path = f"{V1}/agents/node/sync"
-    assert call(served.app, "POST", path, token=agent.token, body=body).status == 413
+    assert call(cluster.app, "POST", path, token=agent.token, body=body).status == 413
 
 
-def test_a_finished_trial_is_forgotten(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_a_finished_trial_is_forgotten(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     agent.finish("1.1")
     states = {e["allocation"]: e["state"] for e in agent.sync().json["desired"]}
     assert states == {"1.1": "forget", "2.1": "run"}
-    assert served.get("/trials/1").json["state"] == "COMPLETED"
+    assert cluster.get("/trials/1").json["state"] == "COMPLETED"
 
 
-def test_a_notice_of_a_session_that_is_over_counts_for_nothing(served: Cluster) -> None:
-    Agent(served)
-    agent = Agent(served)
+def test_a_notice_of_a_session_that_is_over_counts_for_nothing(cluster: Cluster) -> None:
+    Agent(cluster)
+    agent = Agent(cluster)
     agent.epoch = 1
     assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 409
-    assert not list(announcements(served.services.table))
+    assert not list(read_notices(cluster.services.table))
 
 
-def test_what_leaves_a_machine_that_ends_is_not_put_there_again(served: Cluster) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+def test_what_leaves_a_machine_that_ends_is_not_put_there_again(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     assert agent.take_work() == ["1.1", "2.1"]
     # Another witness was first. The notice and what came of it are told at once.
-    announce(served.services.table, Announcement("node", 1_800_000_119_000), 1)
+    record_notice(cluster.services.table, InstanceNotice("node", 1_800_000_119_000), 1)
     ends = {"deadline_ms": 1_800_000_120_000}
     left = {"kind": "exited", "reason": "killed", "notice": "it is taken away"}
     told = {"allocation": "1.1", "writer": "agent", "offset": 90, "line": left}
@@ -316,18 +318,18 @@ def test_what_leaves_a_machine_that_ends_is_not_put_there_again(served: Cluster)
     wanted = agent.sync().json["desired"]
     assert [it["allocation"] for it in wanted if it["state"] == "run"] == ["2.1"]
     # Advice alone is the provisioner's to weigh.
-    other = Agent(served, "other")
+    other = Agent(cluster, "other")
     other.sync(notice={})
-    draining = {it["id"]: it["draining"] for it in served.get("/agents").json["items"]}
+    draining = {it["id"]: it["draining"] for it in cluster.get("/agents").json["items"]}
     assert draining == {"node": True, "other": False}
 
 
-def test_a_notice_is_kept_once(served: Cluster) -> None:
-    agent = Agent(served)
+def test_a_notice_is_kept_once(cluster: Cluster) -> None:
+    agent = Agent(cluster)
     for _ in range(2):
         assert agent.sync(notice={"deadline_ms": 1_800_000_120_000}).status == 200
     assert agent.sync(notice={}).status == 200
-    assert list(announcements(served.services.table)) == [
-        Announcement("node", 1_800_000_120_000),
-        Announcement("node"),
+    assert list(read_notices(cluster.services.table)) == [
+        InstanceNotice("node", 1_800_000_120_000),
+        InstanceNotice("node"),
     ]

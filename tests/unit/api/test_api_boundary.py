@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.access.principals import Role
 from control_plane.api.access_log import JsonLines
-from control_plane.api.auth import Role
-from tests.unit.api.cluster import TOKENS, Cluster, extended
+from tests.unit.api.cluster import TOKENS, Cluster, build_app_with_notes
 from tests.unit.api.exchange import HOST, call
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_health_is_open(served: Cluster) -> None:
-    answer = call(served.app, "GET", "/api/v1/health")
+def test_health_is_open(cluster: Cluster) -> None:
+    answer = call(cluster.app, "GET", "/api/v1/health")
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-def test_the_description_lists_routes_and_how_to_authenticate(served: Cluster) -> None:
-    answer = call(served.app, "GET", "/api/v1/openapi.json", token=TOKENS[Role.USER])
+def test_the_description_lists_routes_and_how_to_authenticate(cluster: Cluster) -> None:
+    answer = call(cluster.app, "GET", "/api/v1/openapi.json", token=TOKENS[Role.USER])
     offer = answer.json["paths"]["/api/v1/model-code"]["post"]
     assert offer["security"] == [{"bearer": []}]
     assert "security" not in answer.json["paths"]["/api/v1/health"]["get"]
@@ -29,43 +29,43 @@ def test_the_description_lists_routes_and_how_to_authenticate(served: Cluster) -
 
 
 @pytest.mark.parametrize("host", [HOST, f"{HOST}:80", "127.0.0.1:8080", "[::1]:8080", "[::1]"])
-def test_our_hosts_are_accepted_on_any_port(served: Cluster, host: str) -> None:
-    assert call(served.app, "GET", "/api/v1/health", headers=[("host", host)]).status == 200
+def test_our_hosts_are_accepted_on_any_port(cluster: Cluster, host: str) -> None:
+    assert call(cluster.app, "GET", "/api/v1/health", headers=[("host", host)]).status == 200
 
 
 @pytest.mark.parametrize("host", ["attacker.test", "attacker.test:8080", "", f"{HOST}.evil.test"])
-def test_another_host_is_refused_even_with_a_token(served: Cluster, host: str) -> None:
+def test_another_host_is_refused_even_with_a_token(cluster: Cluster, host: str) -> None:
     headers = [("host", host)]
     target = "/api/v1/openapi.json"
-    answer = call(served.app, "GET", target, headers=headers, token=TOKENS[Role.ADMIN])
+    answer = call(cluster.app, "GET", target, headers=headers, token=TOKENS[Role.ADMIN])
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_two_hosts_are_refused(served: Cluster) -> None:
+def test_two_hosts_are_refused(cluster: Cluster) -> None:
     headers = [("host", HOST), ("host", "attacker.test")]
-    assert call(served.app, "GET", "/api/v1/health", headers=headers).status == 403
+    assert call(cluster.app, "GET", "/api/v1/health", headers=headers).status == 403
 
 
 @pytest.mark.parametrize("target", ["/api/v1/health", "/none", "/api/v1/broken"])
 def test_every_answer_has_the_headers_and_an_id(tmp_path: Path, target: str) -> None:
-    headers = call(extended(tmp_path), "GET", target).headers
+    headers = call(build_app_with_notes(tmp_path), "GET", target).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
     assert "default-src 'none'" in headers["content-security-policy"]
     assert len(headers["x-request-id"]) == 16
 
 
-def test_two_requests_have_two_ids(served: Cluster) -> None:
-    ids = {call(served.app, "GET", "/api/v1/health").headers["x-request-id"] for _ in range(2)}
+def test_two_requests_have_two_ids(cluster: Cluster) -> None:
+    ids = {call(cluster.app, "GET", "/api/v1/health").headers["x-request-id"] for _ in range(2)}
     assert len(ids) == 2
 
 
 def test_the_log_has_one_line_a_request_without_the_query(
-    served: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "control_plane.api")
     target = "/api/v1/openapi.json?signature=canary"
-    answer = call(served.app, "GET", target, token=TOKENS[Role.USER])
+    answer = call(cluster.app, "GET", target, token=TOKENS[Role.USER])
     (record,) = caplog.records
     line = json.loads(JsonLines().format(record))
     assert line["request_id"] == answer.headers["x-request-id"]
@@ -77,7 +77,7 @@ def test_the_log_has_one_line_a_request_without_the_query(
 def test_a_failure_is_logged_with_its_traceback_and_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = call(extended(tmp_path), "GET", "/api/v1/broken")
+    answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")
     failure = next(record for record in caplog.records if record.exc_info)
     text = JsonLines().format(failure)
     line = json.loads(text)

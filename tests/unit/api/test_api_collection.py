@@ -2,38 +2,38 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
-from tests.unit.api.test_api_trials import checkpoint
+from tests.unit.queries.test_queries_trials import checkpoint
 
 UUIDS = [f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12, 13, 21)]
 
 
 @pytest.fixture
-def agent(served: Cluster) -> Agent:
+def agent(cluster: Cluster) -> Agent:
     """Trial 1 has checkpoints at 2, 4 and 6, with losses 0.1, 0.3 and 0.2; trial 2 one at 2."""
-    served.create(CONFIG)
-    agent = Agent(served)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     for uuid, steps, loss in zip(UUIDS[:3], (2, 4, 6), (0.1, 0.3, 0.2), strict=True):
-        checkpoint(served, agent, 1, uuid, steps)
+        checkpoint(cluster, agent, 1, uuid, steps)
         agent.report("1.1", metrics(steps, "validation", loss=loss))
-    checkpoint(served, agent, 2, UUIDS[3], 2)
+    checkpoint(cluster, agent, 2, UUIDS[3], 2)
     return agent
 
 
-def delete(served: Cluster, path: str, key: str | None = None) -> Answer:
+def delete(cluster: Cluster, path: str, key: str | None = None) -> Answer:
     headers = [] if key is None else [("idempotency-key", key)]
-    return call(served.app, "DELETE", V1 + path, token=TOKENS[Role.USER], headers=headers)
+    return call(cluster.app, "DELETE", V1 + path, token=TOKENS[Role.USER], headers=headers)
 
 
-def collect(served: Cluster) -> None:
+def collect(cluster: Cluster) -> None:
     """Lets the tick pass until nothing is left to collect."""
-    services = served.services
+    services = cluster.services
     stores = Stores(services.engine, services.objects, services.checkpoints)
     collector = Collector(stores)
     for _ in range(50):
@@ -42,143 +42,143 @@ def collect(served: Cluster) -> None:
     raise AssertionError("the collection does not end")
 
 
-def states(served: Cluster) -> list[tuple[int, str]]:
-    items = served.get("/experiments/1/checkpoints").json["items"]
+def states(cluster: Cluster) -> list[tuple[int, str]]:
+    items = cluster.get("/experiments/1/checkpoints").json["items"]
     return [(item["steps_completed"], item["state"]) for item in items]
 
 
-def kill(served: Cluster, agent: Agent) -> None:
-    served.post("/experiments/1/kill", {})
+def kill(cluster: Cluster, agent: Agent) -> None:
+    cluster.post("/experiments/1/kill", {})
     agent.sync()
     for allocation in ("1.1", "2.1"):
         exited = {"kind": "exited", "reason": "killed", "code": None}
         agent.report(allocation, exited, writer="agent")
-    assert served.get("/experiments/1").json["state"] == "CANCELED"
+    assert cluster.get("/experiments/1").json["state"] == "CANCELED"
 
 
-def test_a_preview_shows_what_would_go_and_changes_nothing(served: Cluster, agent: Agent) -> None:
+def test_a_preview_shows_what_would_go_and_changes_nothing(cluster: Cluster, agent: Agent) -> None:
     # As configured, 0 best of all, 1 best and 1 latest of each trial: 1 keeps 2 and 6, 2 keeps 2.
-    preview = served.get("/experiments/1/checkpoint-gc").json
+    preview = cluster.get("/experiments/1/checkpoint-gc").json
     assert [item["steps_completed"] for item in preview["delete"]] == [4]
     # "weights of 4" has 12 bytes, as each of the others has.
     counts = {"delete_count": 1, "delete_bytes": 12, "keep_count": 3, "keep_bytes": 36}
     assert counts.items() <= preview.items()
     query = "save_experiment_best=3&save_trial_best=0&save_trial_latest=0"
-    preview = served.get(f"/experiments/1/checkpoint-gc?{query}").json
+    preview = cluster.get(f"/experiments/1/checkpoint-gc?{query}").json
     assert preview["delete_count"] == 0
     query = "save_experiment_best=1&save_trial_best=0&save_trial_latest=0"
-    preview = served.get(f"/experiments/1/checkpoint-gc?{query}").json
+    preview = cluster.get(f"/experiments/1/checkpoint-gc?{query}").json
     # The best of all is 2; 6 and that of trial 2 are what their trials would go on from.
     assert [item["uuid"] for item in preview["delete"]] == [UUIDS[1]]
-    assert [state for _, state in states(served)] == ["COMPLETED"] * 4
+    assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
 
 
-def test_a_preview_refuses_numbers_that_are_none(served: Cluster, agent: Agent) -> None:
-    assert served.get("/experiments/1/checkpoint-gc?save_trial_best=-1").status == 422
-    assert served.get("/experiments/9/checkpoint-gc").status == 404
+def test_a_preview_refuses_numbers_that_are_none(cluster: Cluster, agent: Agent) -> None:
+    assert cluster.get("/experiments/1/checkpoint-gc?save_trial_best=-1").status == 422
+    assert cluster.get("/experiments/9/checkpoint-gc").status == 404
 
 
 def test_a_change_of_what_is_kept_collects_while_the_trials_run(
-    served: Cluster, agent: Agent
+    cluster: Cluster, agent: Agent
 ) -> None:
     body = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
     patched = call(
-        served.app, "PATCH", f"{V1}/experiments/1", token=TOKENS[Role.USER], content=body
+        cluster.app, "PATCH", f"{V1}/experiments/1", token=TOKENS[Role.USER], content=body
     )
     assert patched.status == 200
-    collect(served)
-    assert states(served) == [
+    collect(cluster)
+    assert states(cluster) == [
         (2, "DELETED"),
         (4, "DELETED"),
         (6, "COMPLETED"),
         (2, "COMPLETED"),
     ]
-    assert served.get("/trials/1").json["latest_checkpoint"] == UUIDS[2]
+    assert cluster.get("/trials/1").json["latest_checkpoint"] == UUIDS[2]
 
 
-def test_the_end_of_an_experiment_collects(served: Cluster, agent: Agent) -> None:
-    kill(served, agent)
-    collect(served)
-    assert states(served)[1] == (4, "DELETED")
-    assert [state for _, state in states(served)].count("COMPLETED") == 3
+def test_the_end_of_an_experiment_collects(cluster: Cluster, agent: Agent) -> None:
+    kill(cluster, agent)
+    collect(cluster)
+    assert states(cluster)[1] == (4, "DELETED")
+    assert [state for _, state in states(cluster)].count("COMPLETED") == 3
 
 
-def test_a_checkpoint_is_deleted_by_hand(served: Cluster, agent: Agent) -> None:
-    folder = served.checkpoints / f"1/1/1/{UUIDS[0]}"
-    answer = delete(served, "/checkpoints/00000011", key="k")
+def test_a_checkpoint_is_deleted_by_hand(cluster: Cluster, agent: Agent) -> None:
+    folder = cluster.checkpoints / f"1/1/1/{UUIDS[0]}"
+    answer = delete(cluster, "/checkpoints/00000011", key="k")
     assert (answer.status, answer.json["uuid"]) == (200, UUIDS[0])
     assert answer.json["state"] == "DELETING"
-    files = served.get(f"/checkpoints/{UUIDS[0]}/files")
+    files = cluster.get(f"/checkpoints/{UUIDS[0]}/files")
     assert (files.status, files.code) == (404, "not_found")
     assert "was deleted" in files.json["error"]["message"]
     assert folder.exists()
-    collect(served)
+    collect(cluster)
     assert not folder.exists()
-    assert served.get(f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
+    assert cluster.get(f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
     # The first answer again; and asked anew, what is.
-    assert delete(served, "/checkpoints/00000011", key="k").json["state"] == "DELETING"
-    assert delete(served, f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
-    assert served.get(f"/checkpoints/{UUIDS[0]}/files").status == 404
+    assert delete(cluster, "/checkpoints/00000011", key="k").json["state"] == "DELETING"
+    assert delete(cluster, f"/checkpoints/{UUIDS[0]}").json["state"] == "DELETED"
+    assert cluster.get(f"/checkpoints/{UUIDS[0]}/files").status == 404
 
 
 def test_a_url_of_a_file_leads_nowhere_once_its_checkpoint_is_deleted(
-    served: Cluster, agent: Agent
+    cluster: Cluster, agent: Agent
 ) -> None:
-    [file] = served.get(f"/checkpoints/{UUIDS[0]}/files").json["items"]
-    delete(served, f"/checkpoints/{UUIDS[0]}")
-    assert call(served.app, "GET", file["url"]).status == 404
+    [file] = cluster.get(f"/checkpoints/{UUIDS[0]}/files").json["items"]
+    delete(cluster, f"/checkpoints/{UUIDS[0]}")
+    assert call(cluster.app, "GET", file["url"]).status == 404
 
 
-def test_the_latest_of_a_trial_that_goes_on_is_not_deleted(served: Cluster, agent: Agent) -> None:
-    answer = delete(served, f"/checkpoints/{UUIDS[2]}", key="k")
+def test_the_latest_of_a_trial_that_goes_on_is_not_deleted(cluster: Cluster, agent: Agent) -> None:
+    answer = delete(cluster, f"/checkpoints/{UUIDS[2]}", key="k")
     assert (answer.status, answer.code) == (409, "conflict")
     assert "its trial has not ended" in answer.json["error"]["message"]
-    kill(served, agent)
+    kill(cluster, agent)
     # A request that was refused keeps no key.
-    assert delete(served, f"/checkpoints/{UUIDS[2]}", key="k").status == 200
-    collect(served)
-    assert served.get("/trials/1").json["latest_checkpoint"] == UUIDS[1]
+    assert delete(cluster, f"/checkpoints/{UUIDS[2]}", key="k").status == 200
+    collect(cluster)
+    assert cluster.get("/trials/1").json["latest_checkpoint"] == UUIDS[1]
 
 
 def test_one_that_another_experiment_started_from_is_not_deleted(
-    served: Cluster, agent: Agent
+    cluster: Cluster, agent: Agent
 ) -> None:
     source = CONFIG.replace("max_trials: 2", f"max_trials: 2, source_checkpoint_uuid: {UUIDS[0]}")
-    assert served.create(source).status == 201
-    answer = delete(served, f"/checkpoints/{UUIDS[0]}")
+    assert cluster.create(source).status == 201
+    answer = delete(cluster, f"/checkpoints/{UUIDS[0]}")
     assert (answer.status, answer.code) == (409, "conflict")
     assert "experiment 2 started from it" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/9", "/checkpoints/x", "/checkpoints/..%2f1"])
-def test_there_is_no_deleting_what_is_not_there(served: Cluster, agent: Agent, path: str) -> None:
-    assert delete(served, path).status in (404, 422)
-    assert [state for _, state in states(served)] == ["COMPLETED"] * 4
+def test_there_is_no_deleting_what_is_not_there(cluster: Cluster, agent: Agent, path: str) -> None:
+    assert delete(cluster, path).status in (404, 422)
+    assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
 
 
 def test_files_for_tensorboard_are_removed_of_an_ended_experiment(
-    served: Cluster, agent: Agent
+    cluster: Cluster, agent: Agent
 ) -> None:
-    folder: Path = served.checkpoints / "tensorboard"
+    folder: Path = cluster.checkpoints / "tensorboard"
     for experiment_id in (1, 2):
         (folder / str(experiment_id) / "1").mkdir(parents=True)
         (folder / str(experiment_id) / "1" / "events").touch()
-    assert delete(served, "/experiments/1/tensorboard").code == "conflict"
-    kill(served, agent)
-    assert delete(served, "/experiments/1/tensorboard", key="k").json["id"] == 1
+    assert delete(cluster, "/experiments/1/tensorboard").code == "conflict"
+    kill(cluster, agent)
+    assert delete(cluster, "/experiments/1/tensorboard", key="k").json["id"] == 1
     assert [path.name for path in folder.iterdir()] == ["2"]
-    assert delete(served, "/experiments/1/tensorboard", key="k").status == 200
-    assert delete(served, "/experiments/1/tensorboard").status == 200
-    assert delete(served, "/experiments/9/tensorboard").status == 404
+    assert delete(cluster, "/experiments/1/tensorboard", key="k").status == 200
+    assert delete(cluster, "/experiments/1/tensorboard").status == 200
+    assert delete(cluster, "/experiments/9/tensorboard").status == 404
 
 
-def test_of_a_deleted_experiment_nothing_is_found(served: Cluster, agent: Agent) -> None:
+def test_of_a_deleted_experiment_nothing_is_found(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "text")
-    kill(served, agent)
-    assert delete(served, "/experiments/1").json["state"] == "DELETING"
-    collect(served)
+    kill(cluster, agent)
+    assert delete(cluster, "/experiments/1").json["state"] == "DELETING"
+    collect(cluster)
     for path in ("/experiments/1", "/trials/1", "/trials/1/metrics", f"/checkpoints/{UUIDS[0]}"):
-        assert served.get(path).status == 404, path
-    assert "was deleted" in served.get("/experiments/1").json["error"]["message"]
-    assert served.get("/experiments").json["items"] == []
-    assert list(served.checkpoints.rglob("*")) == []
+        assert cluster.get(path).status == 404, path
+    assert "was deleted" in cluster.get("/experiments/1").json["error"]["message"]
+    assert cluster.get("/experiments").json["items"] == []
+    assert list(cluster.checkpoints.rglob("*")) == []

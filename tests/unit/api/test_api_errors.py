@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.api.auth import Role
-from control_plane.api.errors import ApiError, Code, Detail
-from tests.unit.api.cluster import TOKENS, Cluster, extended
+from control_plane.access.principals import Role
+from control_plane.api.errors import STATUS_BY_CODE, error_response
+from control_plane.errors import Code, Detail, RequestError
+from tests.unit.api.cluster import TOKENS, Cluster, build_app_with_notes
 from tests.unit.api.exchange import Answer, call
 
 USER = TOKENS[Role.USER]
@@ -12,7 +13,9 @@ USER = TOKENS[Role.USER]
 
 def note(root: Path, body: bytes, content_type: str = "application/json") -> Answer:
     headers = [("content-type", content_type)]
-    return call(extended(root), "POST", "/api/v1/notes", token=USER, headers=headers, body=body)
+    return call(
+        build_app_with_notes(root), "POST", "/api/v1/notes", token=USER, headers=headers, body=body
+    )
 
 
 def test_a_wrong_field_is_named_by_its_path(tmp_path: Path) -> None:
@@ -64,22 +67,22 @@ def test_another_content_type_is_invalid(tmp_path: Path) -> None:
         ("GET", "/openapi.json"),
     ],
 )
-def test_an_unknown_route_is_not_found(served: Cluster, method: str, target: str) -> None:
-    answer = call(served.app, method, target, token=USER)
+def test_an_unknown_route_is_not_found(cluster: Cluster, method: str, target: str) -> None:
+    answer = call(cluster.app, method, target, token=USER)
     assert (answer.status, answer.code) == (404, "not_found")
     assert f"{method} {target}" in answer.json["error"]["message"]
 
 
-def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(served: Cluster) -> None:
+def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(cluster: Cluster) -> None:
     # Two routes share the path: PUT and GET.
-    answer = call(served.app, "DELETE", "/api/v1/objects/a/b", token=USER)
+    answer = call(cluster.app, "DELETE", "/api/v1/objects/a/b", token=USER)
     assert (answer.status, answer.code) == (405, "method_not_allowed")
     assert answer.headers["allow"] == "GET, PUT"
     assert "GET, PUT" in answer.json["error"]["message"]
 
 
-def test_the_description_tells_what_an_error_looks_like(served: Cluster) -> None:
-    document = served.get("/openapi.json").json
+def test_the_description_tells_what_an_error_looks_like(cluster: Cluster) -> None:
+    document = cluster.get("/openapi.json").json
     for path, methods in document["paths"].items():
         for method, described in methods.items():
             for status in ("4XX", "5XX"):
@@ -91,7 +94,7 @@ def test_the_description_tells_what_an_error_looks_like(served: Cluster) -> None
 
 
 def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> None:
-    answer = call(extended(tmp_path), "GET", "/api/v1/broken")
+    answer = call(build_app_with_notes(tmp_path), "GET", "/api/v1/broken")
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
     assert answer.headers["x-request-id"] in answer.json["error"]["message"]
@@ -99,9 +102,9 @@ def test_what_nobody_expected_is_internal_and_says_nothing(tmp_path: Path) -> No
 
 def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
     details = [Detail("a.b", "wrong", line=3), Detail("c", "missing", hint="add it")]
-    error = ApiError(Code.CONFLICT, "no", details)
-    assert error.status_code == 409
-    assert error.response().body == (
+    answer = error_response(RequestError(Code.CONFLICT, "no", details))
+    assert answer.status_code == 409
+    assert answer.body == (
         b'{"error":{"code":"conflict","message":"no","details":['
         b'{"path":"a.b","message":"wrong","line":3},'
         b'{"path":"c","message":"missing","hint":"add it"}]}}'
@@ -109,7 +112,7 @@ def test_an_error_leaves_out_what_a_detail_does_not_have() -> None:
 
 
 def test_every_code_has_the_status_of_the_contract() -> None:
-    assert {code.value: code.status for code in Code} == {
+    assert {code.value: STATUS_BY_CODE[code] for code in Code} == {
         "unauthenticated": 401,
         "forbidden": 403,
         "not_found": 404,

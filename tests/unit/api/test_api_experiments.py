@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.principals import Role
 from control_plane.api.app import create_app
-from control_plane.api.auth import Role
-from control_plane.suggestions import installed
+from control_plane.suggestions import availability as installed
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -20,8 +20,8 @@ def ids(answer: Answer) -> list[int]:
     return [item["id"] for item in answer.json["items"]]
 
 
-def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
-    answer = served.create(CONFIG)
+def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
+    answer = cluster.create(CONFIG)
     assert answer.status == 201
     created = answer.json
     expected = {
@@ -54,49 +54,49 @@ def test_a_created_experiment_is_described_and_listed(served: Cluster) -> None:
         "save_experiment_best": 0,
         "save_trial_best": 1,
         "save_trial_latest": 1,
-        "code_sha256": served.store_code(),
+        "code_sha256": cluster.store_code(),
         "search_method": None,
     }
     assert created == expected
-    described = served.get("/experiments/1").json
+    described = cluster.get("/experiments/1").json
     config = described.pop("config")
     assert described == expected
     assert config["max_restarts"] == 5
     assert config["reproducibility"] == {"experiment_seed": 7}
-    assert served.get("/experiments").json == {"items": [expected], "next_cursor": None}
+    assert cluster.get("/experiments").json == {"items": [expected], "next_cursor": None}
 
 
 def test_a_search_that_needs_optuna_is_refused_without_it(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CONFIG.replace("name: random", "name: bayesian")
     assert config != CONFIG
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    found = details(served.create(config))
+    found = details(cluster.create(config))
     assert found["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
 
 
 def test_a_search_needs_no_optuna_here_where_another_process_suggests(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    elsewhere = replace(served.services, suggests=True)
-    served = replace(served, app=create_app(elsewhere), services=elsewhere)
-    assert served.create(CONFIG.replace("name: random", "name: bayesian")).status == 201
+    elsewhere = replace(cluster.services, suggests=True)
+    cluster = replace(cluster, app=create_app(elsewhere), services=elsewhere)
+    assert cluster.create(CONFIG.replace("name: random", "name: bayesian")).status == 201
 
 
-def test_ids_count_up_without_a_gap(served: Cluster) -> None:
-    assert [served.create(CONFIG).json["id"] for _ in range(3)] == [1, 2, 3]
+def test_ids_count_up_without_a_gap(cluster: Cluster) -> None:
+    assert [cluster.create(CONFIG).json["id"] for _ in range(3)] == [1, 2, 3]
 
 
-def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster) -> None:
+def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster) -> None:
     text = "entrypoint: [a]\nmax_restart: 1\nsearcher: {name: single, metric: loss}\n"
-    answer = served.create(text)
+    answer = cluster.create(text)
     found = {item["path"]: item for item in answer.json["error"]["details"]}
     assert found["max_restart"]["line"] == 2
     assert found["max_restart"]["hint"] == "did you mean max_restarts?"
     assert found["searcher.max_length"]["line"] == 3
-    assert served.get("/experiments").json["items"] == []
+    assert cluster.get("/experiments").json["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -109,147 +109,147 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(served: Cluster)
     ],
 )
 def test_what_this_cluster_cannot_run_is_refused(
-    served: Cluster, change: str, path: str, word: str
+    cluster: Cluster, change: str, path: str, word: str
 ) -> None:
-    Agent(served, slots=2)
-    assert word in details(served.create(CONFIG, overrides=[change]))[path]
+    Agent(cluster, slots=2)
+    assert word in details(cluster.create(CONFIG, overrides=[change]))[path]
 
 
-def test_a_grid_of_a_billion_points_is_refused_and_none_is_made(served: Cluster) -> None:
+def test_a_grid_of_a_billion_points_is_refused_and_none_is_made(cluster: Cluster) -> None:
     axis = "{type: double, minval: 0, maxval: 1, count: 1000}"
     grid = ["searcher={name: grid, metric: loss, max_length: 1}"]
     grid += [f"hyperparameters.x{n}={axis}" for n in range(3)]
     # x of CONFIG itself has no count.
-    assert details(served.create(CONFIG, overrides=grid)) == {
+    assert details(cluster.create(CONFIG, overrides=grid)) == {
         "hyperparameters.x.count": "is required by the grid searcher"
     }
-    found = details(served.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
+    found = details(cluster.create(CONFIG, overrides=[*grid, "hyperparameters.x=1"]))
     assert found == {
         "hyperparameters": "make a grid of 1000000000 points, at most 100000 are allowed"
     }
-    assert served.get("/experiments").json["items"] == []
+    assert cluster.get("/experiments").json["items"] == []
 
 
-def test_slots_are_not_judged_before_an_agent_is_there(served: Cluster) -> None:
-    assert served.create(CONFIG, overrides=["resources.slots_per_trial=64"]).status == 201
+def test_slots_are_not_judged_before_an_agent_is_there(cluster: Cluster) -> None:
+    assert cluster.create(CONFIG, overrides=["resources.slots_per_trial=64"]).status == 201
 
 
-def test_unknown_model_code_and_templates_are_refused(served: Cluster) -> None:
+def test_unknown_model_code_and_templates_are_refused(cluster: Cluster) -> None:
     body = {"config": CONFIG, "model_code": "0" * 64}
-    assert "not stored" in details(served.post("/experiments", body))["model_code"]
-    assert "no template" in details(served.create(CONFIG, template="base"))["template"]
+    assert "not stored" in details(cluster.post("/experiments", body))["model_code"]
+    assert "no template" in details(cluster.create(CONFIG, template="base"))["template"]
 
 
-def test_validating_only_creates_nothing(served: Cluster) -> None:
-    answer = served.create(CONFIG, validate_only=True)
+def test_validating_only_creates_nothing(cluster: Cluster) -> None:
+    answer = cluster.create(CONFIG, validate_only=True)
     assert answer.status == 200
     assert answer.json["id"] is None
     assert answer.json["config"]["max_restarts"] == 5
-    assert served.get("/experiments").json["items"] == []
-    assert served.create(CONFIG).json["id"] == 1
+    assert cluster.get("/experiments").json["items"] == []
+    assert cluster.create(CONFIG).json["id"] == 1
 
 
-def test_test_mode_runs_one_trial_of_one_batch(served: Cluster) -> None:
-    assert served.create(CONFIG, test_mode=True).json["trials"]["requested"] == 1
-    [trial] = served.get("/experiments/1/trials").json["items"]
+def test_test_mode_runs_one_trial_of_one_batch(cluster: Cluster) -> None:
+    assert cluster.create(CONFIG, test_mode=True).json["trials"]["requested"] == 1
+    [trial] = cluster.get("/experiments/1/trials").json["items"]
     assert trial["target_steps"] == 1
-    [entry] = Agent(served).sync().json["desired"]
+    [entry] = Agent(cluster).sync().json["desired"]
     assert entry["spec"]["test_mode"] is True
     assert entry["spec"]["scheduling_unit"] == 1
 
 
-def test_seeds_differ_unless_the_configuration_has_one(served: Cluster) -> None:
+def test_seeds_differ_unless_the_configuration_has_one(cluster: Cluster) -> None:
     text = CONFIG.replace("reproducibility: {experiment_seed: 7}", "")
     for _ in range(2):
-        served.create(text)
+        cluster.create(text)
     drawn = [
-        served.get(f"/experiments/{n}").json["config"]["reproducibility"]["experiment_seed"]
+        cluster.get(f"/experiments/{n}").json["config"]["reproducibility"]["experiment_seed"]
         for n in (1, 2)
     ]
     # Two of 2^31 seeds are equal once in two thousand million runs.
     assert drawn[0] != drawn[1]
 
 
-def test_commands_answer_the_experiment_after_the_change(served: Cluster) -> None:
-    served.create(CONFIG)
+def test_commands_answer_the_experiment_after_the_change(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
     # No trial runs, so that a cancelled experiment has ended at once.
     states = [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED")]
     for name, state in states:
-        answer = served.post(f"/experiments/1/{name}", {})
+        answer = cluster.post(f"/experiments/1/{name}", {})
         assert (answer.status, answer.json["id"]) == (200, 1)
         assert answer.json["state"].removeprefix("STOPPING_") == state
-    refused = served.post("/experiments/1/activate", {})
+    refused = cluster.post("/experiments/1/activate", {})
     assert (refused.status, refused.code) == (409, "conflict")
     assert "no longer be activated" in refused.json["error"]["message"]
-    assert served.post("/experiments/9/kill", {}).status == 404
+    assert cluster.post("/experiments/9/kill", {}).status == 404
 
 
-def test_the_list_is_newest_first_filtered_and_paged(served: Cluster) -> None:
+def test_the_list_is_newest_first_filtered_and_paged(cluster: Cluster) -> None:
     for _ in range(5):
-        served.create(CONFIG)
-    served.post("/experiments/4/pause", {})
-    first = served.get("/experiments?limit=2")
+        cluster.create(CONFIG)
+    cluster.post("/experiments/4/pause", {})
+    first = cluster.get("/experiments?limit=2")
     assert ids(first) == [5, 4]
-    second = served.get(f"/experiments?limit=2&cursor={first.json['next_cursor']}")
+    second = cluster.get(f"/experiments?limit=2&cursor={first.json['next_cursor']}")
     assert ids(second) == [3, 2]
-    third = served.get(f"/experiments?limit=2&cursor={second.json['next_cursor']}")
+    third = cluster.get(f"/experiments?limit=2&cursor={second.json['next_cursor']}")
     assert ids(third) == [1]
     assert third.json["next_cursor"] is None
-    assert ids(served.get("/experiments?state=PAUSED")) == [4]
-    assert ids(served.get("/experiments?state=paused,ACTIVE&user=user-1")) == [5, 4, 3, 2, 1]
-    assert ids(served.get("/experiments?user=nobody")) == []
-    assert served.get("/experiments?state=ASLEEP").status == 422
+    assert ids(cluster.get("/experiments?state=PAUSED")) == [4]
+    assert ids(cluster.get("/experiments?state=paused,ACTIVE&user=user-1")) == [5, 4, 3, 2, 1]
+    assert ids(cluster.get("/experiments?user=nobody")) == []
+    assert cluster.get("/experiments?state=ASLEEP").status == 422
 
 
-def test_trials_are_listed_by_number_over_pages(served: Cluster) -> None:
+def test_trials_are_listed_by_number_over_pages(cluster: Cluster) -> None:
     # 70 trials are two parts of the experiment, of 64 and 6.
     many = ["searcher.max_trials=70", "searcher.max_concurrent_trials=70"]
-    served.create(CONFIG, overrides=many)
-    first = served.get("/experiments/1/trials?limit=66").json
-    second = served.get(f"/experiments/1/trials?limit=66&cursor={first['next_cursor']}").json
+    cluster.create(CONFIG, overrides=many)
+    first = cluster.get("/experiments/1/trials?limit=66").json
+    second = cluster.get(f"/experiments/1/trials?limit=66&cursor={first['next_cursor']}").json
     numbers = [item["number"] for item in (*first["items"], *second["items"])]
     assert numbers == list(range(70))
     assert second["next_cursor"] is None
     assert first["items"][0]["state"] == "ACTIVE"
     assert first["items"][0]["target_steps"] == 10
-    assert served.get("/experiments/2/trials").status == 404
+    assert cluster.get("/experiments/2/trials").status == 404
 
 
-def test_the_cluster_and_who_asks_are_shown(served: Cluster) -> None:
-    Agent(served)
+def test_the_cluster_and_who_asks_are_shown(cluster: Cluster) -> None:
+    Agent(cluster)
     pool = {"slots": 2, "free_slots": 2, "queued": 0, "running": 0, "agents": 1}
-    assert served.get("/cluster").json == {
+    assert cluster.get("/cluster").json == {
         "cluster_id": "cluster-1",
         "version": "1.2.3",
         "resource_pools": [{"name": "default", **pool}],
     }
-    assert served.get("/whoami").json == {"user": "user-1", "role": "user"}
-    [agent] = served.get("/agents").json["items"]
+    assert cluster.get("/whoami").json == {"user": "user-1", "role": "user"}
+    [agent] = cluster.get("/agents").json["items"]
     shown: dict[str, Any] = {k: agent[k] for k in ("id", "resource_pool", "state", "version")}
     assert shown == {"id": "node", "resource_pool": "default", "state": "ALIVE", "version": "1"}
 
 
-def test_an_image_of_determineds_is_taken_and_warned_of(served: Cluster) -> None:
+def test_an_image_of_determineds_is_taken_and_warned_of(cluster: Cluster) -> None:
     image = "determinedai/environments:py-3.8-pytorch-1.12-cpu-0.21.0"
-    created = served.create(CONFIG, overrides=[f"environment.image={{cpu: '{image}'}}"])
+    created = cluster.create(CONFIG, overrides=[f"environment.image={{cpu: '{image}'}}"])
     (warning,) = created.json["warnings"]
     assert f"{image} is one of Determined's images: containers run detcloud/trial:" in warning
-    [entry, *_] = Agent(served).sync().json["desired"]
+    [entry, *_] = Agent(cluster).sync().json["desired"]
     assert entry["spec"]["image"]["cpu"].startswith("detcloud/trial:")
     assert entry["spec"]["config"]["environment"]["image"]["cpu"] == image
 
 
-def test_secrets_of_a_configuration_are_masked(served: Cluster) -> None:
+def test_secrets_of_a_configuration_are_masked(cluster: Cluster) -> None:
     auth = "environment.registry_auth={username: me, password: canary-5f}"
-    served.create(CONFIG, overrides=[auth])
-    assert b"canary-5f" not in served.get("/experiments/1").body
-    [entry, *_] = Agent(served).sync().json["desired"]
+    cluster.create(CONFIG, overrides=[auth])
+    assert b"canary-5f" not in cluster.get("/experiments/1").body
+    [entry, *_] = Agent(cluster).sync().json["desired"]
     # The agent logs in with it; the trial never sees it.
     assert entry["spec"].pop("registry_auth")["password"] == "canary-5f"
     assert "canary-5f" not in str(entry)
 
 
-def test_an_unknown_field_of_the_body_is_refused(served: Cluster) -> None:
-    assert "name" in details(served.create(CONFIG, name="x"))
-    answer = call(served.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
+def test_an_unknown_field_of_the_body_is_refused(cluster: Cluster) -> None:
+    assert "name" in details(cluster.create(CONFIG, name="x"))
+    answer = call(cluster.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
     assert answer.status == 403

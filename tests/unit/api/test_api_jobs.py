@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from control_plane.fleet.records import FleetRow
-from control_plane.fleet.rows import FLEETS, encode
+from control_plane.fleet.rows import FLEETS, encode_row
 from control_plane.state.table import Expect, Key, Put, Unavailable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
 PRIORITY = "scheduler: {type: priority, preemption: true}"
@@ -21,47 +21,47 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
 
 
-def ask(served: Cluster, method: str, path: str, content: Any, key: str = "") -> Answer:
+def ask(cluster: Cluster, method: str, path: str, content: Any, key: str = "") -> Answer:
     headers = [("idempotency-key", key)] if key else []
     token = TOKENS[Role.ADMIN]
-    return call(served.app, method, V1 + path, token=token, headers=headers, content=content)
+    return call(cluster.app, method, V1 + path, token=token, headers=headers, content=content)
 
 
-def configure(served: Cluster, pool: str, config: str) -> None:
-    assert ask(served, "PUT", f"/resource-pools/{pool}", {"config": config}).status == 200
+def configure(cluster: Cluster, pool: str, config: str) -> None:
+    assert ask(cluster, "PUT", f"/resource-pools/{pool}", {"config": config}).status == 200
 
 
-def submit(served: Cluster, *overrides: str, config: str = SINGLE) -> str:
+def submit(cluster: Cluster, *overrides: str, config: str = SINGLE) -> str:
     """The job's UUID; each is submitted a second after the one before."""
-    answer = served.create(config, overrides=list(overrides))
+    answer = cluster.create(config, overrides=list(overrides))
     assert answer.status == 201, answer.body
-    served.clock.ms += 1_000
+    cluster.clock.ms += 1_000
     return str(answer.json["job_id"])
 
 
-def queue(served: Cluster, query: str = "") -> list[Any]:
-    items: list[Any] = served.get(f"/jobs{query}").json["items"]
+def queue(cluster: Cluster, query: str = "") -> list[Any]:
+    items: list[Any] = cluster.get(f"/jobs{query}").json["items"]
     return items
 
 
-def order(served: Cluster) -> list[tuple[int, int | None]]:
-    return [(job["experiment_id"], job["jobs_ahead"]) for job in queue(served)]
+def order(cluster: Cluster) -> list[tuple[int, int | None]]:
+    return [(job["experiment_id"], job["jobs_ahead"]) for job in queue(cluster)]
 
 
-def change(served: Cluster, job: str, key: str = "", **operation: Any) -> Answer:
-    return ask(served, "PATCH", f"/jobs/{job}", operation, key)
+def change(cluster: Cluster, job: str, key: str = "", **operation: Any) -> Answer:
+    return ask(cluster, "PATCH", f"/jobs/{job}", operation, key)
 
 
-def refused(answer: Answer) -> tuple[int, str]:
+def error_of(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
-def test_a_queue_shows_who_runs_and_why_others_wait(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    agent = Agent(served, slots=1)
-    first, second = submit(served), submit(served, "resources.priority=50")
+def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    agent = Agent(cluster, slots=1)
+    first, second = submit(cluster), submit(cluster, "resources.priority=50")
     agent.take_work()
-    running, waiting = queue(served)
+    running, waiting = queue(cluster)
     assert running == {
         "job_id": first,
         "experiment_id": 1,
@@ -91,149 +91,149 @@ def test_a_queue_shows_who_runs_and_why_others_wait(served: Cluster) -> None:
     assert "needs 1 slot, 0 free" in waiting["waits"]
 
 
-def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(served: Cluster) -> None:
-    agent = Agent(served, slots=1)
-    submit(served)
-    submit(served)
+def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(cluster: Cluster) -> None:
+    agent = Agent(cluster, slots=1)
+    submit(cluster)
+    submit(cluster)
     agent.take_work()
     placed_ms = NOW_MS
-    served.clock.ms = placed_ms + 8_000
+    cluster.clock.ms = placed_ms + 8_000
     agent.report("1.1", metrics(4, loss=0.5))
     # 4 of 10 batches took 8 s, so the 6 that are left take 12 s.
-    assert queue(served)[1]["expected_start_ms"] == placed_ms + 20_000
+    assert queue(cluster)[1]["expected_start_ms"] == placed_ms + 20_000
 
 
-def test_a_job_that_ended_is_not_listed_and_not_found(served: Cluster) -> None:
-    job = submit(served)
-    assert order(served) == [(1, None)]
-    served.post("/experiments/1/kill", {})
-    assert order(served) == []
-    assert refused(change(served, job, weight=2.0)) == (404, f"job {job} not found")
-    status, text = refused(change(served, "1", weight=2.0))
+def test_a_job_that_ended_is_not_listed_and_not_found(cluster: Cluster) -> None:
+    job = submit(cluster)
+    assert order(cluster) == [(1, None)]
+    cluster.post("/experiments/1/kill", {})
+    assert order(cluster) == []
+    assert error_of(change(cluster, job, weight=2.0)) == (404, f"job {job} not found")
+    status, text = error_of(change(cluster, "1", weight=2.0))
     assert (status, text) == (404, "job 1 not found: its experiment has ended")
 
 
-def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(served: Cluster) -> None:
-    job = submit(served)
-    served.post("/experiments/1/pause", {})
-    assert queue(served) == []
-    shown = change(served, job, weight=3.0).json
+def test_a_paused_job_is_not_in_the_queue_but_can_be_changed(cluster: Cluster) -> None:
+    job = submit(cluster)
+    cluster.post("/experiments/1/pause", {})
+    assert queue(cluster) == []
+    shown = change(cluster, job, weight=3.0).json
     assert (shown["state"], shown["weight"], shown["requested_slots"]) == ("STATE_QUEUED", 3.0, 0)
 
 
-def test_jobs_are_found_by_any_beginning_and_by_their_experiment(served: Cluster) -> None:
-    jobs = [submit(served) for _ in range(3)]
+def test_jobs_are_found_by_any_beginning_and_by_their_experiment(cluster: Cluster) -> None:
+    jobs = [submit(cluster) for _ in range(3)]
     for number, job in enumerate(jobs, 1):
         for name in (job, job[:8], job[:8].upper(), str(number)):
-            assert served.get(f"/jobs/{name}").json["experiment_id"] == number
-    assert served.get("/jobs/nothing").status == 404
+            assert cluster.get(f"/jobs/{name}").json["experiment_id"] == number
+    assert cluster.get("/jobs/nothing").status == 404
 
 
-def test_a_beginning_that_several_jobs_have_is_refused(served: Cluster) -> None:
+def test_a_beginning_that_several_jobs_have_is_refused(cluster: Cluster) -> None:
     rows = [Put(Key("job-ids", f"ab{n}"), 1, b"1", Expect.ABSENT) for n in range(2)]
-    served.services.table.commit(rows)
-    assert refused(served.get("/jobs/ab")) == (422, "job_id: several jobs begin with ab")
+    cluster.services.table.commit(rows)
+    assert error_of(cluster.get("/jobs/ab")) == (422, "job_id: several jobs begin with ab")
 
 
-def test_an_unknown_pool_is_named(served: Cluster) -> None:
-    assert refused(served.get("/jobs?resource_pool=x")) == (
+def test_an_unknown_pool_is_named(cluster: Cluster) -> None:
+    assert error_of(cluster.get("/jobs?resource_pool=x")) == (
         404,
         "Pool x not found; there is default",
     )
 
 
-def test_pages_and_their_reverse_hold_every_job_once(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
+def test_pages_and_their_reverse_hold_every_job_once(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
     for _ in range(5):
-        submit(served)
+        submit(cluster)
     for query, expected in (("", [1, 2, 3, 4, 5]), ("&reverse=true", [5, 4, 3, 2, 1])):
         seen, cursor = [], ""
         while cursor is not None:
-            page = served.get(f"/jobs?limit=2{query}{cursor and f'&cursor={cursor}'}").json
+            page = cluster.get(f"/jobs?limit=2{query}{cursor and f'&cursor={cursor}'}").json
             seen += [job["experiment_id"] for job in page["items"]]
             cursor = page["next_cursor"]
         assert seen == expected
 
 
-def test_jobs_of_a_fair_share_pool_have_no_place(served: Cluster) -> None:
-    job, other = submit(served), submit(served)
-    assert order(served) == [(1, None), (2, None)]
-    status, text = refused(change(served, other, ahead_of=job))
+def test_jobs_of_a_fair_share_pool_have_no_place(cluster: Cluster) -> None:
+    job, other = submit(cluster), submit(cluster)
+    assert order(cluster) == [(1, None), (2, None)]
+    status, text = error_of(change(cluster, other, ahead_of=job))
     assert status == 422
     assert text.startswith("unable to perform operation on resource pool with fair_share")
-    assert refused(change(served, job, priority=1))[0] == 422
-    assert change(served, job, weight=2.5).json["weight"] == 2.5
+    assert error_of(change(cluster, job, priority=1))[0] == 422
+    assert change(cluster, job, weight=2.5).json["weight"] == 2.5
 
 
-def test_jobs_of_a_priority_pool_have_no_weight_to_change(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    status, text = refused(change(served, submit(served), weight=2.0))
+def test_jobs_of_a_priority_pool_have_no_weight_to_change(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    status, text = error_of(change(cluster, submit(cluster), weight=2.0))
     assert status == 422
     assert text.startswith("unable to perform operation on resource pool with priority")
 
 
-def test_the_workflow_of_the_manual(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    agent = Agent(served, slots=1)
-    first, second = submit(served), submit(served)
+def test_the_workflow_of_the_manual(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    agent = Agent(cluster, slots=1)
+    first, second = submit(cluster), submit(cluster)
     assert agent.take_work() == ["1.1"]
-    assert change(served, second[:8], ahead_of=first[:8]).json["jobs_ahead"] == 0
+    assert change(cluster, second[:8], ahead_of=first[:8]).json["jobs_ahead"] == 0
     # The first is told to save its work; its slot is the second's once it has gone.
     agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
     assert [entry[:1] for entry in agent.take_work()] == ["6"]
-    states = [(job["job_id"], job["allocated_slots"]) for job in queue(served)]
+    states = [(job["job_id"], job["allocated_slots"]) for job in queue(cluster)]
     assert states == [(second, 1), (first, 0)]
     operations = [{"job_id": job[:8], "priority": 1} for job in (second, first)]
-    assert ask(served, "PATCH", "/jobs", {"operations": operations}).status == 200
+    assert ask(cluster, "PATCH", "/jobs", {"operations": operations}).status == 200
     # A change of priority within a batch keeps the place that the move gave.
-    assert [(job["job_id"], job["priority"]) for job in queue(served)] == [(second, 1), (first, 1)]
+    assert [(job["job_id"], job["priority"]) for job in queue(cluster)] == [(second, 1), (first, 1)]
 
 
-def test_a_single_change_of_priority_goes_back_to_the_place_of_submission(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    jobs = [submit(served) for _ in range(3)]
-    change(served, jobs[2], ahead_of=jobs[0])
-    assert order(served) == [(3, 0), (1, 1), (2, 2)]
+def test_a_single_change_of_priority_goes_back_to_the_place_of_submission(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    jobs = [submit(cluster) for _ in range(3)]
+    change(cluster, jobs[2], ahead_of=jobs[0])
+    assert order(cluster) == [(3, 0), (1, 1), (2, 2)]
     # The same priority changes nothing.
-    change(served, jobs[2], priority=42)
-    assert order(served) == [(3, 0), (1, 1), (2, 2)]
-    change(served, jobs[2], priority=41)
-    change(served, jobs[2], priority=42)
-    assert order(served) == [(1, 0), (2, 1), (3, 2)]
+    change(cluster, jobs[2], priority=42)
+    assert order(cluster) == [(3, 0), (1, 1), (2, 2)]
+    change(cluster, jobs[2], priority=41)
+    change(cluster, jobs[2], priority=42)
+    assert order(cluster) == [(1, 0), (2, 1), (3, 2)]
 
 
-def test_moves_take_the_priority_of_the_neighbour(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    high, low, last = (submit(served, f"resources.priority={n}") for n in (10, 50, 50))
-    assert change(served, last, behind_of=high).json["priority"] == 10
-    assert order(served) == [(1, 0), (3, 1), (2, 2)]
-    assert change(served, high, behind_of=low).json["priority"] == 50
-    assert order(served) == [(3, 0), (2, 1), (1, 2)]
+def test_moves_take_the_priority_of_the_neighbour(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    high, low, last = (submit(cluster, f"resources.priority={n}") for n in (10, 50, 50))
+    assert change(cluster, last, behind_of=high).json["priority"] == 10
+    assert order(cluster) == [(1, 0), (3, 1), (2, 2)]
+    assert change(cluster, high, behind_of=low).json["priority"] == 50
+    assert order(cluster) == [(3, 0), (2, 1), (1, 2)]
 
 
-def test_moves_that_say_nothing_change_nothing(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    configure(served, "other", PRIORITY)
-    jobs = [submit(served), submit(served), submit(served, "resources.resource_pool=other")]
+def test_moves_that_say_nothing_change_nothing(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    configure(cluster, "other", PRIORITY)
+    jobs = [submit(cluster), submit(cluster), submit(cluster, "resources.resource_pool=other")]
     for anchor in (jobs[0], jobs[2]):
-        assert change(served, jobs[0], ahead_of=anchor).status == 200
-        assert order(served) == [(1, 0), (2, 1)]
-    assert change(served, jobs[1], behind_of=jobs[0]).status == 200
-    assert order(served) == [(1, 0), (2, 1)]
-    assert refused(change(served, jobs[0], ahead_of="nobody"))[0] == 404
+        assert change(cluster, jobs[0], ahead_of=anchor).status == 200
+        assert order(cluster) == [(1, 0), (2, 1)]
+    assert change(cluster, jobs[1], behind_of=jobs[0]).status == 200
+    assert order(cluster) == [(1, 0), (2, 1)]
+    assert error_of(change(cluster, jobs[0], ahead_of="nobody"))[0] == 404
 
 
-def test_a_job_moves_to_another_pool(served: Cluster) -> None:
-    configure(served, "other", PRIORITY)
-    agent = Agent(served, slots=1)
-    job = submit(served)
+def test_a_job_moves_to_another_pool(cluster: Cluster) -> None:
+    configure(cluster, "other", PRIORITY)
+    agent = Agent(cluster, slots=1)
+    job = submit(cluster)
     agent.take_work()
-    assert change(served, job, resource_pool="other").json["resource_pool"] == "other"
+    assert change(cluster, job, resource_pool="other").json["resource_pool"] == "other"
     agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
-    assert order(served) == []
-    (moved,) = queue(served, "?resource_pool=other")
+    assert order(cluster) == []
+    (moved,) = queue(cluster, "?resource_pool=other")
     assert (moved["job_id"], moved["state"]) == (job, "STATE_QUEUED")
-    assert served.get("/experiments/1").json["resource_pool"] == "other"
+    assert cluster.get("/experiments/1").json["resource_pool"] == "other"
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_a_job_moves_to_another_pool(served: Cluster) -> None:
     ],
 )
 def test_a_move_to_a_pool_that_is_none_is_refused(
-    served: Cluster, pool: str, status: int, text: str
+    cluster: Cluster, pool: str, status: int, text: str
 ) -> None:
-    assert refused(change(served, submit(served), resource_pool=pool)) == (status, text)
+    assert error_of(change(cluster, submit(cluster), resource_pool=pool)) == (status, text)
 
 
 @pytest.mark.parametrize(
@@ -260,45 +260,45 @@ def test_a_move_to_a_pool_that_is_none_is_refused(
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused(
-    served: Cluster, operation: dict[str, Any], text: str
+    cluster: Cluster, operation: dict[str, Any], text: str
 ) -> None:
-    configure(served, "default", PRIORITY)
-    status, message = refused(change(served, submit(served), **operation))
+    configure(cluster, "default", PRIORITY)
+    status, message = error_of(change(cluster, submit(cluster), **operation))
     assert status == 422
     assert text in message
 
 
-def test_errors_of_a_batch_are_joined_and_the_others_apply(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    first, second = submit(served), submit(served)
+def test_errors_of_a_batch_are_joined_and_the_others_apply(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    first, second = submit(cluster), submit(cluster)
     operations = [
         {"job_id": "nobody", "priority": 1},
         {"job_id": second, "priority": 5},
         {"job_id": first, "priority": 100},
     ]
-    answer = ask(served, "PATCH", "/jobs", {"operations": operations})
-    assert refused(answer) == (
+    answer = ask(cluster, "PATCH", "/jobs", {"operations": operations})
+    assert error_of(answer) == (
         422,
         "encountered the following errors: job nobody not found,"
         " priority must be between 1 and 99, not 100",
     )
     paths = [detail["path"] for detail in answer.json["error"]["details"]]
     assert paths == ["operations[0]", "operations[2]"]
-    assert order(served) == [(2, 0), (1, 1)]
+    assert order(cluster) == [(2, 0), (1, 1)]
 
 
-def test_a_single_error_of_a_batch_stands_alone(served: Cluster) -> None:
-    answer = ask(served, "PATCH", "/jobs", {"operations": [{"job_id": "nobody", "weight": 1}]})
-    assert refused(answer) == (404, "job nobody not found")
+def test_a_single_error_of_a_batch_stands_alone(cluster: Cluster) -> None:
+    answer = ask(cluster, "PATCH", "/jobs", {"operations": [{"job_id": "nobody", "weight": 1}]})
+    assert error_of(answer) == (404, "job nobody not found")
 
 
 def test_a_repeated_batch_carries_out_what_was_left(
-    served: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(served, "other", "{}")
-    first, second = submit(served), submit(served)
+    configure(cluster, "other", "{}")
+    first, second = submit(cluster), submit(cluster)
     body = {"operations": [{"job_id": job, "resource_pool": "other"} for job in (first, second)]}
-    command, calls = served.services.engine.command, []
+    command, calls = cluster.services.engine.execute_command, []
 
     def failing(*arguments: Any, **options: Any) -> object:
         calls.append(arguments)
@@ -306,69 +306,71 @@ def test_a_repeated_batch_carries_out_what_was_left(
             raise Unavailable("throttled")
         return command(*arguments, **options)
 
-    monkeypatch.setattr(served.services.engine, "command", failing)
-    assert ask(served, "PATCH", "/jobs", body, "k").status == 503
+    monkeypatch.setattr(cluster.services.engine, "execute_command", failing)
+    assert ask(cluster, "PATCH", "/jobs", body, "k").status == 503
     # To move the first once more would be an error: the pool is unchanged.
-    answer = ask(served, "PATCH", "/jobs", body, "k")
+    answer = ask(cluster, "PATCH", "/jobs", body, "k")
     assert [job["resource_pool"] for job in answer.json["items"]] == ["other", "other"]
     assert len(calls) == 3
     other = {"operations": [{"job_id": first, "weight": 2}]}
-    assert ask(served, "PATCH", "/jobs", other, "k").status == 409
+    assert ask(cluster, "PATCH", "/jobs", other, "k").status == 409
 
 
-def test_a_repeated_move_is_answered_as_the_first(served: Cluster) -> None:
-    configure(served, "default", PRIORITY)
-    first, second = submit(served), submit(served)
-    answer = change(served, second, key="k", ahead_of=first)
-    change(served, first, ahead_of=second)
-    assert change(served, second, key="k", ahead_of=first).body == answer.body
-    assert order(served) == [(1, 0), (2, 1)]
+def test_a_repeated_move_is_answered_as_the_first(cluster: Cluster) -> None:
+    configure(cluster, "default", PRIORITY)
+    first, second = submit(cluster), submit(cluster)
+    answer = change(cluster, second, key="k", ahead_of=first)
+    change(cluster, first, ahead_of=second)
+    assert change(cluster, second, key="k", ahead_of=first).body == answer.body
+    assert order(cluster) == [(1, 0), (2, 1)]
 
 
-def test_moves_of_one_pool_take_turns(served: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    configure(served, "default", PRIORITY)
-    jobs = [submit(served) for _ in range(3)]
-    command = served.services.engine.command
+def test_moves_of_one_pool_take_turns(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(cluster, "default", PRIORITY)
+    jobs = [submit(cluster) for _ in range(3)]
+    command = cluster.services.engine.execute_command
     moves: list[str] = []
 
-    def interrupted(*arguments: Any, **options: Any) -> object:
+    def interrupt(*arguments: Any, **options: Any) -> object:
         """Another move comes between the reading of the first and its commit."""
         if not moves:
             moves.append(jobs[2])
-            change(served, jobs[2], ahead_of=jobs[0])
+            change(cluster, jobs[2], ahead_of=jobs[0])
         return command(*arguments, **options)
 
-    monkeypatch.setattr(served.services.engine, "command", interrupted)
-    change(served, jobs[1], ahead_of=jobs[0])
+    monkeypatch.setattr(cluster.services.engine, "execute_command", interrupt)
+    change(cluster, jobs[1], ahead_of=jobs[0])
     # The second was worked out again behind the third, right ahead of the first.
-    assert order(served) == [(3, 0), (2, 1), (1, 2)]
-    turns = served.services.table.get(Key("job-moves", "default"))
+    assert order(cluster) == [(3, 0), (2, 1), (1, 2)]
+    turns = cluster.services.table.get(Key("job-moves", "default"))
     assert turns is not None
     assert turns.revision == 2
 
 
-def test_what_an_experiment_says_of_itself_is_changed_in_any_pool(served: Cluster) -> None:
-    submit(served)
-    changed = ask(served, "PATCH", "/experiments/1", {"weight": 2, "priority": 7}).json
+def test_what_an_experiment_says_of_itself_is_changed_in_any_pool(cluster: Cluster) -> None:
+    submit(cluster)
+    changed = ask(cluster, "PATCH", "/experiments/1", {"weight": 2, "priority": 7}).json
     assert (changed["weight"], changed["priority"]) == (2.0, 7)
 
 
 def test_jobs_say_why_there_is_no_instance_for_them(tmp_path: Path) -> None:
-    served = cluster(tmp_path, providers=frozenset({"local"}))
-    configure(served, "default", f"{PRIORITY}\nprovider: {{type: local}}")
-    agent = Agent(served, slots=1)
-    submit(served)
-    submit(served)
+    cluster = build_cluster(tmp_path, providers=frozenset({"local"}))
+    configure(cluster, "default", f"{PRIORITY}\nprovider: {{type: local}}")
+    agent = Agent(cluster, slots=1)
+    submit(cluster)
+    submit(cluster)
     agent.take_work()
     fleet = FleetRow("default", waits="the pool has its 3 instances")
-    served.services.table.commit([Put(Key(FLEETS, "default"), 1, encode(fleet), Expect.ABSENT)])
-    runs, waits = queue(served)
+    cluster.services.table.commit(
+        [Put(Key(FLEETS, "default"), 1, encode_row(fleet), Expect.ABSENT)]
+    )
+    runs, waits = queue(cluster)
     assert runs["waits"] == ""
     assert waits["waits"] == "needs 1 slot, 0 free; the pool has its 3 instances"
 
 
-def test_a_job_says_that_its_pool_is_draining(served: Cluster) -> None:
-    submit(served, config=CONFIG)
-    ask(served, "POST", "/resource-pools/default/drain", {})
-    (job,) = queue(served)
+def test_a_job_says_that_its_pool_is_draining(cluster: Cluster) -> None:
+    submit(cluster, config=CONFIG)
+    ask(cluster, "POST", "/resource-pools/default/drain", {})
+    (job,) = queue(cluster)
     assert job["waits"] == "pool default is draining"

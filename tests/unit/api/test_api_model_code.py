@@ -2,9 +2,9 @@ import hashlib
 
 import pytest
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from control_plane.api.routes.model_code import ARCHIVE_BYTES_MAX
-from control_plane.objects.store import Key
+from control_plane.objects.store import ObjectKey
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, archive
 from tests.unit.api.exchange import Answer, call
 
@@ -12,65 +12,65 @@ USER = TOKENS[Role.USER]
 PATH = "/api/v1/model-code"
 
 
-def offer(served: Cluster, content: bytes) -> Answer:
+def offer(cluster: Cluster, content: bytes) -> Answer:
     digest = hashlib.sha256(content).hexdigest()
     return call(
-        served.app, "POST", PATH, token=USER, content={"sha256": digest, "size": len(content)}
+        cluster.app, "POST", PATH, token=USER, content={"sha256": digest, "size": len(content)}
     )
 
 
-def upload(served: Cluster, content: bytes) -> Answer:
-    request = offer(served, content).json["upload"]
+def upload(cluster: Cluster, content: bytes) -> Answer:
+    request = offer(cluster, content).json["upload"]
     headers = request["headers"].items()
-    return call(served.app, request["method"], request["path"], headers=headers, body=content)
+    return call(cluster.app, request["method"], request["path"], headers=headers, body=content)
 
 
-def test_model_code_is_offered_uploaded_and_fetched(served: Cluster) -> None:
+def test_model_code_is_offered_uploaded_and_fetched(cluster: Cluster) -> None:
     content = archive()
     digest = hashlib.sha256(content).hexdigest()
-    answer = offer(served, content)
+    answer = offer(cluster, content)
     assert answer.json["needed"] is True
     assert answer.json["upload"]["method"] == "PUT"
     assert answer.json["upload"]["expires_ms"] == NOW_MS + 15 * 60 * 1000
-    assert upload(served, content).status == 204
+    assert upload(cluster, content).status == 204
     for role in (Role.USER, Role.ADMIN, Role.AGENT):
-        fetched = call(served.app, "GET", f"{PATH}/{digest}", token=TOKENS[role])
+        fetched = call(cluster.app, "GET", f"{PATH}/{digest}", token=TOKENS[role])
         assert (fetched.status, fetched.body) == (200, content)
     assert fetched.headers["content-length"] == str(len(content))
     assert fetched.headers["content-disposition"] == "attachment"
 
 
-def test_model_code_that_is_there_is_not_needed(served: Cluster) -> None:
-    upload(served, archive())
-    assert offer(served, archive()).json == {"needed": False, "upload": None}
+def test_model_code_that_is_there_is_not_needed(cluster: Cluster) -> None:
+    upload(cluster, archive())
+    assert offer(cluster, archive()).json == {"needed": False, "upload": None}
 
 
-def test_an_upload_may_be_repeated(served: Cluster) -> None:
+def test_an_upload_may_be_repeated(cluster: Cluster) -> None:
     content = archive()
-    request = offer(served, content).json["upload"]
+    request = offer(cluster, content).json["upload"]
     for _ in range(2):
-        assert call(served.app, "PUT", request["path"], body=content).status == 204
+        assert call(cluster.app, "PUT", request["path"], body=content).status == 204
 
 
 @pytest.mark.parametrize("name", ["../model.py", "/etc/passwd", "a\\b"])
-def test_an_unsafe_archive_never_appears(served: Cluster, name: str) -> None:
+def test_an_unsafe_archive_never_appears(cluster: Cluster, name: str) -> None:
     content = archive(name)
-    answer = upload(served, content)
+    answer = upload(cluster, content)
     assert (answer.status, answer.code) == (422, "invalid")
     assert answer.json["error"]["details"][0]["path"] == name
-    assert offer(served, content).json["needed"] is True
+    assert offer(cluster, content).json["needed"] is True
 
 
-def test_what_is_no_archive_never_appears(served: Cluster) -> None:
-    answer = upload(served, b"print(1)\n")
+def test_what_is_no_archive_never_appears(cluster: Cluster) -> None:
+    answer = upload(cluster, b"print(1)\n")
     assert (answer.status, answer.code) == (422, "invalid")
-    assert list(served.objects.list(Key("model-code"))) == []
-    assert offer(served, b"print(1)\n").json["needed"] is True
+    assert list(cluster.objects.list_objects(ObjectKey("model-code"))) == []
+    assert offer(cluster, b"print(1)\n").json["needed"] is True
 
 
-def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(served: Cluster) -> None:
+def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(cluster: Cluster) -> None:
     content = {"sha256": "0" * 64, "size": ARCHIVE_BYTES_MAX + 1}
-    answer = call(served.app, "POST", PATH, token=USER, content=content)
+    answer = call(cluster.app, "POST", PATH, token=USER, content=content)
     assert (answer.status, answer.code) == (413, "too_large")
     assert ".detignore" in answer.json["error"]["message"]
 
@@ -88,17 +88,17 @@ def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(served: Clust
         ({"sha256": "0" * 64, "size": 1, "key": "x"}, "key"),
     ],
 )
-def test_an_offer_is_checked(served: Cluster, content: object, path: str) -> None:
-    answer = call(served.app, "POST", PATH, token=USER, content=content)
+def test_an_offer_is_checked(cluster: Cluster, content: object, path: str) -> None:
+    answer = call(cluster.app, "POST", PATH, token=USER, content=content)
     assert answer.code == "invalid"
     assert [detail["path"] for detail in answer.json["error"]["details"]] == [path]
 
 
-def test_unknown_model_code_is_not_found(served: Cluster) -> None:
-    answer = call(served.app, "GET", f"{PATH}/{'0' * 64}", token=USER)
+def test_unknown_model_code_is_not_found(cluster: Cluster) -> None:
+    answer = call(cluster.app, "GET", f"{PATH}/{'0' * 64}", token=USER)
     assert (answer.status, answer.code) == (404, "not_found")
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "x" * 64, "%2e%2e%2fobjects"])
-def test_a_digest_is_nothing_but_a_digest(served: Cluster, name: str) -> None:
-    assert call(served.app, "GET", f"{PATH}/{name}", token=USER).status in (404, 422)
+def test_a_digest_is_nothing_but_a_digest(cluster: Cluster, name: str) -> None:
+    assert call(cluster.app, "GET", f"{PATH}/{name}", token=USER).status in (404, 422)

@@ -5,51 +5,51 @@ from urllib.parse import quote
 
 import pytest
 
-from control_plane.api.auth import Role
-from control_plane.objects.store import Key, SignedUrl
+from control_plane.access.principals import Role
+from control_plane.objects.store import ObjectKey, SignedUrl
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import call
 
-LOG = Key("logs/1")
+LOG = ObjectKey("logs/1")
 
 
-def signed_put(served: Cluster, content: bytes, key: Key = LOG) -> SignedUrl:
+def signed_put(cluster: Cluster, content: bytes, key: ObjectKey = LOG) -> SignedUrl:
     digest = hashlib.sha256(content).hexdigest()
-    return served.objects.signed_url(
+    return cluster.objects.signed_url(
         "PUT", key, size=len(content), sha256=digest, expires_ms=NOW_MS + 1000
     )
 
 
-def signed_get(served: Cluster, key: Key) -> str:
-    return served.objects.signed_url("GET", key, expires_ms=NOW_MS + 1000).url
+def signed_get(cluster: Cluster, key: ObjectKey) -> str:
+    return cluster.objects.signed_url("GET", key, expires_ms=NOW_MS + 1000).url
 
 
-def test_a_signature_and_no_token_reads(served: Cluster) -> None:
-    served.objects.put(LOG, b"line\n")
-    answer = call(served.app, "GET", signed_get(served, LOG))
+def test_a_signature_and_no_token_reads(cluster: Cluster) -> None:
+    cluster.objects.put(LOG, b"line\n")
+    answer = call(cluster.app, "GET", signed_get(cluster, LOG))
     assert (answer.status, answer.body) == (200, b"line\n")
     assert answer.headers["content-disposition"] == "attachment"
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_a_name_that_needs_quoting_is_found(served: Cluster) -> None:
-    key = Key("checkpoints/1/a file?#&+é.pt")
-    served.objects.put(key, b"weights")
-    assert call(served.app, "GET", signed_get(served, key)).body == b"weights"
+def test_a_name_that_needs_quoting_is_found(cluster: Cluster) -> None:
+    key = ObjectKey("checkpoints/1/a file?#&+é.pt")
+    cluster.objects.put(key, b"weights")
+    assert call(cluster.app, "GET", signed_get(cluster, key)).body == b"weights"
 
 
-def test_a_token_does_not_stand_in_for_a_signature(served: Cluster) -> None:
-    served.objects.put(LOG, b"line\n")
-    answer = call(served.app, "GET", "/api/v1/objects/logs/1", token=TOKENS[Role.ADMIN])
+def test_a_token_does_not_stand_in_for_a_signature(cluster: Cluster) -> None:
+    cluster.objects.put(LOG, b"line\n")
+    answer = call(cluster.app, "GET", "/api/v1/objects/logs/1", token=TOKENS[Role.ADMIN])
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-def test_a_signature_to_read_does_not_write(served: Cluster) -> None:
-    assert call(served.app, "PUT", signed_get(served, LOG), body=b"x").status == 403
+def test_a_signature_to_read_does_not_write(cluster: Cluster) -> None:
+    assert call(cluster.app, "PUT", signed_get(cluster, LOG), body=b"x").status == 403
 
 
-def test_a_missing_object_is_not_found(served: Cluster) -> None:
-    assert call(served.app, "GET", signed_get(served, LOG)).code == "not_found"
+def test_a_missing_object_is_not_found(cluster: Cluster) -> None:
+    assert call(cluster.app, "GET", signed_get(cluster, LOG)).code == "not_found"
 
 
 @pytest.mark.parametrize(
@@ -69,67 +69,69 @@ def test_a_missing_object_is_not_found(served: Cluster) -> None:
         ".partial/x",
     ],
 )
-def test_a_path_that_is_no_key_is_refused(served: Cluster, path: str) -> None:
+def test_a_path_that_is_no_key_is_refused(cluster: Cluster, path: str) -> None:
     for method in ("GET", "PUT"):
-        answer = call(served.app, method, f"/api/v1/objects/{path}?signature={'0' * 64}")
+        answer = call(cluster.app, method, f"/api/v1/objects/{path}?signature={'0' * 64}")
         assert answer.status in (403, 404, 422)
         assert answer.code in ("forbidden", "not_found", "invalid")
 
 
-def test_an_upload_of_more_than_was_signed_is_cut_off(served: Cluster) -> None:
+def test_an_upload_of_more_than_was_signed_is_cut_off(cluster: Cluster) -> None:
     # 4 of 8 bytes are signed; blocks of 3: the second one brings 6 > 4, the third is never taken.
-    url = signed_put(served, b"four").url
-    answer = call(served.app, "PUT", url, body=[b"fou", b"rxx", b"xx"])
+    url = signed_put(cluster, b"four").url
+    answer = call(cluster.app, "PUT", url, body=[b"fou", b"rxx", b"xx"])
     assert (answer.status, answer.code, answer.bytes_taken) == (413, "too_large", 6)
-    assert served.objects.size(LOG) is None
+    assert cluster.objects.size(LOG) is None
 
 
-def test_an_upload_of_something_else_is_refused(served: Cluster) -> None:
-    answer = call(served.app, "PUT", signed_put(served, b"four").url, body=b"five")
+def test_an_upload_of_something_else_is_refused(cluster: Cluster) -> None:
+    answer = call(cluster.app, "PUT", signed_put(cluster, b"four").url, body=b"five")
     assert (answer.status, answer.code) == (422, "invalid")
-    assert served.objects.size(LOG) is None
+    assert cluster.objects.size(LOG) is None
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(
-    served: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = call(served.app, "PUT", signed_put(served, b"four").url, body=[b"fo"], hangs_up=True)
+    answer = call(cluster.app, "PUT", signed_put(cluster, b"four").url, body=[b"fo"], hangs_up=True)
     assert (answer.status, answer.code) == (422, "invalid")
-    assert served.objects.size(LOG) is None
+    assert cluster.objects.size(LOG) is None
     assert caplog.records == []
 
 
-def test_the_same_upload_twice_is_no_error(served: Cluster) -> None:
+def test_the_same_upload_twice_is_no_error(cluster: Cluster) -> None:
     for _ in range(2):
-        assert call(served.app, "PUT", signed_put(served, b"same").url, body=b"same").status == 204
+        assert (
+            call(cluster.app, "PUT", signed_put(cluster, b"same").url, body=b"same").status == 204
+        )
 
 
-def test_another_content_never_replaces_an_object(served: Cluster) -> None:
-    call(served.app, "PUT", signed_put(served, b"first").url, body=b"first")
-    answer = call(served.app, "PUT", signed_put(served, b"other").url, body=b"other")
+def test_another_content_never_replaces_an_object(cluster: Cluster) -> None:
+    call(cluster.app, "PUT", signed_put(cluster, b"first").url, body=b"first")
+    answer = call(cluster.app, "PUT", signed_put(cluster, b"other").url, body=b"other")
     assert (answer.status, answer.code) == (409, "conflict")
-    assert b"".join(served.objects.get(LOG)) == b"first"
+    assert b"".join(cluster.objects.get(LOG)) == b"first"
 
 
-def test_an_object_in_the_path_is_a_conflict(served: Cluster) -> None:
-    served.objects.put(LOG, b"x")
-    url = signed_put(served, b"y", LOG / "below").url
-    answer = call(served.app, "PUT", url, body=b"y")
+def test_an_object_in_the_path_is_a_conflict(cluster: Cluster) -> None:
+    cluster.objects.put(LOG, b"x")
+    url = signed_put(cluster, b"y", LOG / "below").url
+    answer = call(cluster.app, "PUT", url, body=b"y")
     assert (answer.status, answer.code) == (409, "conflict")
 
 
 def test_uploads_leave_no_temporary_files(
-    served: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spare = tmp_path / "spare"
     spare.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(spare))
-    call(served.app, "PUT", signed_put(served, b"good").url, body=b"good")
-    call(served.app, "PUT", signed_put(served, b"good").url, body=b"evil")
+    call(cluster.app, "PUT", signed_put(cluster, b"good").url, body=b"good")
+    call(cluster.app, "PUT", signed_put(cluster, b"good").url, body=b"evil")
     assert list(spare.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", ["-1", "1e3", "", "9" * 400, "١", " 4"])
-def test_numbers_that_are_none_fit_no_signature(served: Cluster, number: str) -> None:
-    url = signed_put(served, b"four").url.replace("size=4", f"size={quote(number)}")
-    assert call(served.app, "PUT", url, body=b"four").status == 403
+def test_numbers_that_are_none_fit_no_signature(cluster: Cluster, number: str) -> None:
+    url = signed_put(cluster, b"four").url.replace("size=4", f"size={quote(number)}")
+    assert call(cluster.app, "PUT", url, body=b"four").status == 403

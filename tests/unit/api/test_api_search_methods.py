@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
-from tests.unit.searchers.steered import after, close, create, shut, trial
+from tests.unit.searchers.custom_search import (
+    close_operation,
+    create_operation,
+    request_id,
+    shutdown_operation,
+    validate_after_operation,
+)
 
 CUSTOM = CONFIG.replace(
     "{name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}",
@@ -22,52 +28,52 @@ OPERATIONS = "/experiments/1/searcher-operations"
 REPEATED = 3
 
 
-def begun(served: Cluster) -> None:
-    answer = served.create(CUSTOM)
+def begin_search(cluster: Cluster) -> None:
+    answer = cluster.create(CUSTOM)
     assert answer.status == 201, answer.body
 
 
 def post(
-    served: Cluster, number: int, acknowledged: int, *operations: object, key: str | None = None
+    cluster: Cluster, number: int, acknowledged: int, *operations: object, key: str | None = None
 ) -> Answer:
     body = {"post": number, "acknowledged": acknowledged, "operations": list(operations)}
-    return served.post(OPERATIONS, body, key)
+    return cluster.post(OPERATIONS, body, key)
 
 
-def told(served: Cluster) -> list[dict[str, Any]]:
-    answer = served.get(EVENTS)
+def read_events(cluster: Cluster) -> list[dict[str, Any]]:
+    answer = cluster.get(EVENTS)
     assert answer.status == 200, answer.body
     events: list[dict[str, Any]] = answer.json["events"]
     return events
 
 
-def test_a_search_is_driven_from_its_beginning_to_its_end(served: Cluster) -> None:
-    begun(served)
-    agent = Agent(served)
-    assert told(served) == [{"id": 1, "type": "initial_operations"}]
-    answer = post(served, 1, 1, create(7, {"lr": 0.1}), after(7, 10))
+def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> None:
+    begin_search(cluster)
+    agent = Agent(cluster)
+    assert read_events(cluster) == [{"id": 1, "type": "initial_operations"}]
+    answer = post(cluster, 1, 1, create_operation(7, {"lr": 0.1}), validate_after_operation(7, 10))
     assert (answer.status, answer.json) == (200, {"post": 1, "acknowledged": 1, "newest": 2})
     [allocation] = agent.take_work()
-    assert served.get("/trials/1").json["hparams"] == {"lr": 0.1}
+    assert cluster.get("/trials/1").json["hparams"] == {"lr": 0.1}
     agent.report(allocation, metrics(10, "validation", loss=0.5))
     agent.report(allocation, {"kind": "completed", "length": 10, "metric": 0.5})
-    assert told(served) == [
-        {"id": 2, "type": "trial_created", "request_id": trial(7)},
-        {"id": 3, "type": "trial_progress", "request_id": trial(7), "units": 10.0},
+    assert read_events(cluster) == [
+        {"id": 2, "type": "trial_created", "request_id": request_id(7)},
+        {"id": 3, "type": "trial_progress", "request_id": request_id(7), "units": 10.0},
         {
             "id": 4,
             "type": "validation_completed",
-            "request_id": trial(7),
+            "request_id": request_id(7),
             "length": 10,
             "metric": 0.5,
         },
     ]
-    post(served, 2, 4, close(7), {"type": "set_searcher_progress", "progress": 0.9})
-    assert served.get("/experiments/1").json["progress"] == 0.9
+    post(cluster, 2, 4, close_operation(7), {"type": "set_searcher_progress", "progress": 0.9})
+    assert cluster.get("/experiments/1").json["progress"] == 0.9
     agent.report(allocation, {"kind": "exited", "reason": "completed", "code": 0}, writer="agent")
-    assert told(served) == [{"id": 5, "type": "trial_closed", "request_id": trial(7)}]
-    post(served, 3, 5, shut())
-    answer = served.get(EVENTS)
+    assert read_events(cluster) == [{"id": 5, "type": "trial_closed", "request_id": request_id(7)}]
+    post(cluster, 3, 5, shutdown_operation())
+    answer = cluster.get(EVENTS)
     assert answer.json == {
         "events": [],
         "newest": 5,
@@ -76,43 +82,51 @@ def test_a_search_is_driven_from_its_beginning_to_its_end(served: Cluster) -> No
         "state": "COMPLETED",
         "active": False,
     }
-    history = [item["text"] for item in served.get("/experiments/1/history").json["items"]]
+    history = [item["text"] for item in cluster.get("/experiments/1/history").json["items"]]
     assert (
         "the search method asked for 1 create, 1 validate after in post 1 by user-1, having seen "
         "the events up to 1" in history
     )
-    replayed = served.get("/experiments/1/replay").json["items"]
+    replayed = cluster.get("/experiments/1/replay").json["items"]
     assert [item["difference"] for item in replayed] == [None, None]
 
 
-def test_an_early_exit_comes_with_its_reason(served: Cluster) -> None:
-    begun(served)
-    agent = Agent(served)
-    post(served, 1, 1, create(7), after(7, 10))
+def test_an_early_exit_comes_with_its_reason(cluster: Cluster) -> None:
+    begin_search(cluster)
+    agent = Agent(cluster)
+    post(cluster, 1, 1, create_operation(7), validate_after_operation(7, 10))
     [allocation] = agent.take_work()
     agent.report(allocation, {"kind": "early_exit", "reason": "INVALID_HP"})
     agent.report(allocation, {"kind": "exited", "reason": "invalid_hp", "code": 0}, writer="agent")
-    assert told(served)[1:] == [
-        {"id": 3, "type": "trial_exited_early", "request_id": trial(7), "reason": "INVALID_HP"},
-        {"id": 4, "type": "trial_closed", "request_id": trial(7)},
+    assert read_events(cluster)[1:] == [
+        {
+            "id": 3,
+            "type": "trial_exited_early",
+            "request_id": request_id(7),
+            "reason": "INVALID_HP",
+        },
+        {"id": 4, "type": "trial_closed", "request_id": request_id(7)},
     ]
 
 
 @pytest.mark.parametrize("key", [None, "the-same"])
 def test_a_repeated_post_is_answered_alike_and_has_one_effect(
-    served: Cluster, key: str | None
+    cluster: Cluster, key: str | None
 ) -> None:
-    begun(served)
-    answers = [post(served, 1, 1, create(7), after(7, 10), key=key).json for _ in range(REPEATED)]
+    begin_search(cluster)
+    answers = [
+        post(cluster, 1, 1, create_operation(7), validate_after_operation(7, 10), key=key).json
+        for _ in range(REPEATED)
+    ]
     assert answers == [{"post": 1, "acknowledged": 1, "newest": 2}] * REPEATED
-    assert len(served.get("/experiments/1/trials").json["items"]) == 1
+    assert len(cluster.get("/experiments/1/trials").json["items"]) == 1
 
 
-def test_a_post_of_somebody_else_is_a_conflict(served: Cluster) -> None:
-    begun(served)
-    post(served, 1, 1, create(7))
-    for number, operation in ((1, create(8)), (3, create(8))):
-        answer = post(served, number, 1, operation)
+def test_a_post_of_somebody_else_is_a_conflict(cluster: Cluster) -> None:
+    begin_search(cluster)
+    post(cluster, 1, 1, create_operation(7))
+    for number, operation in ((1, create_operation(8)), (3, create_operation(8))):
+        answer = post(cluster, number, 1, operation)
         assert (answer.status, answer.code) == (409, "conflict")
         assert "nother process drives this search" in answer.json["error"]["message"]
 
@@ -126,133 +140,142 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"post": 1, "acknowledged": 2}, "acknowledged: got 2; expected at most 1"),
     ({"post": 1, "acknowledged": 0, "operations": {}}, "operations: must be a valid list"),
     ({"post": 1, "acknowledged": 0, "more": 1}, "more: is not a known field"),
-    ({"post": 1, "acknowledged": 0, "operations": [create(1), 3]}, "operations[1]: got 3"),
-    ({"post": 1, "acknowledged": 0, "operations": [close(1)]}, "operations[0].request_id"),
     (
-        {"post": 1, "acknowledged": 0, "operations": [create(1, {"x": float("nan")})]},
+        {"post": 1, "acknowledged": 0, "operations": [create_operation(1), 3]},
+        "operations[1]: got 3",
+    ),
+    (
+        {"post": 1, "acknowledged": 0, "operations": [close_operation(1)]},
+        "operations[0].request_id",
+    ),
+    (
+        {"post": 1, "acknowledged": 0, "operations": [create_operation(1, {"x": float("nan")})]},
         "operations[0].hparams.x: expected a finite number",
     ),
     (
-        {"post": 1, "acknowledged": 0, "operations": [create(1, {"x": "\ud800"})]},
+        {"post": 1, "acknowledged": 0, "operations": [create_operation(1, {"x": "\ud800"})]},
         "operations[0].hparams.x: expected a finite number",
     ),
-    ({"post": 1, "acknowledged": 0, "operations": [create(1)] * 13}, "operations: 13 in one"),
+    (
+        {"post": 1, "acknowledged": 0, "operations": [create_operation(1)] * 13},
+        "operations: 13 in one",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("body", "text"), HOSTILE)
 def test_nonsense_is_refused_and_the_search_goes_on(
-    served: Cluster, body: dict[str, Any], text: str
+    cluster: Cluster, body: dict[str, Any], text: str
 ) -> None:
-    begun(served)
-    answer = served.post(OPERATIONS, body)
+    begin_search(cluster)
+    answer = cluster.post(OPERATIONS, body)
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert text in answer.json["error"]["message"]
-    assert post(served, 1, 1, create(7)).status == 200
+    assert post(cluster, 1, 1, create_operation(7)).status == 200
 
 
-def test_a_post_that_is_too_large_is_not_read(served: Cluster) -> None:
-    begun(served)
-    answer = post(served, 1, 1, create(7, {"x": "y" * 600_000}))
+def test_a_post_that_is_too_large_is_not_read(cluster: Cluster) -> None:
+    begin_search(cluster)
+    answer = post(cluster, 1, 1, create_operation(7, {"x": "y" * 600_000}))
     assert (answer.status, answer.code) == (413, "too_large")
 
 
-def test_a_search_that_was_stopped_says_so_and_takes_nothing(served: Cluster) -> None:
-    begun(served)
-    post(served, 1, 1, create(7))
-    served.post("/experiments/1/kill", {})
-    answer = served.get(f"{EVENTS}?wait_seconds=60")
+def test_a_search_that_was_stopped_says_so_and_takes_nothing(cluster: Cluster) -> None:
+    begin_search(cluster)
+    post(cluster, 1, 1, create_operation(7))
+    cluster.post("/experiments/1/kill", {})
+    answer = cluster.get(f"{EVENTS}?wait_seconds=60")
     assert (answer.json["active"], answer.json["state"]) == (False, "CANCELED")
-    refused = post(served, 2, 2, create(8))
+    refused = post(cluster, 2, 2, create_operation(8))
     assert (refused.status, refused.code) == (409, "conflict")
 
 
 @pytest.mark.parametrize("path", [EVENTS, OPERATIONS])
-def test_both_routes_need_a_persons_token(served: Cluster, path: str) -> None:
-    begun(served)
+def test_both_routes_need_a_persons_token(cluster: Cluster, path: str) -> None:
+    begin_search(cluster)
     method = "GET" if path == EVENTS else "POST"
     body = {"post": 1, "acknowledged": 1}
     content = None if method == "GET" else body
-    assert call(served.app, method, V1 + path, content=content).status == 401
+    assert call(cluster.app, method, V1 + path, content=content).status == 401
     token = TOKENS[Role.AGENT]
-    assert call(served.app, method, V1 + path, token=token, content=content).status == 403
+    assert call(cluster.app, method, V1 + path, token=token, content=content).status == 403
 
 
 @pytest.mark.parametrize("query", ["after=-1", "wait_seconds=61", "wait_seconds=nan", "after=x"])
-def test_a_senseless_question_is_refused(served: Cluster, query: str) -> None:
-    begun(served)
-    assert served.get(f"{EVENTS}?{query}").status == 422
+def test_a_senseless_question_is_refused(cluster: Cluster, query: str) -> None:
+    begin_search(cluster)
+    assert cluster.get(f"{EVENTS}?{query}").status == 422
 
 
-def test_there_are_no_events_of_another_search_nor_of_none(served: Cluster) -> None:
-    served.create(CONFIG)
-    answer = served.get(EVENTS)
+def test_there_are_no_events_of_another_search_nor_of_none(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    answer = cluster.get(EVENTS)
     assert (answer.status, answer.code) == (409, "conflict")
-    assert served.get("/experiments/2/searcher-events").status == 404
-    assert served.post("/experiments/2/searcher-operations", {}).status == 422
+    assert cluster.get("/experiments/2/searcher-events").status == 404
+    assert cluster.post("/experiments/2/searcher-operations", {}).status == 422
 
 
-def test_a_test_run_is_not_driven(served: Cluster) -> None:
-    served.create(CUSTOM, test_mode=True)
-    answer = served.get(EVENTS)
+def test_a_test_run_is_not_driven(cluster: Cluster) -> None:
+    cluster.create(CUSTOM, test_mode=True)
+    answer = cluster.get(EVENTS)
     assert "is a test run: no search method" in answer.json["error"]["message"]
 
 
-def test_events_come_in_pages(served: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.api.views.search_events.EVENTS_PER_ANSWER", 2)
-    begun(served)
-    post(served, 1, 0, create(1), create(2))
-    assert [event["id"] for event in told(served)] == [1, 2]
-    assert [event["id"] for event in served.get(f"{EVENTS}?after=2").json["events"]] == [3]
-    assert served.get(f"{EVENTS}?after=3").json["events"] == []
+def test_events_come_in_pages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.queries.search_events.EVENTS_PER_ANSWER", 2)
+    begin_search(cluster)
+    post(cluster, 1, 0, create_operation(1), create_operation(2))
+    assert [event["id"] for event in read_events(cluster)] == [1, 2]
+    assert [event["id"] for event in cluster.get(f"{EVENTS}?after=2").json["events"]] == [3]
+    assert cluster.get(f"{EVENTS}?after=3").json["events"] == []
 
 
-def test_a_call_waits_until_something_happens(served: Cluster) -> None:
-    begun(served)
+def test_a_call_waits_until_something_happens(cluster: Cluster) -> None:
+    begin_search(cluster)
     found: list[Answer] = []
     waiting = threading.Thread(
-        target=lambda: found.append(served.get(f"{EVENTS}?after=1&wait_seconds=30"))
+        target=lambda: found.append(cluster.get(f"{EVENTS}?after=1&wait_seconds=30"))
     )
     waiting.start()
     # Long enough to be waiting; should it not be yet, the answer is the same.
     waiting.join(0.1)
-    post(served, 1, 1, create(7))
+    post(cluster, 1, 1, create_operation(7))
     waiting.join(10)
     assert [event["type"] for event in found[0].json["events"]] == ["trial_created"]
 
 
-def test_a_call_that_waits_in_vain_is_answered_in_the_end(served: Cluster) -> None:
-    begun(served)
+def test_a_call_that_waits_in_vain_is_answered_in_the_end(cluster: Cluster) -> None:
+    begin_search(cluster)
     began = time.monotonic()
-    assert served.get(f"{EVENTS}?after=1&wait_seconds=0.2").json["events"] == []
+    assert cluster.get(f"{EVENTS}?after=1&wait_seconds=0.2").json["events"] == []
     assert time.monotonic() - began >= 0.2
 
 
-def test_callers_that_wait_for_one_search_end_no_other(served: Cluster) -> None:
-    begun(served)
+def test_callers_that_wait_for_one_search_end_no_other(cluster: Cluster) -> None:
+    begin_search(cluster)
 
     async def both() -> list[Answer]:
         path = f"{EVENTS}?after=1&wait_seconds=0.3"
-        return await asyncio.gather(*(asyncio.to_thread(served.get, path) for _ in range(2)))
+        return await asyncio.gather(*(asyncio.to_thread(cluster.get, path) for _ in range(2)))
 
     began = time.monotonic()
     asyncio.run(both())
     assert time.monotonic() - began >= 0.3
 
 
-def test_an_experiment_says_when_its_method_was_last_heard_of(served: Cluster) -> None:
-    begun(served)
-    assert served.get("/experiments/1").json["search_method"] == {
+def test_an_experiment_says_when_its_method_was_last_heard_of(cluster: Cluster) -> None:
+    begin_search(cluster)
+    assert cluster.get("/experiments/1").json["search_method"] == {
         "heard_ms": None,
         "events_waiting": 1,
     }
-    told(served)
-    served.clock.ms += 29_000
-    told(served)
-    assert served.get("/experiments/1").json["search_method"]["heard_ms"] == NOW_MS
-    served.clock.ms += 1_000
-    post(served, 1, 1)
-    assert served.get("/experiments/1").json["search_method"] == {
+    read_events(cluster)
+    cluster.clock.ms += 29_000
+    read_events(cluster)
+    assert cluster.get("/experiments/1").json["search_method"]["heard_ms"] == NOW_MS
+    cluster.clock.ms += 1_000
+    post(cluster, 1, 1)
+    assert cluster.get("/experiments/1").json["search_method"] == {
         "heard_ms": NOW_MS + 30_000,
         "events_waiting": 0,
     }

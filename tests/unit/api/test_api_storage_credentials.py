@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.agents.storage_access import Access, StorageCredentials
-from control_plane.api.auth import Role
+from control_plane.access.principals import Role
+from control_plane.agents.storage_access import StorageAccess, StorageCredentials
 from control_plane.config.storage import S3
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
 BUCKET = "detcloud-vision-checkpoints"
@@ -17,13 +17,13 @@ OWN_KEYS = CONFIG + "checkpoint_storage: {type: s3, bucket: mine, access_key: A,
 
 
 @dataclass
-class Counter:
-    """A vendor that remembers what it was asked for."""
+class FakeIssuer:
+    """An issuer that records what it was asked for."""
 
-    asked: list[tuple[str, Access]] = field(default_factory=list)
+    asked: list[tuple[str, StorageAccess]] = field(default_factory=list)
     fails: bool = False
 
-    def vend(self, name: str, access: Access) -> StorageCredentials:
+    def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
         if self.fails:
             raise TimeoutError("the token service did not answer")
         self.asked.append((name, access))
@@ -31,26 +31,28 @@ class Counter:
 
 
 @pytest.fixture
-def vendor() -> Counter:
-    return Counter()
+def issuer() -> FakeIssuer:
+    return FakeIssuer()
 
 
 @pytest.fixture
-def served(tmp_path: Path, vendor: Counter) -> Cluster:
-    return cluster(tmp_path, vendor=vendor, checkpoints=S3(type="s3", bucket=BUCKET, prefix="team"))
+def cluster(tmp_path: Path, issuer: FakeIssuer) -> Cluster:
+    return build_cluster(
+        tmp_path, credential_issuer=issuer, checkpoints=S3(type="s3", bucket=BUCKET, prefix="team")
+    )
 
 
 def ask(agent: Agent, allocation: str, token: str | None = None) -> Answer:
     path = f"{V1}/agents/{agent.name}/storage-credentials"
     content = {"allocation": allocation}
-    return call(agent.served.app, "POST", path, token=token or agent.token, content=content)
+    return call(agent.cluster.app, "POST", path, token=token or agent.token, content=content)
 
 
 def test_a_run_may_write_below_its_epoch_and_read_below_its_trial(
-    served: Cluster, vendor: Counter
+    cluster: Cluster, issuer: FakeIssuer
 ) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     assert agent.take_work() == ["1.1", "2.1"]
     assert ask(agent, "2.1").json == {
         "key_id": "KEY",
@@ -58,14 +60,14 @@ def test_a_run_may_write_below_its_epoch_and_read_below_its_trial(
         "session_token": "session",
         "expires_ms": NOW_MS + 3_600_000,
     }
-    assert vendor.asked == [("trial-2.1", Access(BUCKET, "team/1/2/1", ("team/1/2",)))]
+    assert issuer.asked == [("trial-2.1", StorageAccess(BUCKET, "team/1/2/1", ("team/1/2",)))]
 
 
 def test_a_copy_also_reads_the_checkpoint_that_it_begins_from(
-    served: Cluster, vendor: Counter
+    cluster: Cluster, issuer: FakeIssuer
 ) -> None:
-    served.create(CONFIG)
-    first = Agent(served)
+    cluster.create(CONFIG)
+    first = Agent(cluster)
     first.take_work()
     path = "1/1/1/0b5c9d3e-0000-4000-8000-000000000001"
     saved = {"uuid": path.rpartition("/")[2], "path": path, "steps_completed": 5}
@@ -73,17 +75,17 @@ def test_a_copy_also_reads_the_checkpoint_that_it_begins_from(
     size = {"size_bytes": 1, "files": 1, "manifest_sha256": "0" * 64, "metadata": {}}
     first.report("1.1", intent, {"kind": "checkpoint", **saved, **size})
     warm = CONFIG.replace("searcher: {", f"searcher: {{source_checkpoint_uuid: {saved['uuid']}, ")
-    assert served.create(warm).status == 201
-    second = Agent(served, "other")
+    assert cluster.create(warm).status == 201
+    second = Agent(cluster, "other")
     allocation = second.take_work()[0]
     assert ask(second, allocation).status == 200
     trial = allocation.partition(".")[0]
-    assert vendor.asked[-1][1].reads == (f"team/2/{trial}", f"team/{path}")
+    assert issuer.asked[-1][1].reads == (f"team/2/{trial}", f"team/{path}")
 
 
-def test_the_spec_says_that_keys_are_given(served: Cluster) -> None:
-    served.create(CONFIG)
-    (entry, _) = Agent(served).sync().json["desired"]
+def test_the_spec_says_that_keys_are_given(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    (entry, _) = Agent(cluster).sync().json["desired"]
     assert entry["spec"]["storage"] == {
         "type": "s3",
         "bucket": BUCKET,
@@ -92,50 +94,50 @@ def test_the_spec_says_that_keys_are_given(served: Cluster) -> None:
     }
 
 
-def test_nobody_gets_the_keys_of_another_machines_run(served: Cluster, vendor: Counter) -> None:
-    served.create(CONFIG)
-    agent, other = Agent(served, "a"), Agent(served, "b")
+def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: FakeIssuer) -> None:
+    cluster.create(CONFIG)
+    agent, other = Agent(cluster, "a"), Agent(cluster, "b")
     agent.take_work()
     assert ask(other, "1.1").code == "forbidden"
     assert ask(agent, "1.1", token=other.token).code == "forbidden"
     assert ask(agent, "1.2").code == "forbidden"
     assert ask(agent, "7.1").code == "forbidden"
     assert ask(agent, "1.1", token=TOKENS[Role.USER]).code == "forbidden"
-    assert vendor.asked == []
+    assert issuer.asked == []
 
 
-def test_storage_with_keys_of_its_own_gets_none(served: Cluster, vendor: Counter) -> None:
-    served.create(OWN_KEYS)
-    agent = Agent(served)
+def test_storage_with_keys_of_its_own_gets_none(cluster: Cluster, issuer: FakeIssuer) -> None:
+    cluster.create(OWN_KEYS)
+    agent = Agent(cluster)
     (entry, _) = agent.sync().json["desired"]
     assert "credentials" not in entry["spec"]["storage"]
     assert ask(agent, entry["allocation"]).code == "not_found"
-    assert vendor.asked == []
+    assert issuer.asked == []
 
 
-def test_the_clusters_own_credentials_are_shown_to_no_other_server(served: Cluster) -> None:
+def test_the_clusters_own_credentials_are_shown_to_no_other_server(cluster: Cluster) -> None:
     other = "{type: s3, bucket: mine, endpoint_url: 'https://elsewhere.example'"
-    refused = served.create(CONFIG + f"checkpoint_storage: {other}}}\n")
+    refused = cluster.create(CONFIG + f"checkpoint_storage: {other}}}\n")
     assert refused.code == "invalid"
     assert "endpoint_url" in refused.body.decode()
     keys = ", access_key: A, secret_key: B"
-    assert served.create(CONFIG + f"checkpoint_storage: {other}{keys}}}\n").status == 201
+    assert cluster.create(CONFIG + f"checkpoint_storage: {other}{keys}}}\n").status == 201
 
 
 def test_a_token_service_that_does_not_answer_is_asked_again(
-    served: Cluster, vendor: Counter
+    cluster: Cluster, issuer: FakeIssuer
 ) -> None:
-    served.create(CONFIG)
-    agent = Agent(served)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
-    vendor.fails = True
+    issuer.fails = True
     assert ask(agent, "1.1").code == "unavailable"
 
 
 def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
-    served = cluster(tmp_path)
-    served.create(CONFIG)
-    agent = Agent(served)
+    cluster = build_cluster(tmp_path)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
     agent.take_work()
     assert ask(agent, "1.1").code == "not_found"
 

@@ -7,7 +7,13 @@ from tests.conftest import require
 require("mangum")
 require("pulumi_aws")
 
-from bench.deployed_cost import dollars, idle, life, machine_hour, steady  # noqa: E402
+from bench.deployed_cost import (  # noqa: E402
+    idle_cost,
+    life,
+    list_price_dollars,
+    machine_hour_usage,
+    steady_agent_usage,
+)
 from bench.figures import QUICK  # noqa: E402
 from infra.aws import prices  # noqa: E402
 
@@ -25,7 +31,7 @@ def test_a_life_of_ten_validations_keeps_to_its_budget() -> None:
 
 
 def test_an_agent_that_has_nothing_to_say_renews_its_lease_and_no_more() -> None:
-    used = steady(10)
+    used = steady_agent_usage(10)
     # One in 10 to 15 s.
     assert 40 <= used.requests <= 60
     assert set(used.invocations) == {"api"}
@@ -36,16 +42,16 @@ def test_an_agent_that_has_nothing_to_say_renews_its_lease_and_no_more() -> None
 
 
 def test_a_machine_that_trains_keeps_to_its_share_of_the_bill() -> None:
-    used = machine_hour("g5.12xlarge", 1, machines=1)
+    used = machine_hour_usage("g5.12xlarge", 1, machines=1)
     # As many as if its trial said nothing, but for what is urgent.
     assert used.requests <= 330
     assert used.puts == 0
     # 0.2 % of 40 % of 5.672 $.
-    assert dollars(used) <= 0.00454
+    assert list_price_dollars(used) <= 0.00454
 
 
 def test_an_idle_cluster_does_nothing_but_tick() -> None:
-    invocations, month, reads = idle(QUICK)
+    invocations, month, reads = idle_cost(QUICK)
     assert (invocations.value, invocations.verdict) == (1440, "met")
     assert month.verdict == "met"
     # docs/aws.md says 29.
@@ -54,8 +60,8 @@ def test_an_idle_cluster_does_nothing_but_tick() -> None:
 
 
 def test_a_request_costs_what_aws_asks_for() -> None:
-    used = steady(5)
+    used = steady_agent_usage(5)
     # 1,024 MB for 0.02 s and 6 calls of 0.005 s; 1,030 bytes of logs; a lease and 6 reads.
     each = prices.API_REQUEST + prices.INVOCATION + 0.05 * prices.GB_SECOND
     each += 1030 * prices.LOG_GB / 1e9 + prices.WRITE_UNIT + 6 * prices.READ_UNIT
-    assert dollars(used) == pytest.approx(used.requests * each)
+    assert list_price_dollars(used) == pytest.approx(used.requests * each)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench import cli, cluster, peers, trials, writes
-from bench.figures import QUICK, Figure, Row, at_least, at_most, beats, number, unmeasured
+from bench.figures import QUICK, Figure, Row, at_least, at_most, beats, number, row_without_value
 from bench.machine import Machine, header
-from control_plane.state.metering import Bill
+from bench.metered_table import Bill
 from control_plane.state.table import Expect, Key, Put
-from detcloud.cli.processes import Process
+from detcloud.shared.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
         (beats("", 2, 1, "x", beside=""), "met"),
         (beats("", 1, 1, "x", beside=""), "missed"),
         (beats("", 1, None, "x", beside=""), "not measured"),
-        (unmeasured("", "why"), "not measured"),
+        (row_without_value("", "why"), "not measured"),
     ],
 )
 def test_a_row_says_whether_its_target_was_met(row: Row, verdict: str) -> None:
@@ -145,5 +145,5 @@ def test_a_process_is_named_by_its_module() -> None:
     def named(command: str) -> str:
         return cluster.process_name(Process(1, 0, 0, command))
 
-    assert named("/usr/bin/python -P -m lambdas.embedded --home /x") == "lambdas.embedded"
+    assert named("/usr/bin/python -P -m lambdas.local --home /x") == "lambdas.local"
     assert named("/usr/bin/sh -c true") == "sh"

@@ -9,11 +9,11 @@ require("pulumi_aws")
 
 from bench.deployed_cost import SILENT, config_of  # noqa: E402
 from bench.metered_cluster import MINUTE_MS, MeteredCluster  # noqa: E402
-from control_plane.fleet.notices import Announcement, announce  # noqa: E402
+from control_plane.fleet.notices import InstanceNotice, record_notice  # noqa: E402
 
 
 def notice(cluster: MeteredCluster, instance: str) -> None:
-    announce(cluster._table, Announcement(instance, cluster.now_ms + 120_000), cluster.now_ms)
+    record_notice(cluster.table, InstanceNotice(instance, cluster.now_ms + 120_000), cluster.now_ms)
 
 
 def test_a_notice_just_after_another_waits_for_seconds_and_not_for_the_minute(
@@ -21,15 +21,15 @@ def test_a_notice_just_after_another_waits_for_seconds_and_not_for_the_minute(
 ) -> None:
     with MeteredCluster(tmp_path, SILENT) as cluster:
         cluster.submit(config_of(SILENT, 2))
-        cluster.pass_by(5 * MINUTE_MS + 5_000)
+        cluster.pass_time(5 * MINUTE_MS + 5_000)
         first, second = cluster.cloud.machines
         notice(cluster, first)
-        cluster.pass_by(4_000)
+        cluster.pass_time(4_000)
         assert len(cluster.cloud.machines) == 3
         notice(cluster, second)
         # Its record is gathered for 2 s, and comes 4 s after the pass for the first.
-        cluster.pass_by(2_999)
+        cluster.pass_time(2_999)
         assert len(cluster.cloud.machines) == 3
-        cluster.pass_by(1_001)
+        cluster.pass_time(1_001)
         assert len(cluster.cloud.machines) == 4
         assert cluster.usage.waited_ms == {"tick": 1_000}

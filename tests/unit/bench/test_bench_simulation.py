@@ -9,10 +9,10 @@ from bench.curve_table import EPOCHS, PARAMETERS, curves, row_of
 from bench.figures import QUICK
 from bench.simulation import (
     Search,
-    TableCourse,
-    TableCourses,
+    TableCurve,
+    TableCurves,
     busy_share,
-    simulated,
+    run_search,
     simulation,
 )
 from bench.simulation_peers import Best
@@ -41,13 +41,13 @@ def test_it_measures_without_peers_and_says_that_they_are_missing(no_peers: None
 
 def test_a_peer_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    found = peers.asked("optuna-best", 1, 10)
+    found = peers.ask_peer("optuna-best", 1, 10)
     assert found.answer is None
     assert "No module named" in found.reason
 
 
 def test_a_search_on_the_table_ends_with_all_its_trials() -> None:
-    found = simulated(Search(4, 30), TableCourses())
+    found = run_search(Search(4, 30), TableCurves())
     assert found.experiment.status is Status.COMPLETED
     assert found.experiment.trials == 30
 
@@ -67,9 +67,9 @@ def test_hyperparameters_have_one_curve() -> None:
 
 
 def test_workers_are_busy_until_the_last_trial_is_created() -> None:
-    courses = TableCourses()
+    courses = TableCurves()
     courses.by_trial = {
-        number: TableCourse(1000.0, [], began_ms, None, epochs)
+        number: TableCurve(1000.0, [], began_ms, None, epochs)
         for number, (began_ms, epochs) in enumerate([(0, 4), (0, 9), (4_000, 9)])
     }
     # The last begins at 4 s; until then 4 and 4 of 2 * 4 s.

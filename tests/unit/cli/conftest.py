@@ -5,16 +5,16 @@ from typing import NamedTuple
 import pytest
 
 from detcloud.cli.main import main
-from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serving
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serve_cluster
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Detcloud = Callable[..., Ended]
+Detcloud = Callable[..., CommandResult]
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +30,14 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    with serving(FakeCluster()) as cluster:
+    with serve_cluster(FakeCluster()) as cluster:
         monkeypatch.setenv("DETCLOUD_URL", cluster.url)
         monkeypatch.setenv("DETCLOUD_TOKEN", TOKEN)
-        monkeypatch.setattr("detcloud.cli.follow.POLLING_SECONDS_FIRST", 0.01)
-        monkeypatch.setattr("detcloud.cli.follow.POLLING_SHARE_MAX", 1.0)
-        monkeypatch.setattr("detcloud.cli.logs.POLLING_SECONDS", 0.01)
-        monkeypatch.setattr("detcloud.cli.log_lines.POLLING_SECONDS", 0.01)
-        monkeypatch.setattr("detcloud.cli.lifecycle.DELETE_POLLING_SECONDS", 0.01)
+        monkeypatch.setattr("detcloud.cli.commands.follow.POLLING_SECONDS_FIRST", 0.01)
+        monkeypatch.setattr("detcloud.cli.commands.follow.POLLING_SHARE_MAX", 1.0)
+        monkeypatch.setattr("detcloud.cli.commands.logs.POLLING_SECONDS", 0.01)
+        monkeypatch.setattr("detcloud.cli.commands.log_lines.POLLING_SECONDS", 0.01)
+        monkeypatch.setattr("detcloud.cli.commands.lifecycle.DELETE_POLLING_SECONDS", 0.01)
         yield cluster
 
 
@@ -45,19 +45,19 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
 def detcloud(capfd: pytest.CaptureFixture[str]) -> Detcloud:
     """Runs a command in this process."""
 
-    def run(*words: str) -> Ended:
+    def run(*words: str) -> CommandResult:
         try:
             code = main(words)
         except SystemExit as ending:
             code = int(ending.code or 0)
         out, err = capfd.readouterr()
-        return Ended(code, out, err)
+        return CommandResult(code, out, err)
 
     return run
 
 
 @pytest.fixture
-def ended(fake: FakeCluster, detcloud: Detcloud) -> FakeCluster:
+def ended_cluster(fake: FakeCluster, detcloud: Detcloud) -> FakeCluster:
     """Experiment 1, COMPLETED, with trials 1 and 2."""
     fake.add_experiment({"name": "digits"}, {})
     assert detcloud("wait", "1", "--polling-interval", "0.001").code == 0

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,19 @@ from pathlib import Path
 import pytest
 
 import detcloud as package
-from detcloud.cli.commands import COMMANDS, NOUN_ALIASES, NOUNS, flat_words, words_of
-from detcloud.cli.main import loaded, main
+from detcloud.cli import commands
+from detcloud.cli.commands import experiment
+from detcloud.cli.framework.command_index import (
+    COMMANDS,
+    NOUN_ALIASES,
+    NOUNS,
+    commands_by_verb,
+    flat_commands,
+)
+from detcloud.cli.framework.command_parser import load_command
+from detcloud.cli.framework.handler import Handler
+from detcloud.cli.main import main
+from detcloud.cli.rendering.output import add_output_options
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -104,10 +116,10 @@ def test_failures_are_a_line_without_a_traceback() -> None:
 def test_even_our_own_mistakes_are_a_line(
     monkeypatch: pytest.MonkeyPatch, detcloud: Detcloud
 ) -> None:
-    def broken(arguments: object) -> int:
+    def fail(arguments: object) -> int:
         raise KeyError("missing")
 
-    monkeypatch.setattr("detcloud.cli.experiment.listing", broken)
+    monkeypatch.setitem(experiment.HANDLERS, "experiment list", Handler(add_output_options, fail))
     code, _, err = detcloud("list")
     assert code == 1
     assert err.splitlines()[0] == "error: internal: KeyError: 'missing'"
@@ -128,21 +140,26 @@ def test_a_reader_that_has_enough_is_no_error(fake: FakeCluster) -> None:
         assert process.stderr.read() == b""
 
 
-def test_every_command_has_its_two_functions() -> None:
-    for command in COMMANDS:
-        module_name, function = command.place.split(":")
-        module = importlib.import_module(f"detcloud.cli.{module_name}")
-        assert callable(getattr(module, function)), command
-        assert callable(getattr(module, f"{function.rstrip('_')}_arguments")), command
+def test_the_index_and_the_modules_have_the_same_commands() -> None:
+    indexed = {(command.module, command.name) for command in COMMANDS}
+    assert len(indexed) == len(COMMANDS)
+    registered = set()
+    for info in pkgutil.iter_modules(commands.__path__):
+        module = importlib.import_module(f"detcloud.cli.commands.{info.name}")
+        for name, handler in getattr(module, "HANDLERS", {}).items():
+            registered.add((info.name, name))
+            assert callable(handler.add_arguments), name
+            assert callable(handler.run), name
+    assert indexed == registered
 
 
 def test_no_word_means_two_things() -> None:
     flat = [word for command in COMMANDS for word in command.flat]
-    assert len(flat) == len(set(flat)) == len(flat_words())
+    assert len(flat) == len(set(flat)) == len(flat_commands())
     assert not set(flat) & {*NOUNS, *NOUN_ALIASES}
     for noun in NOUNS:
         own = [command for command in COMMANDS if command.noun == noun]
-        assert len(words_of(noun)) == sum(1 + len(command.verb_aliases) for command in own)
+        assert len(commands_by_verb(noun)) == sum(1 + len(command.verb_aliases) for command in own)
 
 
 @pytest.mark.parametrize("noun", NOUNS)
@@ -179,17 +196,18 @@ def test_without_a_cluster_the_error_says_what_to_do(detcloud: Detcloud) -> None
 def test_ctrl_c_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(arguments: object) -> int:
+    def interrupt(arguments: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("detcloud.cli.experiment.listing", interrupted)
+    handler = Handler(add_output_options, interrupt)
+    monkeypatch.setitem(experiment.HANDLERS, "experiment list", handler)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_every_option_says_what_it_does() -> None:
     for command in COMMANDS:
-        parser, _ = loaded(command, f"{command.noun} {command.verb}")
+        parser, _ = load_command(command, command.name)
         for action in parser._actions:
             assert action.help, (parser.prog, action.dest)
 

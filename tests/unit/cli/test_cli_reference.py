@@ -1,35 +1,36 @@
-"""The reference in docs/ is what the commands are."""
+"""Reference in docs/: the commands as they are."""
 
 from pathlib import Path
 
-from detcloud.cli.commands import COMMANDS, EXIT_CODES, NOUN_ALIASES, NOUNS
-from detcloud.cli.elsewhere import NOUNS_ELSEWHERE, VERBS_ELSEWHERE
-from detcloud.cli.grammar import forms, typed_as
-from detcloud.cli.reference import reference
+from detcloud.cli.framework.command_index import COMMANDS, NOUN_ALIASES, NOUNS
+from detcloud.cli.framework.exit_codes import EXIT_CODES
+from detcloud.cli.framework.grammar import command_forms
+from detcloud.cli.framework.original_commands import REPLACED_NOUNS, REPLACED_VERBS
+from detcloud.cli.reference import render_reference
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
 def test_the_document_is_up_to_date() -> None:
     again = "PYTHONPATH=harness python -m detcloud.cli.reference > docs/cli.md"
-    assert DOCUMENT.read_text(encoding="utf-8") == reference(), f"write it again: {again}"
+    assert DOCUMENT.read_text(encoding="utf-8") == render_reference(), f"write it again: {again}"
 
 
 def test_every_command_and_exit_code_is_in_it() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for command in COMMANDS:
-        assert f"\n### detcloud {typed_as(command)}\n" in text
+        assert f"\n### detcloud {command.name}\n" in text
     assert all(f"\n| {code} | " in text for code in EXIT_CODES)
 
 
 def test_every_list_and_description_has_three_forms() -> None:
-    known = forms()
+    forms = command_forms()
     verbs = ("list", "describe", "history", "replay", "metrics", "files", "info", "whoami")
-    shown = [command for command in COMMANDS if command.verb.split("-")[0] in verbs]
-    assert len(shown) == 25
-    for command in shown:
-        flags = {flag for option in known[command.place].options for flag in option.flags}
-        assert flags >= {"--json", "--yaml", "--csv"}, typed_as(command)
+    described = [command for command in COMMANDS if command.verb.split("-")[0] in verbs]
+    assert len(described) == 25
+    for command in described:
+        flags = {flag for option in forms[command.name].options for flag in option.flags}
+        assert flags >= {"--json", "--yaml", "--csv"}, command.name
 
 
 def test_no_table_is_broken() -> None:
@@ -39,7 +40,7 @@ def test_no_table_is_broken() -> None:
 
 
 def test_what_is_elsewhere_is_not_here() -> None:
-    assert not NOUNS_ELSEWHERE.keys() & {*NOUNS, *NOUN_ALIASES}
-    here = {typed_as(command) for command in COMMANDS}
-    assert not VERBS_ELSEWHERE.keys() & here
-    assert {typed.split(" ")[0] for typed in VERBS_ELSEWHERE} <= NOUNS.keys()
+    assert not REPLACED_NOUNS.keys() & {*NOUNS, *NOUN_ALIASES}
+    here = {command.name for command in COMMANDS}
+    assert not REPLACED_VERBS.keys() & here
+    assert {typed.split(" ")[0] for typed in REPLACED_VERBS} <= NOUNS.keys()

@@ -1,4 +1,4 @@
-"""Where output goes: closed descriptors, full devices, readers that left; odd characters."""
+"""Output to closed descriptors, full devices, readers that left; odd characters."""
 
 import subprocess
 import sys
@@ -18,8 +18,8 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
 
 
-def into(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command below a shell that redirects its output, which Python buffers."""
+def run_redirected(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command below a shell that redirects its output, which Python buffers."""
     command = f'unset PYTHONUNBUFFERED; "$@" {redirection}'
     return subprocess.run(
         ["sh", "-c", command, "sh", sys.executable, "-m", "detcloud.cli.main", *words],
@@ -32,17 +32,17 @@ def into(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0)])
 def test_a_closed_output_is_as_dev_null(redirection: str, code: int) -> None:
-    done = into(redirection, "list", "--help")
+    done = run_redirected(redirection, "list", "--help")
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     assert "internal" not in done.stderr
-    assert into(redirection, "bogus").returncode == 2
+    assert run_redirected(redirection, "bogus").returncode == 2
 
 
 @full_device
 @pytest.mark.parametrize("words", [("--help",), ("list", "--help"), ("completion", "bash")])
 def test_a_full_device_is_an_error_for_help_too(words: tuple[str, ...]) -> None:
-    done = into(f">{FULL}", *words)
+    done = run_redirected(f">{FULL}", *words)
     assert (done.returncode, done.stderr) == (1, LOST)
 
 
@@ -50,9 +50,9 @@ def test_a_full_device_is_an_error_for_help_too(words: tuple[str, ...]) -> None:
 def test_a_checked_configuration_meets_a_full_device(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
-    done = into(f">{FULL}", "config", "check", str(config))
+    done = run_redirected(f">{FULL}", "config", "check", str(config))
     assert (done.returncode, done.stderr) == (1, LOST)
-    assert into("| true", "config", "check", str(config)).stderr == ""
+    assert run_redirected("| true", "config", "check", str(config)).stderr == ""
     assert shell("config", "check", str(config)).stdout.startswith("name:")
 
 

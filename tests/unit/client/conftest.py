@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.client.fake_cluster import FakeCluster, serving
+from tests.unit.client.fake_cluster import FakeCluster, serve_cluster
 
 
 @pytest.fixture
 def fake() -> Iterator[FakeCluster]:
-    with serving(FakeCluster()) as cluster:
+    with serve_cluster(FakeCluster()) as cluster:
         yield cluster
 
 

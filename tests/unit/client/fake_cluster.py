@@ -16,7 +16,7 @@ from tests.unit.client.fake_machines import FakeMachines
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
 
-__all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serving"]
+__all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serve_cluster"]
 
 TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
@@ -27,7 +27,7 @@ PATCHED = {"name", "description", "labels", "weight", "priority", *LIMITS, *KEPT
 
 
 class FakeCluster:
-    """The state. Every look at an ACTIVE experiment trains its trials by one step of two."""
+    """State of a cluster; a look at an ACTIVE experiment trains its trials by 100 of 200 steps."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -45,7 +45,7 @@ class FakeCluster:
         self.lines: dict[int, list[Item]] = {}
         self.differences: dict[str, Item] = {}
         self.deletion = "DELETED"
-        # What every trial reported, instead of one report of each group.
+        # Reports of every trial, instead of one report of each group.
         self.reports: list[Item] = []
         self.warnings: list[str] = []
         self.machines = FakeMachines()
@@ -66,9 +66,9 @@ class FakeCluster:
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if method == "GET":
             return self._get(path, parse_qs(parts.query), query)
-        return self._once(method, headers["idempotency-key"], path, body)
+        return self._answer_once(method, headers["idempotency-key"], path, body)
 
-    def _once(self, method: str, key: str, path: str, body: bytes) -> Item:
+    def _answer_once(self, method: str, key: str, path: str, body: bytes) -> Item:
         digest = hashlib.sha256(f"{method} {path}".encode() + body).hexdigest()
         if key in self.answers:
             known, answer = self.answers[key]
@@ -122,29 +122,41 @@ class FakeCluster:
     def _get(self, path: str, asked: dict[str, list[str]], query: Item) -> Item | bytes:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
-            (r"/cost", lambda: fake_costs.report(query)),
+            (r"/cost", lambda: fake_costs.cost_report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
-            (r"/experiments", lambda: page(self._listed(query), query)),
-            (r"/experiments/(\d+)", lambda id: self._look(self._experiment(int(id)))),
-            (r"/experiments/(\d+)/trials", lambda id: page(self._trials_of(int(id)), query)),
+            (r"/experiments", lambda: page(self._list_experiments(query), query)),
+            (
+                r"/experiments/(\d+)",
+                lambda id: self._describe_then_advance(self._experiment(int(id))),
+            ),
+            (
+                r"/experiments/(\d+)/trials",
+                lambda id: page(self._experiment_trials(int(id)), query),
+            ),
             (r"/experiments/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
             (r"/experiments/(\d+)/checkpoint-gc", lambda id: self._collection(query)),
             (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
             (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),
-            (r"/experiments/(\d+)/metrics", lambda id: fake_measures.best(self, int(id), query)),
+            (
+                r"/experiments/(\d+)/metrics",
+                lambda id: fake_measures.best_trials_series(self, int(id), query),
+            ),
             (r"/trials/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
             (r"/trials/(\d+)", lambda id: self._trial(int(id))),
             (r"/trials/(\d+)/metrics", lambda id: page(self._metrics(int(id), query), query)),
-            (r"/trials/(\d+)/metrics/names", lambda id: fake_measures.names(self._trial(int(id)))),
+            (
+                r"/trials/(\d+)/metrics/names",
+                lambda id: fake_measures.metric_names(self._trial(int(id))),
+            ),
             (
                 r"/trials/(\d+)/metrics/series",
-                lambda id: fake_measures.series(self._trial(int(id)), asked),
+                lambda id: fake_measures.metric_series(self._trial(int(id)), asked),
             ),
             (r"/trials/(\d+)/logs", lambda id: self._log(int(id), query)),
             (
                 r"/trials/(\d+)/logs/lines",
-                lambda id: fake_measures.lines(
+                lambda id: fake_measures.log_lines_page(
                     self.lines.get(int(id), []), query, self._trial(int(id))["ended_ms"] is not None
                 ),
             ),
@@ -167,7 +179,7 @@ class FakeCluster:
     def _create(self, body: Item) -> Item:
         tree = yaml.safe_load(body["config"])
         details = [
-            {"path": name, "line": _line_of(body["config"], name), "message": "unknown field"}
+            {"path": name, "line": _line_number(body["config"], name), "message": "unknown field"}
             for name in tree
             if name not in KNOWN_FIELDS
         ]
@@ -240,8 +252,8 @@ class FakeCluster:
         self.trials.append(trial)
         self.logs[trial["id"]] = ""
 
-    def _look(self, experiment: Item) -> Item:
-        """Answers what was before, then moves time on."""
+    def _describe_then_advance(self, experiment: Item) -> Item:
+        """Answer with the state before, then move time on."""
         before = dict(experiment)
         if experiment["state"] == "ACTIVE":
             self._train(experiment)
@@ -252,7 +264,7 @@ class FakeCluster:
         return before
 
     def _train(self, experiment: Item) -> None:
-        for trial in self._trials_of(experiment["id"]):
+        for trial in self._experiment_trials(experiment["id"]):
             steps = trial["steps_completed"] + 100
             # After 200 steps: trial 0 has 1/201, trial 1 has 2/201, so trial 0 is the best.
             trial.update(steps_completed=steps, metric=(trial["number"] + 1) / (steps + 1))
@@ -260,7 +272,7 @@ class FakeCluster:
             self.logs[trial["id"]] += f"step {steps} ünder way\n"
             if steps == trial["target_steps"]:
                 trial.update(state=self.ending, ended_ms=4000, allocation=None)
-        first = self._trials_of(experiment["id"])[0]
+        first = self._experiment_trials(experiment["id"])[0]
         experiment["progress"] = first["steps_completed"] / 200
         if first["state"] == self.ending:
             best = {"best_metric": first["metric"], "best_trial_id": first["id"]}
@@ -297,10 +309,10 @@ class FakeCluster:
             raise Refusal(404, "not_found", f"there is no trial {number}")
         return self.trials[number - 1]
 
-    def _trials_of(self, experiment_id: int) -> list[Item]:
+    def _experiment_trials(self, experiment_id: int) -> list[Item]:
         return [trial for trial in self.trials if trial["experiment_id"] == experiment_id]
 
-    def _listed(self, query: Item) -> list[Item]:
+    def _list_experiments(self, query: Item) -> list[Item]:
         states = query.get("state", "").split(",") if query.get("state") else None
         archived = {"true": (True,), "all": (True, False)}.get(query.get("archived", ""), (False,))
         return [
@@ -324,7 +336,10 @@ class FakeCluster:
         }
 
     def _history(self, number: int, query: Item) -> list[Item]:
-        actors = [f"experiment#{number}", *(f"trial#{it['id']}" for it in self._trials_of(number))]
+        actors = [
+            f"experiment#{number}",
+            *(f"trial#{entry['id']}" for entry in self._experiment_trials(number)),
+        ]
         return [
             {"time_ms": 1000, "actor": actor, "revision": 1, "text": "began", "reasons": ["asked"]}
             for actor in actors
@@ -345,7 +360,7 @@ class FakeCluster:
             for group in ("training", "validation")
         ]
         groups = self.reports or groups
-        return [it for it in groups if query.get("group") in (None, it["group"])]
+        return [entry for entry in groups if query.get("group") in (None, entry["group"])]
 
     def _log(self, number: int, query: Item) -> Item:
         whole = self.logs[self._trial(number)["id"]].encode()
@@ -363,7 +378,7 @@ class FakeCluster:
         return found[0]
 
     def add_checkpoint(self, uuid: str, contents: dict[str, bytes]) -> list[Item]:
-        """Returns the list of files, which may be changed afterwards."""
+        """Return the list of files, which may be changed afterwards."""
         self.files[uuid] = []
         for number, (path, content) in enumerate(contents.items()):
             name = f"{uuid}-{number}"
@@ -398,9 +413,9 @@ class FakeCluster:
 
 
 @contextmanager
-def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
-    """Serves `cluster` on a free port until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(cluster))
+def serve_cluster(cluster: FakeCluster) -> Iterator[FakeCluster]:
+    """Serve `cluster` on a free port until the block ends."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _request_handler(cluster))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -413,7 +428,7 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
         thread.join()
 
 
-def _handler_of(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
+def _request_handler(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         # An answer is one packet: in two, the second waits for the first to be acknowledged.
@@ -450,5 +465,5 @@ def _handler_of(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _line_of(text: str, name: str) -> int:
+def _line_number(text: str, name: str) -> int:
     return next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(f"{name}:"))

@@ -1,8 +1,8 @@
-"""What was spent on the fake cluster in two days of November."""
+"""Costs of the fake cluster in two days of November."""
 
 from tests.unit.client.fake_refusal import Item, Refusal
 
-# By what, then name, title, allocations and instances in dollars.
+# By unit, then name, title, allocations and instances in dollars.
 SPENT: dict[str, list[tuple[str, str, float, float | None]]] = {
     "experiment": [("2", "digits", 12.4, None), ("1", "", 0.0712, None)],
     "trial": [("5", "experiment 2", 12.4, None), ("1", "experiment 1", 0.0712, None)],
@@ -14,7 +14,7 @@ ALLOCATIONS, INSTANCES = 12.4712, 20.25
 FIRST, TODAY = "2026-11-01", "2026-11-30"
 
 
-def report(query: Item) -> Item:
+def cost_report(query: Item) -> Item:
     since, until = query.get("since", FIRST), query.get("until", TODAY)
     if since > until:
         text = f"must be at most 365 days before until ({until}) and today, not {since}"

@@ -11,7 +11,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 POINTS = [[100, 0.01], [200, 0.005]]
 
 
-def names(trial: Item) -> Item:
+def metric_names(trial: Item) -> Item:
     summary = {"count": 2, "last_steps": 200, "last": 0.005, "minimum": 0.005, "maximum": 0.01}
     pairs = [("training", "loss"), ("training", "accuracy"), ("validation", "loss")]
     # (0.01 + 0.005) / 2 = 0.0075
@@ -19,11 +19,11 @@ def names(trial: Item) -> Item:
     return {"items": items}
 
 
-def series(trial: Item, asked: dict[str, list[str]]) -> Item:
+def metric_series(trial: Item, asked: dict[str, list[str]]) -> Item:
     [group] = asked["group"]
     wanted = asked.get("name")
     points_max = int(asked.get("points", ["500"])[0])
-    known = {item["name"] for item in names(trial)["items"] if item["group"] == group}
+    known = {item["name"] for item in metric_names(trial)["items"] if item["group"] == group}
     found = [name for name in sorted(known) if wanted is None or name in wanted]
     return {
         "series": [
@@ -33,7 +33,7 @@ def series(trial: Item, asked: dict[str, list[str]]) -> Item:
     }
 
 
-def best(cluster: "FakeCluster", number: int, query: Item) -> Item:
+def best_trials_series(cluster: "FakeCluster", number: int, query: Item) -> Item:
     trials = [trial for trial in cluster.trials if trial["experiment_id"] == number]
     return {
         "group": query.get("group", "validation"),
@@ -45,8 +45,8 @@ def best(cluster: "FakeCluster", number: int, query: Item) -> Item:
     }
 
 
-def lines(known: list[Item], query: Item, has_ended: bool) -> Item:
-    """Two lines a page, so that cursors are used."""
+def log_lines_page(known: list[Item], query: Item, has_ended: bool) -> Item:
+    """Answer two lines a page, so that cursors are used."""
     after = int(query.get("after", -1))
     least = LEVELS.index(query["level"]) if "level" in query else 0
     found = [

@@ -22,7 +22,7 @@ class FakeQueue:
         self.asked: list[tuple[str, Any]] = []
 
     def get(self, path: str, query: Item) -> Item | None:
-        """None for what is no pool or job."""
+        """Answer a request about pools and jobs; None for any other."""
         if path == "/resource-pools":
             return page(list(self.pools.values()), query)
         if found := re.fullmatch(r"/resource-pools/([^/]+)", path):
@@ -36,18 +36,18 @@ class FakeQueue:
         return None
 
     def change(self, method: str, path: str, body: Any) -> Item | None:
-        """None for what is no pool or job."""
+        """Answer a request about pools and jobs; None for any other."""
         if found := re.fullmatch(r"/resource-pools/([^/]+)(?:/(drain|undrain))?", path):
             self.asked.append((f"{method} {path}", body))
             return self._change_pool(method, found[1], found[2])
         if path == "/cluster/configuration":
-            return self._configured(body)
+            return self._apply_configuration(body)
         if path == "/jobs":
             self.asked.append((path, body))
-            return {"items": [self._changed(change) for change in body["operations"]]}
+            return {"items": [self._change_job(change) for change in body["operations"]]}
         if found := re.fullmatch(r"/jobs/([^/]+)", path):
             self.asked.append((path, body))
-            return self._changed({"job_id": found[1], **body})
+            return self._change_job({"job_id": found[1], **body})
         return None
 
     def _change_pool(self, method: str, name: str, verb: str | None) -> Item:
@@ -59,7 +59,7 @@ class FakeQueue:
             self._pool(name)["state"] = "DRAINING" if verb == "drain" else "OPEN"
         return self.pools.setdefault(name, fake_pool(name))
 
-    def _configured(self, body: Item) -> Item:
+    def _apply_configuration(self, body: Item) -> Item:
         self.asked.append(("/cluster/configuration", body))
         if body["config"].startswith("bad"):
             detail = {"path": "bad", "line": 1, "message": "is not a known field"}
@@ -71,7 +71,7 @@ class FakeQueue:
         ]
         return {"changes": changes, "shared": ["resource_manager"], "dry_run": body["dry_run"]}
 
-    def _changed(self, change: Item) -> Item:
+    def _change_job(self, change: Item) -> Item:
         job = self._job(change["job_id"])
         if change.get("priority", 1) > 99:
             raise Refusal(422, "invalid", "priority must be between 1 and 99, not 100")
@@ -129,7 +129,7 @@ def fake_instance(id: str) -> Item:
 
 
 def fake_job(number: int, digits: str) -> Item:
-    """The first has its slot, the second waits."""
+    """Make a job: the first has its slot, the second waits."""
     runs = number == 1
     return {
         "job_id": f"{digits}-0000-4000-8000-000000000000",

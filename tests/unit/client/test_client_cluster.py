@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from detcloud import DetcloudError
-from detcloud.archive import extract
 from detcloud.client import Client
-from detcloud.http import ApiError
+from detcloud.shared.archive import extract
+from detcloud.shared.http import ApiError
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 CONFIG = {"name": "digits", "searcher": {"name": "single"}}
@@ -58,7 +58,7 @@ def test_a_file_or_a_mapping_configures(
 def test_a_mutation_whose_answer_was_lost_happens_once(
     fake: FakeCluster, cluster: Client, model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detcloud.http.RETRY_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
     cluster.upload_model_code(model_dir)
     fake.losses_left = 2
     experiment = cluster.create_experiment(CONFIG, model_dir)

@@ -11,7 +11,7 @@ CONTENT = b"weights"
 
 
 class SlowStore:
-    """Serves what was given out last, and takes longer for each file than an address is good."""
+    """Serves the addresses given last, and takes longer for a file than an address is good."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
@@ -37,6 +37,6 @@ def test_addresses_are_asked_for_anew_before_they_expire(
 ) -> None:
     store = SlowStore(monkeypatch)
     transport: Any = store
-    download_files(transport, store.files(), tmp_path / "fetched", renewed=store.files)
+    download_files(transport, store.files(), tmp_path / "fetched", renew_addresses=store.files)
     assert sorted(path.name for path in (tmp_path / "fetched").iterdir()) == ["a", "b", "c"]
     assert store.given == 3

@@ -1,4 +1,4 @@
-"""Which cluster is used, and that its token goes nowhere else."""
+"""Choice of the cluster that is used, and that its token goes nowhere else."""
 
 import fcntl
 import json
@@ -14,8 +14,8 @@ from detcloud.client.home import Home
 
 
 @contextmanager
-def embedded(folder: Path, url: str) -> Iterator[None]:
-    """A data folder as a living server keeps it."""
+def run_embedded(folder: Path, url: str) -> Iterator[None]:
+    """Make a data folder as a running server keeps it."""
     folder.mkdir(parents=True, exist_ok=True)
     record = {"url": url, "pid": 1, "started_ms": 5, "version": "0.1.0"}
     (folder / "server.json").write_text(json.dumps(record))
@@ -25,7 +25,7 @@ def embedded(folder: Path, url: str) -> Iterator[None]:
         yield
 
 
-def stored(own_home: Path, url: str) -> None:
+def store_credentials(own_home: Path, url: str) -> None:
     (own_home / ".detcloud").mkdir()
     credentials = {"url": url, "token": "stored-token"}
     (own_home / ".detcloud" / "credentials.json").write_text(json.dumps(credentials))
@@ -38,7 +38,7 @@ def test_nothing_is_found_on_a_fresh_machine(own_home: Path) -> None:
 
 
 def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
-    stored(own_home, "http://stored")
+    store_credentials(own_home, "http://stored")
     monkeypatch.setenv("DETCLOUD_URL", "http://env")
     monkeypatch.setenv("DETCLOUD_TOKEN", "env-token")
     assert find_endpoint() == Endpoint("http://env", "env-token")
@@ -49,7 +49,7 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, own_home: Path) -
 def test_a_stored_token_goes_to_its_own_address_only(
     monkeypatch: pytest.MonkeyPatch, own_home: Path
 ) -> None:
-    stored(own_home, "http://stored")
+    store_credentials(own_home, "http://stored")
     assert find_endpoint() == Endpoint("http://stored", "stored-token")
     assert find_endpoint("http://stored/") == Endpoint("http://stored/", "stored-token")
     with pytest.raises(DetcloudError, match="no token for http://other; set DETCLOUD_TOKEN"):
@@ -58,7 +58,7 @@ def test_a_stored_token_goes_to_its_own_address_only(
 
 def test_the_embedded_cluster_is_found_while_its_lock_is_held(own_home: Path) -> None:
     home = Home(own_home / ".detcloud")
-    with embedded(home.folder, "http://here"):
+    with run_embedded(home.folder, "http://here"):
         assert find_endpoint() == Endpoint("http://here", "embedded-token", home)
         assert find_endpoint("http://here") == Endpoint("http://here", "embedded-token")
         assert not is_configured()
@@ -68,10 +68,10 @@ def test_the_embedded_cluster_is_found_while_its_lock_is_held(own_home: Path) ->
 def test_a_named_home_beats_stored_credentials(
     monkeypatch: pytest.MonkeyPatch, own_home: Path, tmp_path: Path
 ) -> None:
-    stored(own_home, "http://stored")
+    store_credentials(own_home, "http://stored")
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
     assert find_endpoint() is None
-    with embedded(tmp_path / "data", "http://here"):
+    with run_embedded(tmp_path / "data", "http://here"):
         found = find_endpoint()
     assert found is not None
     assert found.url == "http://here"
@@ -80,7 +80,7 @@ def test_a_named_home_beats_stored_credentials(
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"url": "http://x"}', '"text"'])
 def test_broken_files_are_no_servers_and_clear_errors(content: str, own_home: Path) -> None:
     folder = own_home / ".detcloud"
-    with embedded(folder, "http://here"):
+    with run_embedded(folder, "http://here"):
         (folder / "server.json").write_text(content)
         assert find_endpoint() is None
     (folder / "credentials.json").write_text(content)

@@ -1,4 +1,4 @@
-"""What a notebook does wrong, and what it is told."""
+"""Misuse of the SDK in a notebook, and the errors that it gets."""
 
 import copy
 import pickle
@@ -12,8 +12,8 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.client import Client, NoCluster
 from detcloud.client.download import download_files
-from detcloud.client.endpoint import find_endpoint, is_configured, known_url
-from detcloud.http import ApiError, Transport, Unreachable
+from detcloud.client.endpoint import configured_url, find_endpoint, is_configured
+from detcloud.shared.http import ApiError, Transport, Unreachable
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 
@@ -101,7 +101,7 @@ def test_an_address_that_can_be_none_is_refused() -> None:
         with pytest.raises(DetcloudError, match="is not an address; expected http"):
             Client(url, TOKEN)
     # An empty one is a variable without a value: no reason to take another cluster.
-    for ask in (find_endpoint, known_url, is_configured):
+    for ask in (find_endpoint, configured_url, is_configured):
         with pytest.raises(DetcloudError, match="'' is not an address"):
             ask("")
 

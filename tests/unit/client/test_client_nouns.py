@@ -10,10 +10,15 @@ import pytest
 
 import detcloud as package
 from detcloud import DetcloudError
-from detcloud.archive import pack
 from detcloud.client import Client, Experiment, LogFilter
-from detcloud.client.endpoint import find_endpoint, forget, known_url, remember
-from detcloud.http import ApiError
+from detcloud.client.endpoint import (
+    configured_url,
+    find_endpoint,
+    remove_credentials,
+    store_credentials,
+)
+from detcloud.shared.archive import pack
+from detcloud.shared.http import ApiError
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster, Item
 
 CONFIG = {"name": "digits", "searcher": {"name": "single"}}
@@ -25,8 +30,8 @@ def client(fake: FakeCluster) -> Iterator[Client]:
         yield client
 
 
-def ended(fake: FakeCluster, client: Client) -> Experiment:
-    """Experiment 1, COMPLETED with two trials."""
+def run_experiment(fake: FakeCluster, client: Client) -> Experiment:
+    """Run experiment 1 to its end, COMPLETED with two trials."""
     fake.add_experiment(dict(CONFIG), {})
     experiment = client.experiment(1)
     experiment.wait(0.001)
@@ -62,7 +67,7 @@ def test_without_arguments_the_environment_says_which_cluster(
 
 
 def test_fields_are_typed_documented_and_read_only(fake: FakeCluster, client: Client) -> None:
-    experiment = ended(fake, client)
+    experiment = run_experiment(fake, client)
     assert (experiment.name, experiment.smaller_is_better) == ("digits", True)
     assert experiment.config == CONFIG
     assert "0 to 1" in (Experiment.progress.__doc__ or "")
@@ -86,7 +91,7 @@ def test_settings_are_changed_one_by_one(fake: FakeCluster, client: Client) -> N
 def test_an_ended_experiment_is_archived_continued_and_deleted(
     fake: FakeCluster, client: Client
 ) -> None:
-    experiment = ended(fake, client)
+    experiment = run_experiment(fake, client)
     experiment.archive()
     assert experiment.archived
     assert list(client.experiments()) == []
@@ -105,7 +110,7 @@ def test_an_ended_experiment_is_archived_continued_and_deleted(
 
 
 def test_history_replay_and_curves(fake: FakeCluster, client: Client) -> None:
-    experiment = ended(fake, client)
+    experiment = run_experiment(fake, client)
     actors = [entry["actor"] for entry in experiment.history()]
     assert actors == ["experiment#1", "trial#1", "trial#2"]
     assert [entry["actor"] for entry in experiment.history("trial#2")] == ["trial#2"]
@@ -117,7 +122,7 @@ def test_history_replay_and_curves(fake: FakeCluster, client: Client) -> None:
 def test_a_trial_tells_its_metrics_and_dies(fake: FakeCluster, client: Client) -> None:
     fake.add_experiment(dict(CONFIG), {})
     trial = client.trial(2)
-    assert not trial.ended
+    assert not trial.has_ended
     first, *_ = trial.metric_summaries()
     assert (first["group"], first["name"], first["mean"]) == ("training", "loss", 0.0075)
     series = trial.series(["loss", "accuracy"], group="training", points_max=1)
@@ -127,7 +132,7 @@ def test_a_trial_tells_its_metrics_and_dies(fake: FakeCluster, client: Client) -
 
 
 def test_lines_are_chosen_by_the_cluster_over_pages(fake: FakeCluster, client: Client) -> None:
-    ended(fake, client)
+    run_experiment(fake, client)
     fake.lines[1] = [line(n) for n in range(4)] + [line(4, level="ERROR", rank=1, text="Boom")]
     trial = client.trial(1)
     assert [found["offset"] for found in trial.log_lines()] == [0, 1, 2, 3, 4]
@@ -159,7 +164,7 @@ def test_followed_lines_come_once_each_until_the_trial_ends(
 def test_checkpoints_are_ranked_by_their_own_metric_or_another(
     fake: FakeCluster, client: Client
 ) -> None:
-    experiment = ended(fake, client)
+    experiment = run_experiment(fake, client)
     for uuid, metric in (("aa", 0.5), ("bb", 0.25), ("cc", None), ("dd", 0.125)):
         fake.add_checkpoint(uuid, {"f": b"1"})
         fake.checkpoints[-1]["metric"] = metric
@@ -261,17 +266,17 @@ def test_templates_and_tokens_come_and_go(fake: FakeCluster, client: Client) -> 
 
 
 def test_a_token_that_is_remembered_is_found_again(own_home: Path) -> None:
-    path = remember("https://one.example", "t1")
+    path = store_credentials("https://one.example", "t1")
     assert path.stat().st_mode & 0o777 == 0o600
     found = find_endpoint()
     assert found is not None
     assert (found.url, found.token) == ("https://one.example", "t1")
-    remember("https://two.example", "t2")
-    assert known_url() == "https://two.example"
-    assert known_url("http://x") == "http://x"
+    store_credentials("https://two.example", "t2")
+    assert configured_url() == "https://two.example"
+    assert configured_url("http://x") == "http://x"
     assert [entry.name for entry in path.parent.iterdir() if "credentials" in entry.name] == [
         "credentials.json"
     ]
-    assert forget()
-    assert not forget()
-    assert known_url() is None
+    assert remove_credentials()
+    assert not remove_credentials()
+    assert configured_url() is None

@@ -1,13 +1,15 @@
 import pytest
 
 from control_plane.actors.records import Retention
-from control_plane.collection.ranking import Candidate, unwanted
+from control_plane.collection.ranking import CheckpointCandidate, unwanted_checkpoints
 
 
 def candidate(
     uuid: str, trial_id: int, steps: int, metric: float | None, created_ms: int | None = None
-) -> Candidate:
-    return Candidate(uuid, trial_id, steps, metric, steps if created_ms is None else created_ms)
+) -> CheckpointCandidate:
+    return CheckpointCandidate(
+        uuid, trial_id, steps, metric, steps if created_ms is None else created_ms
+    )
 
 
 # Two trials. By loss, smaller first: b 0.1, f 0.2, a 0.3, d 0.4, e 0.5; c and g have none.
@@ -23,15 +25,15 @@ ALL = [
 ]
 
 
-def kept(
+def kept_uuids(
     retention: tuple[int, int, int],
-    candidates: list[Candidate] = ALL,
+    candidates: list[CheckpointCandidate] = ALL,
     *,
     smaller_is_better: bool = True,
     held: str = "",
 ) -> str:
     """The letters that stay, in order."""
-    going = unwanted(
+    going = unwanted_checkpoints(
         candidates, Retention(*retention), smaller_is_better, lambda one: one.uuid in held
     )
     gone = {one.uuid for one in going}
@@ -61,21 +63,21 @@ def kept(
     ],
 )
 def test_the_three_rules_keep_together(retention: tuple[int, int, int], expected: str) -> None:
-    assert kept(retention) == expected
+    assert kept_uuids(retention) == expected
 
 
 def test_where_larger_is_better_the_largest_is_first() -> None:
     # e 0.5, d 0.4, a 0.3, f 0.2, b 0.1: the best of all and of trial 2 is e, of trial 1 it is a.
-    assert kept((1, 0, 0), smaller_is_better=False) == "e"
-    assert kept((0, 1, 0), smaller_is_better=False) == "ae"
+    assert kept_uuids((1, 0, 0), smaller_is_better=False) == "e"
+    assert kept_uuids((0, 1, 0), smaller_is_better=False) == "ae"
 
 
 def test_of_equal_metrics_the_one_created_first_is_better() -> None:
     twins = [candidate("z", 1, 10, 0.5), candidate("a", 1, 20, 0.5), candidate("m", 2, 5, 0.5)]
     # Created at 5 (m), 10 (z), 20 (a).
-    assert kept((1, 0, 0), twins) == "m"
-    assert kept((2, 0, 0), twins) == "mz"
-    assert kept((0, 1, 0), twins) == "mz"
+    assert kept_uuids((1, 0, 0), twins) == "m"
+    assert kept_uuids((2, 0, 0), twins) == "mz"
+    assert kept_uuids((0, 1, 0), twins) == "mz"
 
 
 def test_created_at_the_same_time_the_trial_then_the_step_then_the_uuid_decide() -> None:
@@ -86,38 +88,38 @@ def test_created_at_the_same_time_the_trial_then_the_step_then_the_uuid_decide()
         candidate("a", 2, 5, 0.5, 7),
     ]
     # d (trial 1, step 10), b and c (trial 1, step 20), a (trial 2).
-    assert [kept((n, 0, 0), at_once) for n in range(5)] == ["", "d", "bd", "bcd", "abcd"]
+    assert [kept_uuids((n, 0, 0), at_once) for n in range(5)] == ["", "d", "bd", "bcd", "abcd"]
 
 
 def test_of_two_at_one_step_the_one_created_last_is_the_latest() -> None:
     # A trial that was set back writes its step once more.
     repeated = [candidate("a", 1, 10, None, 1), candidate("b", 1, 10, None, 2)]
-    assert kept((0, 0, 1), repeated) == "b"
+    assert kept_uuids((0, 0, 1), repeated) == "b"
 
 
 def test_one_that_is_held_stays_and_takes_its_rank() -> None:
     # a is the third of all. It being held does not move up the fourth, d.
-    assert kept((3, 0, 0), held="d") == "abdf"
-    assert kept((2, 0, 0), held="a") == "abf"
-    assert kept((0, 0, 0), held="abcdefg") == "abcdefg"
+    assert kept_uuids((3, 0, 0), held="d") == "abdf"
+    assert kept_uuids((2, 0, 0), held="a") == "abf"
+    assert kept_uuids((0, 0, 0), held="abcdefg") == "abcdefg"
 
 
 def test_only_those_that_no_rule_keeps_are_asked_about() -> None:
     asked: list[str] = []
 
-    def is_held(one: Candidate) -> bool:
+    def is_held(one: CheckpointCandidate) -> bool:
         asked.append(one.uuid)
         return False
 
-    unwanted(ALL, Retention(1, 1, 1), True, is_held)
+    unwanted_checkpoints(ALL, Retention(1, 1, 1), True, is_held)
     assert sorted(asked) == ["a", "d", "e"]
 
 
 def test_of_no_checkpoints_none_is_unwanted() -> None:
-    assert unwanted([], Retention(1, 1, 1), True, lambda one: False) == []
+    assert unwanted_checkpoints([], Retention(1, 1, 1), True, lambda one: False) == []
 
 
 def test_what_goes_comes_by_trial() -> None:
     mixed = [ALL[3], ALL[0], ALL[4], ALL[1]]
-    going = unwanted(mixed, Retention(0, 0, 0), True, lambda one: False)
+    going = unwanted_checkpoints(mixed, Retention(0, 0, 0), True, lambda one: False)
     assert [one.trial_id for one in going] == [1, 1, 2, 2]

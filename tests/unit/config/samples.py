@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, Problem, check
+from control_plane.config import ConfigInvalid, ExperimentConfig, Problem, check_config
 
 STEP: dict[str, Any] = {
     "entrypoint": "model_def:MyTrial",
@@ -22,7 +22,7 @@ LENGTH: dict[str, Any] = {
 ABSENT = object()
 
 
-def changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def change_fields(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with the fields at dotted paths set, or taken out where the value is ABSENT."""
     tree = copy.deepcopy(base)
     for path, value in changes.items():
@@ -37,24 +37,24 @@ def changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def text_of(tree: object) -> str:
+def to_yaml(tree: object) -> str:
     """YAML text of plain values."""
     return yaml.safe_dump(tree, sort_keys=False)
 
 
-def checked(base: dict[str, Any], changes: dict[str, Any]) -> ExperimentConfig:
+def check_changed(base: dict[str, Any], changes: dict[str, Any]) -> ExperimentConfig:
     """The changed configuration, which must be valid."""
-    return check(text_of(changed(base, changes)))
+    return check_config(to_yaml(change_fields(base, changes)))
 
 
-def problems_of(text: str, **layers: Any) -> tuple[Problem, ...]:
+def find_problems(text: str, **layers: Any) -> tuple[Problem, ...]:
     """Why `text` is refused."""
     with pytest.raises(ConfigInvalid) as caught:
-        check(text, **layers)
+        check_config(text, **layers)
     return caught.value.problems
 
 
-def refusals(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, str]:
+def find_messages(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, str]:
     """Path to message for each problem of the changed configuration."""
-    problems = problems_of(text_of(changed(base, changes)))
+    problems = find_problems(to_yaml(change_fields(base, changes)))
     return {problem.path: problem.message for problem in problems}

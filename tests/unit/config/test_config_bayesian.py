@@ -7,18 +7,28 @@ from typing import Any
 import pytest
 
 from control_plane.config.__main__ import main
-from control_plane.config.preview import Bracket, Rung, preview
-from control_plane.searchers import rules
-from control_plane.searchers.bayesian import BayesianPlan
-from control_plane.suggestions import installed
-from tests.unit.config.samples import LENGTH, STEP, changed, checked, refusals, text_of
+from control_plane.config.preview import Bracket, Rung, preview_search
+from control_plane.searchers import era_rules as rules
+from control_plane.searchers.methods.bayesian import BayesianPlan
+from control_plane.suggestions import availability as installed
+from tests.unit.config.samples import (
+    LENGTH,
+    STEP,
+    change_fields,
+    check_changed,
+    find_messages,
+    to_yaml,
+)
 
 IN_STEPS = {"name": "bayesian", "metric": "loss", "max_trials": 40, "max_steps": 5}
 IN_EPOCHS = {"name": "bayesian", "metric": "loss", "max_trials": 40, "max_length": {"batches": 5}}
 
 
 def test_defaults_are_sixteen_at_a_time_and_ten_results_before_the_model() -> None:
-    step, length = checked(STEP, {"searcher": IN_STEPS}), checked(LENGTH, {"searcher": IN_EPOCHS})
+    step, length = (
+        check_changed(STEP, {"searcher": IN_STEPS}),
+        check_changed(LENGTH, {"searcher": IN_EPOCHS}),
+    )
     assert step.search_plan().method == BayesianPlan(5, 40, 16, 10, rules.STEP_ERA)
     assert length.search_plan().method == BayesianPlan(5, 40, 16, 10, rules.LENGTH_ERA)
     assert step.trials == length.trials == 40
@@ -26,19 +36,19 @@ def test_defaults_are_sixteen_at_a_time_and_ten_results_before_the_model() -> No
 
 @pytest.mark.parametrize("field", ["max_concurrent_trials", "startup_trials"])
 def test_neither_limit_can_be_zero(field: str) -> None:
-    found = refusals(LENGTH, {"searcher": {**IN_EPOCHS, field: 0}})
+    found = find_messages(LENGTH, {"searcher": {**IN_EPOCHS, field: 0}})
     assert found == {f"searcher.{field}": "must be at least 1, not 0"}
 
 
 def test_every_trial_is_previewed_to_its_end() -> None:
-    found = preview(checked(LENGTH, {"searcher": IN_EPOCHS}))
+    found = preview_search(check_changed(LENGTH, {"searcher": IN_EPOCHS}))
     assert found.brackets == (Bracket((Rung(5, reached=40, stopped=40, expected=40),)),)
     assert (found.batches, found.is_example) == (200, False)
 
 
-def summed_up(folder: Path, searcher: dict[str, Any]) -> int:
+def run_summary(folder: Path, searcher: dict[str, Any]) -> int:
     file = folder / "config.yaml"
-    file.write_text(text_of(changed(LENGTH, {"searcher": searcher})))
+    file.write_text(to_yaml(change_fields(LENGTH, {"searcher": searcher})))
     return main([str(file)])
 
 
@@ -46,7 +56,7 @@ def test_the_check_knows_how_much_it_trains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: ModuleSpec(name, None))
-    assert summed_up(tmp_path, IN_EPOCHS) == 0
+    assert run_summary(tmp_path, IN_EPOCHS) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "total:           200 batches"
 
 
@@ -54,10 +64,10 @@ def test_a_server_without_optuna_says_how_to_install_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    assert summed_up(tmp_path, IN_EPOCHS) == 1
+    assert run_summary(tmp_path, IN_EPOCHS) == 1
     assert capsys.readouterr().out == (
         f"{tmp_path}/config.yaml: searcher.name: searcher bayesian needs Optuna, which is not"
         " installed on this server: pip install 'detcloud[optuna]'\n"
     )
     random = {**IN_EPOCHS, "name": "random"}
-    assert summed_up(tmp_path, random) == 0
+    assert run_summary(tmp_path, random) == 0

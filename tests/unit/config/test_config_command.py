@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config import check
+from control_plane.config import check_config
 from control_plane.config.__main__ import main
-from tests.unit.config.samples import LENGTH, STEP, changed, text_of
+from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 
 RANDOM = {"name": "random", "metric": "accuracy", "max_steps": 10, "max_trials": 5}
 
 
-def written(folder: Path, text: str) -> str:
+def write_config(folder: Path, text: str) -> str:
     file = folder / "config.yaml"
     file.write_text(text)
     return str(file)
 
 
 def test_a_valid_file_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree = changed(STEP, {"searcher": RANDOM, "description": "mine"})
-    assert main([written(tmp_path, text_of(tree))]) == 0
+    tree = change_fields(STEP, {"searcher": RANDOM, "description": "mine"})
+    assert main([write_config(tmp_path, to_yaml(tree))]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "name:            mine",
         "era:             step",
@@ -45,7 +45,9 @@ def test_a_population_trains_in_every_round(
         "replace_function": {"truncate_fraction": 0.34},
         "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
     }
-    assert main([written(tmp_path, text_of(changed(STEP, {"searcher": population})))]) == 0
+    assert (
+        main([write_config(tmp_path, to_yaml(change_fields(STEP, {"searcher": population})))]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     # 6 trials, and trunc(0.34 * 6) = 2 copies after each of three rounds; 6 * 4 * 10 steps.
     assert lines[3] == "trials:          12"
@@ -53,7 +55,7 @@ def test_a_population_trains_in_every_round(
 
 
 def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, text_of(LENGTH) + "max_restarts: -1\nlabel: [a]\n")
+    file = write_config(tmp_path, to_yaml(LENGTH) + "max_restarts: -1\nlabel: [a]\n")
     assert main([file]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{file}:7: max_restarts: must be at least 0, not -1",
@@ -62,7 +64,7 @@ def test_problems_are_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_json_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, text_of(LENGTH))
+    file = write_config(tmp_path, to_yaml(LENGTH))
     assert main([file, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], report["era"], report["problems"]) == (True, "length", [])
@@ -82,10 +84,10 @@ def test_json_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_migrate_prints_the_length_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([written(tmp_path, text_of(STEP)), "--migrate"]) == 0
-    assert check(capsys.readouterr().out).era == "length"
-    assert main([written(tmp_path, text_of(STEP)), "--migrate", "--json"]) == 0
-    assert check(json.loads(capsys.readouterr().out)["migrated"]).era == "length"
+    assert main([write_config(tmp_path, to_yaml(STEP)), "--migrate"]) == 0
+    assert check_config(capsys.readouterr().out).era == "length"
+    assert main([write_config(tmp_path, to_yaml(STEP)), "--migrate", "--json"]) == 0
+    assert check_config(json.loads(capsys.readouterr().out)["migrated"]).era == "length"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_folder_and_a_name_that_is_none_are_one_line(
 
 
 def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
-    file = written(tmp_path, text_of(STEP))
+    file = write_config(tmp_path, to_yaml(STEP))
     command = [sys.executable, "-m", "control_plane.config", file]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
 from control_plane.config.deadline import deadline_ms, span_ms
 from control_plane.config.trial_settings import trial_settings
 
@@ -15,8 +15,8 @@ resources: {%s}
 """
 
 
-def checked(resources: str) -> ExperimentConfig:
-    return check(CONFIG % resources)
+def check_resources(resources: str) -> ExperimentConfig:
+    return check_config(CONFIG % resources)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_moment_is_what_it_says(text: str) -> None:
 )
 def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
-        checked(f"deadline: '{text}'")
+        check_resources(f"deadline: '{text}'")
     (problem,) = refused.value.problems
     assert (problem.path, problem.line) == ("resources.deadline", 4)
     assert message in problem.message
@@ -75,18 +75,18 @@ def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, messag
 
 def test_a_number_is_no_deadline() -> None:
     with pytest.raises(ConfigInvalid, match=r"resources.deadline: must be a string, not 6"):
-        checked("deadline: 6")
+        check_resources("deadline: 6")
 
 
 def test_yaml_reads_a_moment_without_quotes_as_text() -> None:
-    config = checked("deadline: 2026-09-21T14:13:20Z")
+    config = check_resources("deadline: 2026-09-21T14:13:20Z")
     assert config.resources.deadline == "2026-09-21T14:13:20Z"
 
 
 def test_trials_know_the_deadline_as_a_moment_and_the_cost() -> None:
-    settings = trial_settings(checked("deadline: 6h, max_cost: 12.5"), "default", 7)
+    settings = trial_settings(check_resources("deadline: 6h, max_cost: 12.5"), "default", 7)
     assert (settings.deadline_ms, settings.max_cost) == (7 + 6 * HOUR_MS, 12.5)
-    settings = trial_settings(checked("slots_per_trial: 1"), "default", 7)
+    settings = trial_settings(check_resources("slots_per_trial: 1"), "default", 7)
     assert (settings.deadline_ms, settings.max_cost) == (None, None)
 
 
@@ -102,6 +102,6 @@ def test_trials_know_the_deadline_as_a_moment_and_the_cost() -> None:
 )
 def test_a_cost_is_a_positive_number(value: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
-        checked(f"max_cost: {value}")
+        check_resources(f"max_cost: {value}")
     assert [problem.path for problem in refused.value.problems] == ["resources.max_cost"]
     assert message in refused.value.problems[0].message

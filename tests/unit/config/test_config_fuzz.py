@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check
-from tests.unit.config.samples import LENGTH, STEP, changed, text_of
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.config.test_config_searchers import LENGTH_SEARCHERS, STEP_SEARCHERS
 
 SCALARS = (
@@ -55,13 +55,13 @@ FEW = settings(
 )
 
 
-def outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
+def check_outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
     """The configuration or its refusal; anything else that is raised fails the test."""
     try:
-        config = check(text, **layers)
+        config = check_config(text, **layers)
     except ConfigInvalid as error:
         return error
-    json.dumps(config.public(), allow_nan=False).encode()
+    json.dumps(config.masked_values(), allow_nan=False).encode()
     assert ExperimentConfig.from_json(config.to_json()) == config
     return config
 
@@ -69,26 +69,26 @@ def outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
 @FEW
 @given(st.text() | st.text("{}[]&*!:-?|>'\" \n\tab1.,<#%@`", max_size=60))
 def test_any_text_is_checked_or_refused(text: str) -> None:
-    found = outcome(text)
+    found = check_outcome(text)
     assert isinstance(found, ConfigInvalid)
     assert all(problem.message for problem in found.problems)
-    outcome(text_of(LENGTH), template=text, overrides=[text])
+    check_outcome(to_yaml(LENGTH), template=text, overrides=[text])
 
 
 @FEW
 @given(st.dictionaries(SECTIONS, TREES, max_size=5), SEARCHERS)
 def test_any_tree_is_checked_or_refused(tree: dict[str, Any], searcher: Any) -> None:
-    base = changed(STEP if len(tree) % 2 else LENGTH, tree)
-    outcome(json.dumps(base))
-    outcome(json.dumps({**base, "searcher": searcher}))
+    base = change_fields(STEP if len(tree) % 2 else LENGTH, tree)
+    check_outcome(json.dumps(base))
+    check_outcome(json.dumps({**base, "searcher": searcher}))
 
 
 @FEW
 @given(SECTIONS, TREES, st.lists(KEYS, max_size=3))
 def test_any_override_is_checked_or_refused(section: str, value: Any, path: list[str]) -> None:
     override = f"{'.'.join([section, *path])}={json.dumps(value)}"
-    outcome(text_of(STEP), overrides=[override])
-    outcome(text_of(LENGTH), overrides=[override], template=json.dumps({section: value}))
+    check_outcome(to_yaml(STEP), overrides=[override])
+    check_outcome(to_yaml(LENGTH), overrides=[override], template=json.dumps({section: value}))
 
 
 @FEW
@@ -98,6 +98,6 @@ def test_any_space_is_planned_or_refused(hyperparameters: dict[str, Any]) -> Non
         searcher = {"name": name, "metric": "loss", "max_length": 5}
         searcher |= {"max_trials": 5} if name == "random" else {}
         tree = {**LENGTH, "searcher": searcher, "hyperparameters": hyperparameters}
-        config = outcome(json.dumps(tree))
+        config = check_outcome(json.dumps(tree))
         if isinstance(config, ExperimentConfig):
             assert config.search_plan().space

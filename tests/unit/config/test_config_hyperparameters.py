@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.searchers import space
 from control_plane.searchers.randomness import Generator
-from tests.unit.config.samples import ABSENT, LENGTH, STEP, checked, refusals
+from tests.unit.config.samples import ABSENT, LENGTH, STEP, check_changed, find_messages
 
 RANDOM = {"name": "random", "metric": "loss", "max_steps": 1, "max_trials": 1}
 GRID = {"name": "grid", "metric": "loss", "max_steps": 1}
@@ -36,7 +36,7 @@ def step_space(parameter: Any) -> dict[str, Any]:
     ],
 )
 def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected: object) -> None:
-    plan = checked(STEP, step_space(written)).search_plan()
+    plan = check_changed(STEP, step_space(written)).search_plan()
     assert plan.space.members["x"] == expected
 
 
@@ -72,20 +72,22 @@ def test_every_kind_of_hyperparameter_reaches_the_search(written: Any, expected:
 def test_every_rule_of_a_hyperparameter_names_its_field(
     written: Any, field: str, message: str
 ) -> None:
-    assert message in refusals(STEP, step_space(written))[f"hyperparameters.x.{field}"]
+    assert message in find_messages(STEP, step_space(written))[f"hyperparameters.x.{field}"]
 
 
 def test_groups_belong_to_the_length_era() -> None:
     random = {"name": "random", "metric": "loss", "max_length": 1, "max_trials": 1}
-    config = checked(LENGTH, {"hyperparameters": NESTED, "searcher": random})
+    config = check_changed(LENGTH, {"hyperparameters": NESTED, "searcher": random})
     group = space.Group({"name": space.Const("adam"), "lr": space.Double(0.0, 1.0)})
     assert config.search_plan().space == space.Group({"optimizer": group})
-    found = refusals(STEP, {"hyperparameters.optimizer": NESTED["optimizer"], "searcher": RANDOM})
+    found = find_messages(
+        STEP, {"hyperparameters.optimizer": NESTED["optimizer"], "searcher": RANDOM}
+    )
     assert found == {"hyperparameters.optimizer.type": "is required"}
 
 
 def test_a_nested_hyperparameter_is_named_by_its_whole_path() -> None:
-    found = refusals(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
+    found = find_messages(LENGTH, {"hyperparameters": NESTED, "searcher": LENGTH_GRID})
     assert found == {"hyperparameters.optimizer.lr.count": "is required by the grid searcher"}
 
 
@@ -101,9 +103,9 @@ def test_the_widest_ranges_can_be_sampled_and_gridded(
     kind: str, value: tuple[float, float], count: int
 ) -> None:
     widest = {"type": kind, "minval": value[0], "maxval": value[1], "count": count}
-    config = checked(LENGTH, {"searcher": LENGTH_GRID, "hyperparameters.x": widest})
+    config = check_changed(LENGTH, {"searcher": LENGTH_GRID, "hyperparameters.x": widest})
     members = config.search_plan().space
-    drawn = space.draw(members, Generator.seeded(1), maxval_drawn=True)
+    drawn = space.draw_hparams(members, Generator.from_seed(1), maxval_drawn=True)
     for sample in [drawn, *(space.grid_point(members, i) for i in range(count))]:
         x = sample["x"]
         assert isinstance(x, int | float)
@@ -115,14 +117,14 @@ def test_a_grid_asks_ranges_within_lists_for_a_count_too() -> None:
     changes = {"searcher": LENGTH_GRID, "hyperparameters": {"g": {"x": ranges}}}
     message = "is required by the grid searcher"
     path = "hyperparameters.g.x"
-    assert refusals(LENGTH, changes) == {
+    assert find_messages(LENGTH, changes) == {
         f"{path}[1].count": message,
         f"{path}[2][0].y.count": message,
     }
     ranges[1:] = [{"type": "int", "minval": 1, "maxval": 2, "count": 2}, {"type": "const"}]
     # A list is a constant, whatever it holds: one point.
-    assert checked(LENGTH, changes).trials == 1
-    assert checked(LENGTH, {"hyperparameters.x": [{"type": "log"}]}).trials == 1
+    assert check_changed(LENGTH, changes).trials == 1
+    assert check_changed(LENGTH, {"hyperparameters.x": [{"type": "log"}]}).trials == 1
 
 
 def test_a_grid_asks_every_range_for_a_count() -> None:
@@ -130,7 +132,9 @@ def test_a_grid_asks_every_range_for_a_count() -> None:
         "a": {"type": "int", "minval": 1, "maxval": 9},
         "b": {"type": "log", "minval": 1, "maxval": 9, "base": 2, "count": 3},
     }
-    found = refusals(STEP, {"searcher": GRID, "hyperparameters": {"global_batch_size": 1} | ranges})
+    found = find_messages(
+        STEP, {"searcher": GRID, "hyperparameters": {"global_batch_size": 1} | ranges}
+    )
     assert list(found) == ["hyperparameters.a.count"]
 
 
@@ -149,9 +153,9 @@ def test_a_grid_of_the_step_era_has_at_most_2000_points(counts: list[int], fits:
     }
     changes = {"searcher": GRID, "hyperparameters": {"global_batch_size": 1, **axes}}
     if fits:
-        assert checked(STEP, changes).trials == 2000
+        assert check_changed(STEP, changes).trials == 2000
     else:
-        assert "points, at most 2000 are allowed" in refusals(STEP, changes)["hyperparameters"]
+        assert "points, at most 2000 are allowed" in find_messages(STEP, changes)["hyperparameters"]
 
 
 def test_the_step_era_counts_one_integer_too_few_against_its_limit() -> None:
@@ -160,15 +164,15 @@ def test_the_step_era_counts_one_integer_too_few_against_its_limit() -> None:
         "global_batch_size": 1,
     }
     # min(5000, 2000 - 0) = 2000 points by the rule, although the grid has 2001.
-    assert checked(STEP, {"searcher": GRID, "hyperparameters": axes}).trials == 2001
+    assert check_changed(STEP, {"searcher": GRID, "hyperparameters": axes}).trials == 2001
 
 
 def test_a_grid_of_the_length_era_has_at_most_100000_points() -> None:
     axis = {"type": "double", "minval": 0, "maxval": 1, "count": 10**5}
     changes: dict[str, Any] = {"searcher": LENGTH_GRID, "hyperparameters": {"x": axis}}
-    assert checked(LENGTH, changes).trials == 100_000
+    assert check_changed(LENGTH, changes).trials == 100_000
     changes["hyperparameters"] = {"x": axis, "y": {**axis, "count": 2}}
-    assert refusals(LENGTH, changes) == {
+    assert find_messages(LENGTH, changes) == {
         "hyperparameters": "make a grid of 200000 points, at most 100000 are allowed"
     }
 
@@ -179,24 +183,24 @@ def test_a_grid_beyond_every_number_is_refused_all_the_same(base: dict[str, Any]
     axis = {"type": "double", "minval": 0, "maxval": 1, "count": (1 << 53) - 1}
     axes = {f"x{n}": axis for n in range(300)} | {"global_batch_size": 1}
     searcher = GRID if base is STEP else LENGTH_GRID
-    found = refusals(base, {"searcher": searcher, "hyperparameters": axes})
+    found = find_messages(base, {"searcher": searcher, "hyperparameters": axes})
     assert "make a grid of more than 10**18 points" in found["hyperparameters"]
 
 
 @pytest.mark.parametrize("given", [[1], "lr"])
 def test_hyperparameters_are_a_map(given: object) -> None:
-    assert refusals(LENGTH, {"hyperparameters": given})["hyperparameters"] == "must be a map"
+    assert find_messages(LENGTH, {"hyperparameters": given})["hyperparameters"] == "must be a map"
 
 
 def test_a_grid_without_any_hyperparameter_is_refused() -> None:
-    assert "hyperparameters" in refusals(LENGTH, {"searcher": LENGTH_GRID})
+    assert "hyperparameters" in find_messages(LENGTH, {"searcher": LENGTH_GRID})
 
 
 def test_a_single_search_of_the_step_era_takes_constants_only() -> None:
     lr = {"type": "double", "minval": 0, "maxval": 1}
-    found = refusals(STEP, {"hyperparameters.lr": lr})
+    found = find_messages(STEP, {"hyperparameters.lr": lr})
     assert found == {"hyperparameters.lr": "must be constant for the single searcher"}
-    assert checked(LENGTH, {"hyperparameters.lr": lr}).trials == 1
+    assert check_changed(LENGTH, {"hyperparameters.lr": lr}).trials == 1
 
 
 @pytest.mark.parametrize(
@@ -220,17 +224,17 @@ def test_the_step_era_needs_a_global_batch_size_for_every_slot(
         "resources.slots_per_trial": slots,
         "searcher": RANDOM,
     }
-    assert message in refusals(STEP, changes)["hyperparameters.global_batch_size"]
+    assert message in find_messages(STEP, changes)["hyperparameters.global_batch_size"]
 
 
 def test_native_parallel_trials_may_have_small_batches() -> None:
     resources = {"slots_per_trial": 8, "native_parallel": True}
     changes = {"resources": resources, "hyperparameters.global_batch_size": 1}
-    assert checked(STEP, changes).job.slots_per_trial == 8
+    assert check_changed(STEP, changes).job.slots_per_trial == 8
 
 
 def test_the_length_era_needs_a_global_batch_size_only_to_count_batches() -> None:
-    assert checked(LENGTH, {}).hyperparameters == {}
-    found = refusals(LENGTH, {"searcher.max_length": {"records": 1000}})
+    assert check_changed(LENGTH, {}).hyperparameters == {}
+    found = find_messages(LENGTH, {"searcher.max_length": {"records": 1000}})
     path = "hyperparameters.global_batch_size"
     assert found == {path: "is required, to count searcher.max_length in batches"}

@@ -9,58 +9,64 @@ from typing import Any
 import pytest
 
 import detcloud
-from control_plane.config import check
+from control_plane.config import check_config
 from control_plane.config.__main__ import main
-from control_plane.config.images import OURS, RELEASE, image_warnings, images_to_run
-from tests.unit.config.samples import LENGTH, STEP, changed, checked, text_of
+from control_plane.config.images import DEFAULT_IMAGES, RELEASE, image_warnings, images_to_run
+from tests.unit.config.samples import LENGTH, STEP, change_fields, check_changed, to_yaml
 
 THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
 
 
-def with_image(image: Any, cluster: Any = None) -> dict[str, str | None]:
+def images_to_run_of(image: Any, cluster: Any = None) -> dict[str, str | None]:
     layer = {"environment": {"image": cluster}} if cluster else None
-    config = check(text_of(changed(LENGTH, {"environment.image": image})), cluster=layer)
+    config = check_config(
+        to_yaml(change_fields(LENGTH, {"environment.image": image})), cluster=layer
+    )
     return images_to_run(config.environment.image)
 
 
 def test_a_configured_image_is_run_for_each_kind_of_device() -> None:
-    assert with_image("org/image:1") == dict.fromkeys(("cpu", "cuda", "rocm"), "org/image:1")
-    assert with_image({"gpu": "org/gpu:1"})["cuda"] == "org/gpu:1"
+    assert images_to_run_of("org/image:1") == dict.fromkeys(("cpu", "cuda", "rocm"), "org/image:1")
+    assert images_to_run_of({"gpu": "org/gpu:1"})["cuda"] == "org/gpu:1"
 
 
 @pytest.mark.parametrize("image", [None, {"cpu": None}, THEIRS, {"cpu": THEIRS, "gpu": THEIRS}])
 def test_without_one_and_for_determineds_ours_is_run(image: Any) -> None:
     changes = {"environment.image": image} if image else {}
-    config = checked(LENGTH, changes)
+    config = check_changed(LENGTH, changes)
     found = images_to_run(config.environment.image)
-    assert (found["cpu"], found["cuda"], found["rocm"]) == (OURS.cpu, OURS.cuda, None)
+    assert (found["cpu"], found["cuda"], found["rocm"]) == (
+        DEFAULT_IMAGES.cpu,
+        DEFAULT_IMAGES.cuda,
+        None,
+    )
 
 
 def test_the_step_eras_default_is_one_of_determineds_and_is_silent() -> None:
-    config = checked(STEP, {})
+    config = check_changed(STEP, {})
     assert config.environment.image.cpu
     assert config.environment.image.cpu.startswith("determinedai/environments:py-3.6.9")
-    assert images_to_run(config.environment.image)["cpu"] == OURS.cpu
+    assert images_to_run(config.environment.image)["cpu"] == DEFAULT_IMAGES.cpu
     assert list(image_warnings(config)) == []
 
 
 @pytest.mark.parametrize("image", [THEIRS, {"cpu": THEIRS, "gpu": THEIRS}])
 def test_the_clusters_image_comes_before_determineds_but_not_before_the_users(image: Any) -> None:
     own = {"cpu": "org/cpu:2", "cuda": "org/cuda:2"}
-    found = with_image(image, own)
+    found = images_to_run_of(image, own)
     assert (found["cpu"], found["cuda"]) == ("org/cpu:2", "org/cuda:2")
-    assert with_image("org/image:1", own)["cpu"] == "org/image:1"
-    assert with_image({"cpu": THEIRS}, {"cuda": "org/cuda:2"})["cpu"] == OURS.cpu
+    assert images_to_run_of("org/image:1", own)["cpu"] == "org/image:1"
+    assert images_to_run_of({"cpu": THEIRS}, {"cuda": "org/cuda:2"})["cpu"] == DEFAULT_IMAGES.cpu
 
 
 def test_a_check_warns_of_the_names_that_stand_for_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(text_of(changed(LENGTH, {"environment.image": {"cpu": THEIRS}})))
+    file.write_text(to_yaml(change_fields(LENGTH, {"environment.image": {"cpu": THEIRS}})))
     warning = (
-        f"environment.image.cpu: {THEIRS} is one of Determined's images: containers run {OURS.cpu} "
-        "instead, or what task_container_defaults.image names"
+        f"environment.image.cpu: {THEIRS} is one of Determined's images: containers run "
+        f"{DEFAULT_IMAGES.cpu} instead, or what task_container_defaults.image names"
     )
     assert main([str(file)]) == 0
     assert f"warning: {warning}" in capsys.readouterr().out

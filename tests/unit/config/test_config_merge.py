@@ -4,29 +4,29 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import check
-from tests.unit.config.samples import LENGTH, STEP, changed, problems_of, text_of
+from control_plane.config import check_config
+from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 
 CLUSTER: dict[str, Any] = {
     "checkpoint_storage": {"type": "s3", "bucket": "shared", "save_trial_best": 5},
     "resources": {"shm_size": 4294967296},
     "environment": {"image": {"cpu": "cluster-cpu", "cuda": "cluster-cuda"}},
 }
-SHORT = text_of(LENGTH)
+SHORT = to_yaml(LENGTH)
 
 
 def test_the_user_wins_over_the_template_and_it_over_the_cluster() -> None:
-    template = text_of({"max_restarts": 1, "resources": {"shm_size": 7, "weight": 3}})
-    text = text_of(changed(LENGTH, {"resources": {"weight": 2}}))
-    config = check(text, template=template, cluster=CLUSTER)
+    template = to_yaml({"max_restarts": 1, "resources": {"shm_size": 7, "weight": 3}})
+    text = to_yaml(change_fields(LENGTH, {"resources": {"weight": 2}}))
+    config = check_config(text, template=template, cluster=CLUSTER)
     assert (config.max_restarts, config.resources.weight) == (1, 2.0)
     assert config.resources.shm_size == 7
-    assert check(text, cluster=CLUSTER).resources.shm_size == 4294967296
+    assert check_config(text, cluster=CLUSTER).resources.shm_size == 4294967296
 
 
 def test_the_kind_of_a_storage_keeps_what_the_cluster_says_of_it() -> None:
-    text = text_of(changed(LENGTH, {"checkpoint_storage": {"save_trial_latest": 2}}))
-    storage = check(text, cluster=CLUSTER).public()["checkpoint_storage"]
+    text = to_yaml(change_fields(LENGTH, {"checkpoint_storage": {"save_trial_latest": 2}}))
+    storage = check_config(text, cluster=CLUSTER).masked_values()["checkpoint_storage"]
     assert (storage["type"], storage["bucket"]) == ("s3", "shared")
     assert (storage["save_trial_best"], storage["save_trial_latest"]) == (5, 2)
 
@@ -34,8 +34,8 @@ def test_the_kind_of_a_storage_keeps_what_the_cluster_says_of_it() -> None:
 @pytest.mark.parametrize("era", [STEP, LENGTH])
 def test_another_kind_of_storage_keeps_only_what_all_kinds_share(era: dict[str, Any]) -> None:
     mine = {"type": "shared_fs", "host_path": "/mine"}
-    text = text_of(changed(era, {"checkpoint_storage": mine}))
-    storage = check(text, cluster=CLUSTER).public()["checkpoint_storage"]
+    text = to_yaml(change_fields(era, {"checkpoint_storage": mine}))
+    storage = check_config(text, cluster=CLUSTER).masked_values()["checkpoint_storage"]
     assert (storage["type"], storage["save_trial_best"]) == ("shared_fs", 5)
     assert "bucket" not in storage
 
@@ -46,21 +46,21 @@ def test_another_searcher_keeps_only_what_all_searchers_share() -> None:
         "max_trials: 5, max_length: 7}"
     )
     mine = {"name": "single", "max_length": {"batches": 9}}
-    config = check(text_of(changed(LENGTH, {"searcher": mine})), template=template)
+    config = check_config(to_yaml(change_fields(LENGTH, {"searcher": mine})), template=template)
     shared = config.searcher.metric, config.searcher.smaller_is_better
     assert (shared, config.searcher.source_trial_id) == (("accuracy", False), 3)
     assert (config.searcher.name, config.trials) == ("single", 1)
-    (problem,) = problems_of(
-        text_of(changed(LENGTH, {"searcher": {"name": "single"}})), template=template
+    (problem,) = find_problems(
+        to_yaml(change_fields(LENGTH, {"searcher": {"name": "single"}})), template=template
     )
     assert (problem.path, problem.message) == ("searcher.max_length", "is required")
 
 
 def test_another_searcher_forgets_the_template() -> None:
     template = "searcher: {name: random, metric: accuracy, max_trials: 5, max_length: 7}"
-    assert check(text_of(LENGTH), template=template).trials == 1
-    partial = text_of({"entrypoint": "a:B", "searcher": {"max_trials": 9}})
-    config = check(partial, template=template)
+    assert check_config(to_yaml(LENGTH), template=template).trials == 1
+    partial = to_yaml({"entrypoint": "a:B", "searcher": {"max_trials": 9}})
+    config = check_config(partial, template=template)
     assert (config.trials, config.searcher.metric) == (9, "accuracy")
 
 
@@ -70,31 +70,39 @@ def test_another_kind_of_hyperparameter_forgets_the_template() -> None:
         "lr": {"type": "log", "base": 10, "minval": -3, "maxval": 0},
         "other": {"type": "const", "val": 5},
     }
-    config = check(text_of(changed(LENGTH, {"hyperparameters": mine})), template=template)
-    assert set(config.public()["hyperparameters"]["other"]) == {"type", "val"}
-    fixed = check(text_of(changed(LENGTH, {"hyperparameters.lr": 0.1})), template=template)
-    assert fixed.public()["hyperparameters"]["lr"] == {"type": "const", "val": 0.1}
+    config = check_config(
+        to_yaml(change_fields(LENGTH, {"hyperparameters": mine})), template=template
+    )
+    assert set(config.masked_values()["hyperparameters"]["other"]) == {"type", "val"}
+    fixed = check_config(
+        to_yaml(change_fields(LENGTH, {"hyperparameters.lr": 0.1})), template=template
+    )
+    assert fixed.masked_values()["hyperparameters"]["lr"] == {"type": "const", "val": 0.1}
 
 
 def test_free_maps_merge_even_where_they_have_a_type() -> None:
     template = "data: {set: {type: a, path: b}}"
-    config = check(text_of(changed(LENGTH, {"data.set.type": "c"})), template=template)
+    config = check_config(to_yaml(change_fields(LENGTH, {"data.set.type": "c"})), template=template)
     assert config.data == {"set": {"type": "c", "path": "b"}}
 
 
 def test_null_is_absent_in_the_length_era_and_erases_in_the_step_era() -> None:
     template = "resources: {max_slots: 4}"
     nothing = {"resources": {"max_slots": None}}
-    assert check(text_of(changed(LENGTH, nothing)), template=template).job.max_slots == 4
-    assert check(text_of(changed(STEP, nothing)), template=template).job.max_slots is None
+    assert (
+        check_config(to_yaml(change_fields(LENGTH, nothing)), template=template).job.max_slots == 4
+    )
+    assert (
+        check_config(to_yaml(change_fields(STEP, nothing)), template=template).job.max_slots is None
+    )
 
 
 def test_bind_mounts_of_the_template_are_added_in_the_length_era_only() -> None:
-    template = text_of({"bind_mounts": [mount("/a", "x"), mount("/b", "y")]})
+    template = to_yaml({"bind_mounts": [mount("/a", "x"), mount("/b", "y")]})
     mine = {"bind_mounts": [mount("/mine", "x")]}
-    config = check(text_of(changed(LENGTH, mine)), template=template)
+    config = check_config(to_yaml(change_fields(LENGTH, mine)), template=template)
     assert [it.host_path for it in config.bind_mounts] == ["/mine", "/b"]
-    config = check(text_of(changed(STEP, mine)), template=template)
+    config = check_config(to_yaml(change_fields(STEP, mine)), template=template)
     assert [it.host_path for it in config.bind_mounts] == ["/mine"]
 
 
@@ -103,46 +111,48 @@ def mount(host_path: str, container_path: str) -> dict[str, str]:
 
 
 def test_the_former_name_of_a_device_wins_over_the_clusters_present_one() -> None:
-    text = text_of(changed(LENGTH, {"environment.image": {"gpu": "mine"}}))
-    image = check(text, cluster=CLUSTER).environment.image
+    text = to_yaml(change_fields(LENGTH, {"environment.image": {"gpu": "mine"}}))
+    image = check_config(text, cluster=CLUSTER).environment.image
     assert (image.cpu, image.cuda) == ("cluster-cpu", "mine")
 
 
 def test_a_problem_of_another_layer_has_no_line_and_names_the_layer() -> None:
-    (problem,) = problems_of(SHORT, template="max_restarts: -1")
+    (problem,) = find_problems(SHORT, template="max_restarts: -1")
     assert (problem.path, problem.line, problem.hint) == (
         "max_restarts",
         None,
         "on line 1 of the template",
     )
-    (problem,) = problems_of(SHORT, cluster={"max_restarts": "x"})
+    (problem,) = find_problems(SHORT, cluster={"max_restarts": "x"})
     assert problem.hint == "set by the cluster"
 
 
 def test_a_template_that_cannot_be_read_is_one_problem() -> None:
-    (problem,) = problems_of(SHORT, template="a: [")
+    (problem,) = find_problems(SHORT, template="a: [")
     assert problem.message.startswith("the template on line 1: is not valid YAML")
-    (problem,) = problems_of(SHORT, template="[]")
+    (problem,) = find_problems(SHORT, template="[]")
     assert problem.message == "the template on line 1: must be a map of fields"
 
 
 def test_overrides_are_set_last_and_read_as_yaml() -> None:
-    config = check(
+    config = check_config(
         SHORT,
         template="max_restarts: 1",
         overrides=["max_restarts=2", "hyperparameters.lr=1e-3", "labels=[a, b]", "name=x=y"],
     )
     assert (config.max_restarts, config.labels, config.name) == (2, ("a", "b"), "x=y")
-    assert config.public()["hyperparameters"]["lr"]["val"] == 0.001
+    assert config.masked_values()["hyperparameters"]["lr"]["val"] == 0.001
 
 
 def test_an_override_keeps_the_rest_of_the_users_section() -> None:
-    config = check(SHORT, overrides=["searcher.name=random", "searcher.max_trials=3"])
+    config = check_config(SHORT, overrides=["searcher.name=random", "searcher.max_trials=3"])
     assert (config.trials, config.searcher.metric) == (3, "loss")
 
 
 def test_an_override_with_null_takes_a_field_out() -> None:
-    assert check(SHORT + "max_restarts: 7\n", overrides=["max_restarts=null"]).max_restarts == 5
+    assert (
+        check_config(SHORT + "max_restarts: 7\n", overrides=["max_restarts=null"]).max_restarts == 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,11 +171,11 @@ def test_an_override_with_null_takes_a_field_out() -> None:
     ],
 )
 def test_a_bad_override_is_a_problem_without_a_line(override: str, path: str, message: str) -> None:
-    (problem,) = problems_of(SHORT + "max_restarts: 3\n", overrides=[override])
+    (problem,) = find_problems(SHORT + "max_restarts: 3\n", overrides=[override])
     assert (problem.path, problem.line) == (path, None)
     assert message in problem.message
 
 
 def test_bad_overrides_come_together_with_the_other_problems() -> None:
-    found = problems_of(SHORT + "labels: 5\n", overrides=["x", "max_restarts=-1"])
+    found = find_problems(SHORT + "labels: 5\n", overrides=["x", "max_restarts=-1"])
     assert [problem.path for problem in found] == ["labels", "max_restarts", "x"]

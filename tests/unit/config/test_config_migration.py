@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import ConfigInvalid, check, migrate
-from control_plane.config.yaml_document import parse
-from tests.unit.config.samples import LENGTH, STEP, changed, text_of
-from tests.unit.config.test_config_searchers import STEP_SEARCHERS, with_searcher
+from control_plane.config import ConfigInvalid, check_config, migrate_config
+from control_plane.config.yaml_document import parse_document
+from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
+from tests.unit.config.test_config_searchers import STEP_SEARCHERS, searcher_changes
 
 RENAMED = {
     "max_steps": "max_length",
@@ -23,8 +23,8 @@ def test_every_length_means_as_many_batches_as_before(
     searcher: dict[str, Any], batches_per_step: int | None
 ) -> None:
     changes = {"batches_per_step": batches_per_step, "min_validation_period": 4}
-    text = text_of(changed(STEP, {**with_searcher(searcher), **changes}))
-    before, after = check(text), check(migrate(text))
+    text = to_yaml(change_fields(STEP, {**searcher_changes(searcher), **changes}))
+    before, after = check_config(text), check_config(migrate_config(text))
     assert (after.era, after.unit) == ("length", "batches")
     lengths = after.searcher.lengths()
     for name, length in before.searcher.lengths().items():
@@ -41,8 +41,8 @@ def test_every_length_means_as_many_batches_as_before(
 
 def test_what_the_eras_read_differently_is_written_out() -> None:
     searcher = {"name": "random", "max_steps": 1, "max_trials": 50}
-    after = check(migrate(text_of(changed(STEP, with_searcher(searcher)))))
-    assert after.public()["searcher"]["max_concurrent_trials"] == 0
+    after = check_config(migrate_config(to_yaml(change_fields(STEP, searcher_changes(searcher)))))
+    assert after.masked_values()["searcher"]["max_concurrent_trials"] == 0
     assert after.optimizations.average_training_metrics is False
     assert after.optimizations.tensor_fusion_cycle_time == 5
 
@@ -53,8 +53,10 @@ def test_integers_keep_the_values_they_could_take() -> None:
         "narrow": {"type": "int", "minval": 1, "maxval": 2},
     }
     hyperparameters = {"global_batch_size": 8, **spaces}
-    random = with_searcher({"name": "random", "max_steps": 1, "max_trials": 1})
-    after = parse(migrate(text_of(changed(STEP, {**random, "hyperparameters": hyperparameters}))))
+    random = searcher_changes({"name": "random", "max_steps": 1, "max_trials": 1})
+    after = parse_document(
+        migrate_config(to_yaml(change_fields(STEP, {**random, "hyperparameters": hyperparameters})))
+    )
     assert isinstance(after.tree, dict)
     found = after.tree["hyperparameters"]
     # The step era drew from [1, 9) and [1, 2): the length era includes its maxval.
@@ -64,9 +66,12 @@ def test_integers_keep_the_values_they_could_take() -> None:
 
 def test_the_points_of_a_grid_stay() -> None:
     axis = {"type": "int", "minval": 1, "maxval": 9, "count": 5}
-    grid = {**with_searcher({"name": "grid", "max_steps": 1}), "hyperparameters.x": axis}
-    text = text_of(changed(STEP, grid))
-    assert check(migrate(text)).search_plan().space == check(text).search_plan().space
+    grid = {**searcher_changes({"name": "grid", "max_steps": 1}), "hyperparameters.x": axis}
+    text = to_yaml(change_fields(STEP, grid))
+    assert (
+        check_config(migrate_config(text)).search_plan().space
+        == check_config(text).search_plan().space
+    )
 
 
 def test_text_that_looks_like_a_number_stays_text() -> None:
@@ -80,30 +85,34 @@ def test_text_that_looks_like_a_number_stays_text() -> None:
         "g": "~",
     }
     data |= {"h": "0o7", "i": ".inf", "j": "<<", "k": "ü", "l": 1e-7, "m": 10**18}
-    text = text_of(changed(STEP, {"data": data})).replace("1e-3", "'1e-3'").replace("0o7", "'0o7'")
+    text = (
+        to_yaml(change_fields(STEP, {"data": data}))
+        .replace("1e-3", "'1e-3'")
+        .replace("0o7", "'0o7'")
+    )
     text = text.replace("''", "'")
-    assert check(text).data == data
-    assert check(migrate(text)).data == data
+    assert check_config(text).data == data
+    assert check_config(migrate_config(text)).data == data
 
 
 def test_anchors_are_written_out() -> None:
-    text = text_of(STEP) + "data: {a: &x {b: 1}, c: *x, d: {<<: *x}}\n"
-    assert "&" not in migrate(text)
-    assert check(migrate(text)).data == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1}}
+    text = to_yaml(STEP) + "data: {a: &x {b: 1}, c: *x, d: {<<: *x}}\n"
+    assert "&" not in migrate_config(text)
+    assert check_config(migrate_config(text)).data == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1}}
 
 
 def test_a_configuration_of_the_length_era_keeps_its_content() -> None:
-    text = text_of(changed(LENGTH, {"searcher.max_length": {"records": 10}}))
+    text = to_yaml(change_fields(LENGTH, {"searcher.max_length": {"records": 10}}))
     text += "hyperparameters: {global_batch_size: 2}\n"
-    assert parse(migrate(text)).tree == parse(text).tree
+    assert parse_document(migrate_config(text)).tree == parse_document(text).tree
 
 
 def test_a_configuration_with_problems_is_not_migrated() -> None:
     with pytest.raises(ConfigInvalid):
-        migrate(text_of(changed(STEP, {"searcher.max_steps": 0})))
+        migrate_config(to_yaml(change_fields(STEP, {"searcher.max_steps": 0})))
 
 
 def test_overrides_are_migrated_too() -> None:
-    after = check(migrate(text_of(STEP), overrides=["searcher.max_steps=7"]))
+    after = check_config(migrate_config(to_yaml(STEP), overrides=["searcher.max_steps=7"]))
     assert after.batches(700, {}) == 700
     assert [it.count for it in after.searcher.lengths().values()] == [700]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.pool_messages import PoolSettings
+from control_plane.actors.messages.pool import PoolSettings
 from control_plane.config import ConfigInvalid, reference
 from control_plane.config.cluster.__main__ import main
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
 from control_plane.scheduling.model import SchedulerRules
-from provisioner.settings import provisioner_settings
+from provisioner.settings import parse_provider_settings
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "cluster-configuration.md"
 EXAMPLE = reference.CLUSTER_INTRODUCTION.partition("```yaml\n")[2].partition("```")[0]
@@ -186,7 +186,7 @@ def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> Non
     provider = config.resource_pools[0].provider
     assert provider is not None
     assert provider.slots_offered() == slots
-    settings = provisioner_settings(provider.to_json())
+    settings = parse_provider_settings(provider.to_json())
     assert {it.slots for it in settings.offerings} <= set(slots)
     # What is kept of it is what it was.
     assert check_cluster(config.to_json().decode()) == config
@@ -210,7 +210,7 @@ resource_pools:
 """
     config = check_cluster(text)
     settings = pool_settings(config.resource_pools[0], config, PoolSettings())
-    found = provisioner_settings(settings.provider)
+    found = parse_provider_settings(settings.provider)
     assert (found.kind, found.min_instances, found.max_instances) == ("aws", 1, 8)
     # 1.5 h and 90 s.
     assert (found.idle_ms_max, found.starting_ms_max) == (5_400_000, 90_000)
@@ -219,7 +219,7 @@ resource_pools:
     default = check_cluster("resource_pools: [{pool_name: default, provider: {type: local}}]")
     (pool,) = default.resource_pools
     assert (
-        provisioner_settings(
+        parse_provider_settings(
             pool_settings(pool, default, PoolSettings()).provider
         ).launch_error_limit
         == 10
@@ -258,7 +258,9 @@ resource_pools:
       environment_variables: [API_TOKEN=canary-2]
 """
     config = check_cluster(text)
-    assert "canary" not in json.dumps(config.public()) + repr(config.resource_pools[0].public())
+    assert "canary" not in json.dumps(config.masked_values()) + repr(
+        config.resource_pools[0].masked_values()
+    )
     assert ClusterConfig.model_validate_json(config.to_json()) == config
 
 
@@ -295,7 +297,7 @@ def test_durations_are_shown_as_they_are_written(time_ms: int, text: str) -> Non
 
 def test_the_document_is_up_to_date() -> None:
     again = "python -m control_plane.config.cluster --reference"
-    assert DOCUMENT.read_text() == reference.cluster_reference(), (
+    assert DOCUMENT.read_text() == reference.render_cluster_reference(), (
         f"run `{again} > docs/cluster-configuration.md`"
     )
 

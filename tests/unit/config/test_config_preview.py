@@ -1,4 +1,4 @@
-"""What a search would do, told by the search itself.
+"""Previews of searches, by their own methods.
 
 Halvings compare trials of which number i validates at i, in the order of their numbers.
 """
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from control_plane.config.__main__ import main
-from control_plane.config.check import check
+from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.plan import NotForeseeable
-from control_plane.config.preview import Bracket, Rung, preview
+from control_plane.config.preview import Bracket, Rung, preview_search
 
 BASE = """
 name: preview
@@ -27,13 +27,13 @@ HALVING = "name: async_halving, metric: m, divisor: 3"
 NINE = f"{HALVING}, num_rungs: 3, max_trials: 9, max_length: {{batches: 9}}"
 
 
-def searching(searcher: str) -> ExperimentConfig:
-    return check(f"{BASE}searcher: {{{searcher}}}\n")
+def check_searcher(searcher: str) -> ExperimentConfig:
+    return check_config(f"{BASE}searcher: {{{searcher}}}\n")
 
 
-def stops(searcher: str) -> list[list[tuple[int, int]]]:
+def stopped_counts(searcher: str) -> list[list[tuple[int, int]]]:
     """By bracket the rungs' lengths, and how many trials stop there."""
-    brackets = preview(searching(searcher)).brackets
+    brackets = preview_search(check_searcher(searcher)).brackets
     return [[(rung.length, rung.stopped) for rung in bracket.rungs] for bracket in brackets]
 
 
@@ -58,22 +58,24 @@ def stops(searcher: str) -> list[list[tuple[int, int]]]:
     ],
 )
 def test_every_trial_is_counted_with_its_length(searcher: str, trials: int, length: int) -> None:
-    found = preview(searching(searcher))
+    found = preview_search(check_searcher(searcher))
     assert found.brackets == (Bracket((Rung(length, trials, trials, trials),)),)
     assert not found.is_example
 
 
 def test_a_single_search_is_one_trial() -> None:
     constant = "name: p\nentrypoint: python3 train.py\nhyperparameters: {lr: 0.1}\n"
-    config = check(f"{constant}searcher: {{name: single, metric: m, max_length: {{batches: 8}}}}\n")
-    assert preview(config).brackets == (Bracket((Rung(8, 1, 1, 1),)),)
+    config = check_config(
+        f"{constant}searcher: {{name: single, metric: m, max_length: {{batches: 8}}}}\n"
+    )
+    assert preview_search(config).brackets == (Bracket((Rung(8, 1, 1, 1),)),)
 
 
 def test_steps_are_the_unit_of_the_step_era() -> None:
     text = BASE.replace("python3 train.py", "model:Trial")
     searcher = "{name: random, metric: m, max_trials: 3, max_steps: 4}"
-    config = check(f"{text}batches_per_step: 50\nsearcher: {searcher}\n")
-    found = preview(config)
+    config = check_config(f"{text}batches_per_step: 50\nsearcher: {searcher}\n")
+    found = preview_search(config)
     assert (config.unit, found.brackets) == ("steps", (Bracket((Rung(4, 3, 3, 3),)),))
     # 3 trials * 4 steps * 50 batches.
     assert found.batches == 600
@@ -82,13 +84,15 @@ def test_steps_are_the_unit_of_the_step_era() -> None:
 def test_batches_are_counted_with_the_batch_size_of_each_trial() -> None:
     sizes = "global_batch_size: {type: categorical, vals: [16, 32]}"
     text = f"name: p\nentrypoint: python3 train.py\nhyperparameters: {{{sizes}}}\n"
-    config = check(f"{text}searcher: {{name: grid, metric: m, max_length: {{records: 100}}}}\n")
+    config = check_config(
+        f"{text}searcher: {{name: grid, metric: m, max_length: {{records: 100}}}}\n"
+    )
     # 100 / 16 and 100 / 32, rounded down: 6 + 3.
-    assert preview(config).batches == 9
+    assert preview_search(config).batches == 9
 
 
 def test_a_third_of_each_rung_is_promoted() -> None:
-    found = preview(searching(NINE))
+    found = preview_search(check_searcher(NINE))
     # Results come in as 0, 1, ... 8, so each third one lets the best that waits go on: 0, 1 and 2.
     # At 3 the third of these lets 0 go on. 9 - 3 stop at 1, 3 - 1 at 3, and 1 at 9.
     rungs = (Rung(1, 9, 6, 6), Rung(3, 3, 2, 2), Rung(9, 1, 1, 1))
@@ -98,7 +102,7 @@ def test_a_third_of_each_rung_is_promoted() -> None:
 
 
 def test_results_that_become_better_promote_more_than_is_expected() -> None:
-    found = preview(searching(f"{NINE}, smaller_is_better: false"))
+    found = preview_search(check_searcher(f"{NINE}, smaller_is_better: false"))
     # Each newcomer is the best. From the third result on, int(3 / 3) = 1 may go on, and it is the
     # newcomer: trials 2 to 8, and at 3 in turn 4 to 8. 2 stop at 1, 2 at 3 and 5 at 9.
     rungs = (Rung(1, 9, 2, 6), Rung(3, 7, 2, 2), Rung(9, 5, 5, 1))
@@ -107,15 +111,15 @@ def test_results_that_become_better_promote_more_than_is_expected() -> None:
 
 def test_a_search_that_stops_lets_the_first_go_on() -> None:
     # Trial 0 is the best of one, then never again is a newcomer among the best third.
-    assert stops(f"{NINE}, stop_once: true") == [[(1, 8), (3, 0), (9, 1)]]
+    assert stopped_counts(f"{NINE}, stop_once: true") == [[(1, 8), (3, 0), (9, 1)]]
     # Each newcomer is the best so far.
     every = f"{NINE}, stop_once: true, smaller_is_better: false"
-    assert stops(every) == [[(1, 0), (3, 0), (9, 9)]]
+    assert stopped_counts(every) == [[(1, 0), (3, 0), (9, 9)]]
 
 
 def test_a_rung_that_no_trial_reaches_is_shown() -> None:
     halving = "name: async_halving, metric: m, num_rungs: 4, max_trials: 5"
-    found = preview(searching(f"{halving}, max_length: {{batches: 64}}"))
+    found = preview_search(check_searcher(f"{halving}, max_length: {{batches: 64}}"))
     # Of 5 int(5 / 4) = 1 goes on, and of 1 none; at least one was to be expected at the end.
     rungs = (Rung(1, 5, 4, 4), Rung(4, 1, 1, 0), Rung(16, 0, 0, 0), Rung(64, 0, 0, 1))
     assert found.brackets == (Bracket(rungs),)
@@ -123,7 +127,7 @@ def test_a_rung_that_no_trial_reaches_is_shown() -> None:
 
 def test_brackets_are_told_apart() -> None:
     adaptive = "name: adaptive_asha, metric: m, divisor: 3, mode: conservative, max_trials: 20"
-    found = preview(searching(f"{adaptive}, max_length: {{batches: 9}}"))
+    found = preview_search(check_searcher(f"{adaptive}, max_length: {{batches: 9}}"))
     # int(ln 9 / ln 3) + 1 = 3 and int(ln 20 / ln 3) + 1 = 3 rungs at most: brackets of 3, 2 and 1.
     # Their weights 9/3, 3/2 and 1/1 divide 20 into int(10.9), int(5.5), int(3.6) and the 2 left
     # for the first: 12, 5 and 3. Of 12 go on 4 and of 4 one, of 5 one.
@@ -138,7 +142,7 @@ def test_brackets_are_told_apart() -> None:
 
 def test_a_synchronous_halving_is_no_example() -> None:
     halving = "name: sync_halving, metric: m, divisor: 3, num_rungs: 3, max_length: {batches: 9}"
-    found = preview(searching(f"{halving}, budget: {{batches: 42}}"))
+    found = preview_search(check_searcher(f"{halving}, budget: {{batches: 42}}"))
     # Rungs of 9, 3 and 1 trials train 9 * 1 + 3 * 2 + 1 * 6 = 21; 42 is twice that.
     assert found.brackets == (Bracket((Rung(1, 18, 12, 12), Rung(3, 6, 4, 4), Rung(9, 2, 2, 2))),)
     assert not found.is_example
@@ -148,7 +152,7 @@ def test_more_trials_than_begin_at_once_are_all_counted() -> None:
     # 3,000 begin 16 at a time: 1,000 go on, of them 333, of them none.
     many = f"{HALVING}, num_rungs: 3, max_trials: 3000, max_length: {{batches: 90}}"
     told: list[int] = []
-    found = preview(searching(many), told.append)
+    found = preview_search(check_searcher(many), told.append)
     assert [rung.stopped for rung in found.brackets[0].rungs] == [2000, 667, 333]
     assert told == sorted(told)
     assert 0 < told[0] < told[-1] <= 3000
@@ -156,7 +160,7 @@ def test_more_trials_than_begin_at_once_are_all_counted() -> None:
 
 def test_trials_measured_by_time_are_stopped_at_the_rungs() -> None:
     timed = f"{HALVING}, num_rungs: 3, max_trials: 4, max_time: 9, time_metric: epochs"
-    found = preview(searching(timed))
+    found = preview_search(check_searcher(timed))
     # Trial 0 is the first everywhere: it comes to 9. Of 2, 3 and 4 results in the first rung
     # max(trunc(n / 3), 1) = 1 goes on, which is none of the later ones.
     assert found.brackets == (Bracket((Rung(1, 4, 3, 3), Rung(3, 1, 0, 0), Rung(9, 1, 1, 1))),)
@@ -167,7 +171,7 @@ def test_a_population_replaces_its_worst_after_each_round() -> None:
     population = "name: pbt, metric: m, population_size: 4, num_rounds: 2"
     rounds = "length_per_round: {batches: 9}, replace_function: {truncate_fraction: 0.25}"
     explore = "explore_function: {resample_probability: 0.2, perturb_factor: 0.2}"
-    found = preview(searching(f"{population}, {rounds}, {explore}"))
+    found = preview_search(check_searcher(f"{population}, {rounds}, {explore}"))
     # Trial 3 is the worst: it and the copy of trial 0 train one round, the others both.
     assert found.brackets == (Bracket((Rung(9, 5, 2, None), Rung(18, 3, 3, None))),)
     assert found.is_example
@@ -207,7 +211,7 @@ def test_the_command_tells_how_far_it_is(
 
 def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
     with pytest.raises(NotForeseeable) as refused:
-        preview(searching("name: custom, metric: m"))
+        preview_search(check_searcher("name: custom, metric: m"))
     assert str(refused.value) == (
         "custom is driven by a search method of yours: what that will ask for cannot be previewed"
     )

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config import check, reference
-from control_plane.config.section import Section, Text
+from control_plane.config import check_config, reference
+from control_plane.config.section import Section
+from control_plane.field_types import Text
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 
 def test_the_document_is_up_to_date() -> None:
-    assert DOCUMENT.read_text() == reference.reference(), (
+    assert DOCUMENT.read_text() == reference.render_reference(), (
         "run `python -m control_plane.config --reference > docs/configuration.md`"
     )
 
@@ -19,20 +20,20 @@ def test_the_document_is_up_to_date() -> None:
 def test_its_example_is_a_valid_configuration() -> None:
     _, _, rest = reference.INTRODUCTION.partition("```yaml\n")
     example = rest.partition("```")[0]
-    config = check(example)
+    config = check_config(example)
     assert (config.searcher.name, config.trials, config.unit) == ("random", 8, "epochs")
 
 
 def test_every_top_level_field_is_in_it() -> None:
-    text = reference.reference()
+    text = reference.render_reference()
     for name in ("entrypoint", "batches_per_step", "scheduling_unit", "checkpoint_policy"):
         assert f"| `{name}` |" in text
 
 
-class Undocumented(Section):
+class UndocumentedSection(Section):
     field: Text
 
 
 def test_a_field_without_a_meaning_is_an_error() -> None:
-    with pytest.raises(LookupError, match=r"Undocumented\.field has no meaning"):
-        reference._rows(Undocumented)
+    with pytest.raises(LookupError, match=r"UndocumentedSection\.field has no meaning"):
+        reference._rows(UndocumentedSection)

@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import check
+from control_plane.config import check_config
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import check_cluster
-from tests.unit.config.samples import LENGTH, STEP, changed, problems_of, text_of
+from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 
 OURS = {"username": "ours", "password": "canary-ours"}
 THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
 
 
-def layer(image: Any = None, login: Any = None) -> dict[str, Any]:
+def login_layer(image: Any = None, login: Any = None) -> dict[str, Any]:
     given = {"image": image, "registry_auth": login}
     return {"environment": {name: it for name, it in given.items() if it is not None}}
 
 
-def account(
+def login_account(
     own: dict[str, Any], cluster: Any, template: Any = None, era: dict[str, Any] = LENGTH
 ) -> str | None:
-    """Whose login the trial's agent gets; None for none."""
-    above = None if template is None else text_of(template)
-    login = check(text_of({**era, **own}), template=above, cluster=cluster).environment
+    """Return whose login the trial's agent gets, None for none."""
+    above = None if template is None else to_yaml(template)
+    login = check_config(to_yaml({**era, **own}), template=above, cluster=cluster).environment
     return login.registry_auth.username if login.registry_auth else None
 
 
@@ -48,10 +48,10 @@ def account(
 def test_the_clusters_login_goes_to_no_other_registry(
     era: dict[str, Any], image: Any, login: dict[str, str]
 ) -> None:
-    cluster = layer({"cpu": "ghcr.io/org/cpu:1", "cuda": "ghcr.io/org/cuda:1"}, login)
-    assert account(layer(image), cluster, era=era) is None
-    assert account({}, cluster, layer(image), era) is None
-    assert account({}, cluster, era=era) == "ours"
+    cluster = login_layer({"cpu": "ghcr.io/org/cpu:1", "cuda": "ghcr.io/org/cuda:1"}, login)
+    assert login_account(login_layer(image), cluster, era=era) is None
+    assert login_account({}, cluster, login_layer(image), era) is None
+    assert login_account({}, cluster, era=era) == "ours"
 
 
 @pytest.mark.parametrize(
@@ -70,57 +70,61 @@ def test_the_clusters_login_goes_to_no_other_registry(
 def test_it_goes_to_its_own_registry_whatever_image_is_named_there(
     image: Any, login: dict[str, str], own: Any
 ) -> None:
-    assert account(layer(own), layer(image, login)) == "ours"
+    assert login_account(login_layer(own), login_layer(image, login)) == "ours"
 
 
 def test_without_a_server_and_an_image_it_is_for_docker_hub() -> None:
-    assert account(layer("ghcr.io/x"), layer(None, OURS)) is None
+    assert login_account(login_layer("ghcr.io/x"), login_layer(None, OURS)) is None
 
 
 def test_a_templates_login_does_not_follow_the_users_image_either() -> None:
-    template = layer("registry.example/x", {"username": "template", "password": "p"})
-    cluster = layer("ghcr.io/x", OURS)
-    assert account({}, cluster, template) == "template"
-    assert account(layer("registry.example/mine"), cluster, template) == "template"
-    assert account(layer("ghcr.io/mine"), cluster, template) is None
+    template = login_layer("registry.example/x", {"username": "template", "password": "p"})
+    cluster = login_layer("ghcr.io/x", OURS)
+    assert login_account({}, cluster, template) == "template"
+    assert login_account(login_layer("registry.example/mine"), cluster, template) == "template"
+    assert login_account(login_layer("ghcr.io/mine"), cluster, template) is None
 
 
 def test_a_template_that_hides_the_clusters_image_does_not_make_its_login_anothers() -> None:
-    cluster = layer("ghcr.io/x", OURS)
-    for hidden in ({"environment": {"image": None}}, layer(THEIRS)):
-        assert account(layer("org/on-docker-hub"), cluster, hidden, STEP) is None
+    cluster = login_layer("ghcr.io/x", OURS)
+    for hidden in ({"environment": {"image": None}}, login_layer(THEIRS)):
+        assert login_account(login_layer("org/on-docker-hub"), cluster, hidden, STEP) is None
 
 
 def test_a_login_of_ones_own_takes_nothing_from_the_clusters() -> None:
-    cluster = layer("ghcr.io/x", {**OURS, "server": "ghcr.io", "email": "ours@x"})
+    cluster = login_layer("ghcr.io/x", {**OURS, "server": "ghcr.io", "email": "ours@x"})
     mine = {"username": "me", "password": "mine"}
-    text = text_of({**LENGTH, **layer("evil.example/x", mine)})
-    found = check(text, cluster=cluster).environment.registry_auth
+    text = to_yaml({**LENGTH, **login_layer("evil.example/x", mine)})
+    found = check_config(text, cluster=cluster).environment.registry_auth
     assert found is not None
     assert (found.username, found.server, found.email) == ("me", None, None)
-    partial = text_of({**LENGTH, **layer(None, {"server": "evil.example"})})
+    partial = to_yaml({**LENGTH, **login_layer(None, {"server": "evil.example"})})
     for text, overrides in (
         (partial, []),
-        (text_of(LENGTH), ["environment.registry_auth.server=evil.example"]),
+        (to_yaml(LENGTH), ["environment.registry_auth.server=evil.example"]),
     ):
-        problems = problems_of(text, cluster=cluster, overrides=overrides)
+        problems = find_problems(text, cluster=cluster, overrides=overrides)
         missing = ["environment.registry_auth.password", "environment.registry_auth.username"]
         assert sorted(problem.path for problem in problems) == missing
         assert "canary" not in repr(problems)
 
 
 def test_an_image_in_an_override_is_the_users() -> None:
-    cluster = layer("ghcr.io/x", OURS)
-    config = check(text_of(LENGTH), cluster=cluster, overrides=["environment.image=evil.example/x"])
+    cluster = login_layer("ghcr.io/x", OURS)
+    config = check_config(
+        to_yaml(LENGTH), cluster=cluster, overrides=["environment.image=evil.example/x"]
+    )
     assert config.environment.registry_auth is None
 
 
 def test_what_is_no_image_is_left_for_the_validation() -> None:
     for image in (5, ["x"], {"cpu": 5}):
-        text = text_of(changed(LENGTH, {"environment.image": image}))
-        assert problems_of(text, cluster=layer("ghcr.io/x", OURS))
-    text = text_of({**LENGTH, "environment": 5})
-    (problem,) = problems_of(text, template=text_of(layer("x")), cluster=layer("ghcr.io/x", OURS))
+        text = to_yaml(change_fields(LENGTH, {"environment.image": image}))
+        assert find_problems(text, cluster=login_layer("ghcr.io/x", OURS))
+    text = to_yaml({**LENGTH, "environment": 5})
+    (problem,) = find_problems(
+        text, template=to_yaml(login_layer("x")), cluster=login_layer("ghcr.io/x", OURS)
+    )
     assert problem.path == "environment"
 
 

@@ -5,18 +5,26 @@ from typing import Any
 import pytest
 
 from control_plane.actors.lengths import Unit
-from control_plane.searchers.custom import CustomPlan
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
 from control_plane.searchers.exploration import Exploration
-from control_plane.searchers.grid import GridPlan
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.population import PopulationPlan
-from control_plane.searchers.random import RandomPlan
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
-from control_plane.searchers.search import MethodPlan
-from control_plane.searchers.single import SinglePlan
-from control_plane.searchers.synchronous import SyncHalvingPlan
-from control_plane.searchers.tournament import TournamentPlan
-from tests.unit.config.samples import LENGTH, STEP, changed, checked, problems_of, refusals, text_of
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
+from control_plane.searchers.halving.synchronous import SyncHalvingPlan
+from control_plane.searchers.method import MethodPlan
+from control_plane.searchers.methods.custom import CustomPlan
+from control_plane.searchers.methods.grid import GridPlan
+from control_plane.searchers.methods.pbt import PopulationPlan
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.methods.single import SinglePlan
+from tests.unit.config.samples import (
+    LENGTH,
+    STEP,
+    change_fields,
+    check_changed,
+    find_messages,
+    find_problems,
+    to_yaml,
+)
 
 PBT = {
     "name": "pbt",
@@ -155,27 +163,27 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def with_searcher(searcher: dict[str, Any]) -> dict[str, Any]:
+def searcher_changes(searcher: dict[str, Any]) -> dict[str, Any]:
     return {"searcher": {"metric": "loss", **searcher}}
 
 
 @pytest.mark.parametrize("searcher", STEP_SEARCHERS)
 def test_every_searcher_of_the_step_era_is_accepted(searcher: dict[str, Any]) -> None:
-    config = checked(STEP, with_searcher(searcher))
+    config = check_changed(STEP, searcher_changes(searcher))
     assert (config.era, config.unit) == ("step", "steps")
 
 
 @pytest.mark.parametrize("searcher", LENGTH_SEARCHERS)
 def test_every_searcher_of_the_length_era_is_accepted(searcher: dict[str, Any]) -> None:
     needed = {"hyperparameters.global_batch_size": 8, "records_per_epoch": 80}
-    assert checked(LENGTH, {**with_searcher(searcher), **needed}).era == "length"
+    assert check_changed(LENGTH, {**searcher_changes(searcher), **needed}).era == "length"
 
 
 @pytest.mark.parametrize(("searcher", "path", "message"), REFUSED)
 def test_every_rule_of_a_searcher_names_its_field(
     searcher: dict[str, Any], path: str, message: str
 ) -> None:
-    found = refusals(STEP, {**with_searcher(searcher), "batches_per_step": 100})
+    found = find_messages(STEP, {**searcher_changes(searcher), "batches_per_step": 100})
     assert message in found[path]
 
 
@@ -236,7 +244,7 @@ def test_every_rule_of_a_searcher_names_its_field(
 def test_every_rule_of_a_length_names_its_field(
     searcher: dict[str, Any], path: str, message: str
 ) -> None:
-    assert message in refusals(LENGTH, with_searcher(searcher))[path]
+    assert message in find_messages(LENGTH, searcher_changes(searcher))[path]
 
 
 @pytest.mark.parametrize("divisor", [1, 0, -2, float("nan"), float("inf"), "4"])
@@ -245,7 +253,9 @@ def test_a_divisor_is_a_number_above_1(name: str, divisor: object) -> None:
     given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
     assert (
         "must be"
-        in refusals(LENGTH, with_searcher({**given, "divisor": divisor}))["searcher.divisor"]
+        in find_messages(LENGTH, searcher_changes({**given, "divisor": divisor}))[
+            "searcher.divisor"
+        ]
     )
 
 
@@ -253,27 +263,27 @@ def test_a_divisor_is_a_number_above_1(name: str, divisor: object) -> None:
 @pytest.mark.parametrize("name", ["async_halving", "sync_halving", "adaptive_asha"])
 def test_any_other_divisor_has_a_plan(name: str, divisor: float) -> None:
     given = next(dict(one) for one in LENGTH_SEARCHERS if one["name"] == name)
-    checked(LENGTH, with_searcher({**given, "divisor": divisor})).search_plan()
+    check_changed(LENGTH, searcher_changes({**given, "divisor": divisor})).search_plan()
 
 
 def test_the_number_of_rungs_that_a_mode_may_use_is_only_a_limit() -> None:
     # By default at most 5 rungs; of one step there can be but one length.
     short = {"name": "adaptive_asha", "target_trial_steps": 1, "max_trials": 9}
-    plan = checked(STEP, with_searcher(short)).search_plan()
-    assert isinstance(plan.method, TournamentPlan)
+    plan = check_changed(STEP, searcher_changes(short)).search_plan()
+    assert isinstance(plan.method, MultiBracketPlan)
     assert [len(one.lengths) for one in plan.method.brackets] == [1]
 
 
 def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
-    tree = changed(LENGTH, with_searcher({"name": "grid"}))
-    problem, empty = problems_of(text_of(tree))
+    tree = change_fields(LENGTH, searcher_changes({"name": "grid"}))
+    problem, empty = find_problems(to_yaml(tree))
     assert (problem.path, problem.message) == ("searcher.max_length", "is required")
     assert "max_steps" in problem.hint
     assert empty.path == "hyperparameters"
 
 
 def test_the_plan_of_a_single_search_keeps_the_unit_and_the_seed() -> None:
-    plan = checked(STEP, {"reproducibility.experiment_seed": 7}).search_plan()
+    plan = check_changed(STEP, {"reproducibility.experiment_seed": 7}).search_plan()
     assert plan.method == SinglePlan(10, STEP_ERA)
     assert plan.seed == 7
 
@@ -288,7 +298,7 @@ def test_the_plan_of_a_single_search_keeps_the_unit_and_the_seed() -> None:
 def test_a_random_search_runs_16_trials_at_a_time_in_the_length_era(
     base: dict[str, Any], searcher: dict[str, Any], method: RandomPlan
 ) -> None:
-    config = checked(base, with_searcher({"name": "random", **searcher}))
+    config = check_changed(base, searcher_changes({"name": "random", **searcher}))
     assert config.search_plan().method == method
     assert config.trials == 5
 
@@ -300,7 +310,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
         "arch": {"a": {"type": "categorical", "vals": [1, 2]}},
     }
     searcher = {"name": "grid", "max_length": 5, "max_concurrent_trials": 0}
-    config = checked(LENGTH, {**with_searcher(searcher), "hyperparameters": grid})
+    config = check_changed(LENGTH, {**searcher_changes(searcher), "hyperparameters": grid})
     assert config.search_plan().method == GridPlan(5, 0, LENGTH_ERA)
     assert config.trials == 12  # 3 * min(5, 2 - 1 + 1) * 2
 
@@ -328,7 +338,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
                 "step_budget": 50,
                 "bracket_rungs": [1, 3],
             },
-            TournamentPlan(
+            MultiBracketPlan(
                 (
                     SyncHalvingPlan((1, 3, 9), (10, 3, 1), False, STEP_ERA),
                     SyncHalvingPlan((9,), (2,), False, STEP_ERA),
@@ -340,7 +350,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
         (
             LENGTH,
             {"name": "adaptive", "max_length": 9, "budget": 53, "max_rungs": 3},
-            TournamentPlan(
+            MultiBracketPlan(
                 (
                     SyncHalvingPlan((1, 3, 9), (11, 3, 1), False, LENGTH_ERA),
                     SyncHalvingPlan((3, 9), (5, 1), False, LENGTH_ERA),
@@ -357,7 +367,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
                 "max_rungs": 3,
                 "mode": "conservative",
             },
-            TournamentPlan(
+            MultiBracketPlan(
                 (
                     SyncHalvingPlan((1, 3, 9), (3, 1, 1), False, STEP_ERA),
                     SyncHalvingPlan((3, 9), (2, 1), False, STEP_ERA),
@@ -374,7 +384,7 @@ def test_a_grid_search_plans_all_of_its_points() -> None:
                 "max_rungs": 2,
                 "mode": "aggressive",
             },
-            TournamentPlan((SyncHalvingPlan((3, 9), (7, 2), False, LENGTH_ERA),)),
+            MultiBracketPlan((SyncHalvingPlan((3, 9), (7, 2), False, LENGTH_ERA),)),
         ),
     ],
 )
@@ -382,7 +392,7 @@ def test_synchronous_searches_plan_their_rungs(
     base: dict[str, Any], searcher: dict[str, Any], method: MethodPlan
 ) -> None:
     searcher = {**searcher, "divisor": 3, "smaller_is_better": False}
-    assert checked(base, with_searcher(searcher)).search_plan().method == method
+    assert check_changed(base, searcher_changes(searcher)).search_plan().method == method
 
 
 @pytest.mark.parametrize(
@@ -393,9 +403,9 @@ def test_synchronous_searches_plan_their_rungs(
     ],
 )
 def test_a_population_is_planned_in_the_unit_of_its_rounds(
-    base: dict[str, Any], length: dict[str, Any], rules: Rules
+    base: dict[str, Any], length: dict[str, Any], rules: SearchRules
 ) -> None:
-    config = checked(base, with_searcher({**PBT, **length}))
+    config = check_changed(base, searcher_changes({**PBT, **length}))
     exploration = Exploration(resample_probability=0.2, perturb_factor=0.2)
     method = PopulationPlan(10, 10, 3, 0.2, exploration, smaller_is_better=True, rules=rules)
     assert config.search_plan().method == method
@@ -406,14 +416,14 @@ def test_a_population_is_planned_in_the_unit_of_its_rounds(
 def test_a_population_of_too_many_copies_is_refused() -> None:
     searcher = {**PBT, "num_rounds": 1_000_000, "length_per_round": TEN}
     # 10 + 2 * 999,999 = 2,000,008.
-    assert refusals(LENGTH, with_searcher(searcher)) == {
+    assert find_messages(LENGTH, searcher_changes(searcher)) == {
         "searcher.num_rounds": "makes 2000008 trials in all, at most 1000000 are allowed"
     }
 
 
 def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None:
     searcher = {"name": "async_halving", "max_time": 10, "time_metric": "s", "max_trials": 9}
-    config = checked(LENGTH, with_searcher({**searcher, "num_rungs": 2}))
+    config = check_changed(LENGTH, searcher_changes({**searcher, "num_rungs": 2}))
     method = config.search_plan().method
     # 10 / 4 and 10.
     assert method == HalvingPlan(10, 2, 4.0, 9, 16, True, LENGTH_ERA, by_time=True)
@@ -457,19 +467,19 @@ def test_a_search_measured_by_time_has_its_rungs_at_shares_of_max_time() -> None
 def test_the_number_of_trials_is_known_before_they_are_made(
     searcher: dict[str, Any], trials: int
 ) -> None:
-    assert checked(LENGTH, with_searcher({**searcher, "divisor": 3})).trials == trials
+    assert check_changed(LENGTH, searcher_changes({**searcher, "divisor": 3})).trials == trials
 
 
 @pytest.mark.parametrize("unit", ["batches", "records", "epochs", None])
 def test_a_custom_search_plans_its_unit_and_nothing_else(unit: Unit | None) -> None:
-    custom = with_searcher({"name": "custom", "unit": unit, "population": {"size": 9}})
-    config = checked(LENGTH, {**custom, "records_per_epoch": 80})
+    custom = searcher_changes({"name": "custom", "unit": unit, "population": {"size": 9}})
+    config = check_changed(LENGTH, {**custom, "records_per_epoch": 80})
     assert config.search_plan().method == CustomPlan(unit or "batches", LENGTH_ERA)
     assert config.trials is None
 
 
 def test_a_custom_search_in_epochs_needs_to_know_what_an_epoch_is() -> None:
-    custom = with_searcher({"name": "custom", "unit": "epochs"})
-    assert refusals(LENGTH, {**custom, "records_per_epoch": 0}) == {
+    custom = searcher_changes({"name": "custom", "unit": "epochs"})
+    assert find_messages(LENGTH, {**custom, "records_per_epoch": 0}) == {
         "records_per_epoch": "is required, since searcher.unit counts epochs"
     }

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
 from control_plane.config.section import MASK
 from control_plane.config.storage import S3, Azure
-from tests.unit.config.samples import LENGTH, changed, checked, text_of
+from tests.unit.config.samples import LENGTH, change_fields, check_changed, to_yaml
 
 CANARY = "canary-5f1c"
 SECRETS = {
@@ -29,8 +29,8 @@ SECRETS = {
 
 
 def test_no_secret_is_shown() -> None:
-    config = checked(LENGTH, SECRETS)
-    public = config.public()
+    config = check_changed(LENGTH, SECRETS)
+    public = config.masked_values()
     assert public["checkpoint_storage"]["secret_key"] == "********"
     assert public["environment"]["registry_auth"]["password"] == "********"
     for text in (json.dumps(public), repr(config), str(config), repr(config.checkpoint_storage)):
@@ -38,7 +38,7 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_the_stored_form_keeps_secrets() -> None:
-    config = ExperimentConfig.from_json(checked(LENGTH, SECRETS).to_json())
+    config = ExperimentConfig.from_json(check_changed(LENGTH, SECRETS).to_json())
     storage = config.checkpoint_storage
     assert isinstance(storage, S3)
     assert storage.secret_key is not None
@@ -47,9 +47,9 @@ def test_the_stored_form_keeps_secrets() -> None:
 
 def test_the_secrets_of_azure_are_masked_too() -> None:
     azure = {"type": "azure", "container": "c", "connection_string": CANARY}
-    config = checked(LENGTH, {"checkpoint_storage": azure})
+    config = check_changed(LENGTH, {"checkpoint_storage": azure})
     assert isinstance(config.checkpoint_storage, Azure)
-    assert CANARY not in json.dumps(config.public())
+    assert CANARY not in json.dumps(config.masked_values())
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_the_secrets_of_azure_are_masked_too() -> None:
 def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
     section: str, value: dict[str, object]
 ) -> None:
-    config = checked(LENGTH, {section: value})
-    assert CANARY not in json.dumps(config.public())
-    assert "********" in json.dumps(config.public()[section])
+    config = check_changed(LENGTH, {section: value})
+    assert CANARY not in json.dumps(config.masked_values())
+    assert "********" in json.dumps(config.masked_values()[section])
     assert getattr(ExperimentConfig.from_json(config.to_json()), section) == value
 
 
@@ -75,9 +75,9 @@ def test_the_secrets_of_sections_that_are_only_carried_are_masked_too(
 )
 def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(name: str) -> None:
     data = {"deep": [{name: CANARY}], "tokenizer": "bert", "key": "image", "num_tokens": 5}
-    config = ExperimentConfig.from_json(checked(LENGTH, {"data": data}).to_json())
-    assert config.for_trial()["data"] == data
-    assert config.public()["data"] == {**data, "deep": [{name: MASK}]}
+    config = ExperimentConfig.from_json(check_changed(LENGTH, {"data": data}).to_json())
+    assert config.trial_values()["data"] == data
+    assert config.masked_values()["data"] == {**data, "deep": [{name: MASK}]}
     assert CANARY not in repr(config)
 
 
@@ -89,14 +89,16 @@ def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(nam
 def test_variables_that_sound_like_secrets_are_shown_masked(name: str, shape: str) -> None:
     listed = [f"{name}={CANARY}=x", "TOKENIZERS_PARALLELISM=false", "MODE=fast"]
     variables = listed if shape == "list" else {"cpu": listed, "gpu": listed}
-    config = checked(LENGTH, {"environment.environment_variables": variables})
-    shown = config.public()["environment"]["environment_variables"]
+    config = check_changed(LENGTH, {"environment.environment_variables": variables})
+    shown = config.masked_values()["environment"]["environment_variables"]
     assert shown["cpu"] == shown["cuda"] == [f"{name}={MASK}", *listed[1:]]
     assert CANARY not in repr(config)
     stored = ExperimentConfig.from_json(config.to_json())
-    assert stored.environment.environment_variables.revealed()["cpu"] == listed
+    assert stored.environment.environment_variables.reveal()["cpu"] == listed
     # What is shown can be checked again.
-    assert check(json.dumps(config.public())).public() == config.public()
+    assert (
+        check_config(json.dumps(config.masked_values())).masked_values() == config.masked_values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,18 +120,18 @@ def test_variables_that_sound_like_secrets_are_shown_masked(name: str, shape: st
 )
 def test_no_problem_shows_a_secret(path: str, value: object) -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        check(text_of(changed(changed(LENGTH, SECRETS), {path: value})))
+        check_config(to_yaml(change_fields(change_fields(LENGTH, SECRETS), {path: value})))
     assert CANARY not in str(caught.value)
     assert CANARY not in repr(caught.value.problems)
 
 
 def test_a_number_is_no_secret() -> None:
     with pytest.raises(ConfigInvalid, match="must be a non-empty string") as caught:
-        checked(LENGTH, {**SECRETS, "checkpoint_storage.secret_key": 12345678})
+        check_changed(LENGTH, {**SECRETS, "checkpoint_storage.secret_key": 12345678})
     assert "12345678" not in repr(caught.value.problems)
 
 
 def test_an_unreadable_line_is_not_quoted() -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        check(f"a: 1\n secret_key: {CANARY}\n")
+        check_config(f"a: 1\n secret_key: {CANARY}\n")
     assert CANARY not in str(caught.value)

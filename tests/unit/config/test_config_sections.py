@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.config.samples import ABSENT, LENGTH, STEP, checked, refusals
+from tests.unit.config.samples import ABSENT, LENGTH, STEP, check_changed, find_messages
 
 S3 = {"type": "s3", "bucket": "b"}
 AZURE = {"type": "azure", "container": "c"}
@@ -231,20 +231,20 @@ def test_every_section_of_the_reference_is_accepted(path: str, value: Any) -> No
     changes = {path: value}
     if path == "resources" and value.get("slots_per_trial", 1) > 1:
         changes["hyperparameters.global_batch_size"] = value["slots_per_trial"]
-    assert checked(STEP, changes).era == "step"
+    assert check_changed(STEP, changes).era == "step"
 
 
 @pytest.mark.parametrize(("path", "value", "refused", "message"), REFUSED)
 def test_every_rule_names_the_field_it_refuses(
     path: str, value: Any, refused: str, message: str
 ) -> None:
-    found = refusals(STEP, {path: value})
+    found = find_messages(STEP, {path: value})
     assert refused in found
     assert message in found[refused]
 
 
 def test_an_unset_section_has_the_defaults_of_the_reference() -> None:
-    config = checked(STEP, {})
+    config = check_changed(STEP, {})
     assert (config.max_restarts, config.checkpoint_policy, config.workload_batches) == (
         5,
         "best",
@@ -267,19 +267,19 @@ def test_the_eras_differ_in_two_optimizations(
     base: dict[str, Any], average_training_metrics: bool, cycle_time: int
 ) -> None:
     for changes in ({}, {"optimizations": {"mixed_precision": "O1"}}, {"optimizations": None}):
-        found = checked(base, changes).optimizations
+        found = check_changed(base, changes).optimizations
         assert found.average_training_metrics is average_training_metrics
         assert found.tensor_fusion_cycle_time == cycle_time
 
 
 def test_one_image_serves_every_kind_of_device() -> None:
-    images = checked(STEP, {"environment.image": "mine"}).environment.image
+    images = check_changed(STEP, {"environment.image": "mine"}).environment.image
     assert (images.cpu, images.cuda, images.rocm) == ("mine", "mine", "mine")
 
 
 def test_the_former_name_of_a_kind_of_device_is_read_as_the_present_one() -> None:
     changes = {"environment.environment_variables": {"gpu": ["A=1"]}}
-    variables = checked(STEP, changes).environment.environment_variables
+    variables = check_changed(STEP, changes).environment.environment_variables
     assert (variables.cpu, variables.cuda) == ((), ("A=1",))
 
 
@@ -297,11 +297,11 @@ def test_the_former_name_of_a_kind_of_device_is_read_as_the_present_one() -> Non
 def test_a_shared_memory_size_is_bytes_or_a_number_with_a_unit(
     size: object, size_bytes: int
 ) -> None:
-    assert checked(LENGTH, {"resources.shm_size": size}).resources.shm_size == size_bytes
+    assert check_changed(LENGTH, {"resources.shm_size": size}).resources.shm_size == size_bytes
 
 
 def test_the_length_era_allows_trials_without_slots() -> None:
-    assert checked(LENGTH, {"resources.slots_per_trial": 0}).job.slots_per_trial == 0
+    assert check_changed(LENGTH, {"resources.slots_per_trial": 0}).job.slots_per_trial == 0
 
 
 @pytest.mark.parametrize(
@@ -314,29 +314,31 @@ def test_the_length_era_allows_trials_without_slots() -> None:
     ],
 )
 def test_the_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
-    found = checked(LENGTH, {"entrypoint": entrypoint}).entrypoint
+    found = check_changed(LENGTH, {"entrypoint": entrypoint}).entrypoint
     assert found == (tuple(entrypoint) if isinstance(entrypoint, list) else entrypoint)
 
 
 @pytest.mark.parametrize("entrypoint", [[], ["python3", ""], ["a", 5], 5, "  "])
 def test_an_entrypoint_without_words_is_refused(entrypoint: object) -> None:
-    assert "entrypoint" in refusals(LENGTH, {"entrypoint": entrypoint})
+    assert "entrypoint" in find_messages(LENGTH, {"entrypoint": entrypoint})
 
 
 def test_job_settings_are_those_of_the_resources() -> None:
-    job = checked(LENGTH, {"resources": {"priority": 7, "resource_pool": "p", "weight": 2}}).job
+    job = check_changed(
+        LENGTH, {"resources": {"priority": 7, "resource_pool": "p", "weight": 2}}
+    ).job
     assert (job.priority, job.resource_pool, job.weight) == (7, "p", 2.0)
     assert (job.max_slots, job.slots_per_trial) == (None, 1)
 
 
 def test_labels_are_kept_once_and_in_order() -> None:
-    assert checked(STEP, {"labels": ["b", "a", "b"]}).labels == ("b", "a")
-    assert checked(STEP, {"labels": {"b": True, "a": False}}).labels == ("b",)
+    assert check_changed(STEP, {"labels": ["b", "a", "b"]}).labels == ("b", "a")
+    assert check_changed(STEP, {"labels": {"b": True, "a": False}}).labels == ("b",)
 
 
 def test_a_native_experiment_needs_no_entrypoint() -> None:
     changes = {"entrypoint": ABSENT, "internal": {"native": {"command": ["python3", "a.py"]}}}
-    assert checked(STEP, changes).entrypoint is None
+    assert check_changed(STEP, changes).entrypoint is None
 
 
 @pytest.mark.parametrize(
@@ -355,12 +357,12 @@ def test_only_a_command_may_be_spread_over_machines(
     resources = {"slots_per_trial": slots}
     if asked is not ABSENT:
         resources["is_single_node"] = bool(asked)
-    config = checked(LENGTH, {"entrypoint": entrypoint, "resources": resources})
+    config = check_changed(LENGTH, {"entrypoint": entrypoint, "resources": resources})
     assert config.resources.is_single_node is single
 
 
 def test_a_trial_class_over_several_machines_is_refused() -> None:
     asked = {"slots_per_trial": 4, "is_single_node": False}
-    found = refusals(LENGTH, {"entrypoint": "model_def:Trial", "resources": asked})
+    found = find_messages(LENGTH, {"entrypoint": "model_def:Trial", "resources": asked})
     text = found["resources.is_single_node"]
     assert text.startswith("must be true for a trial class, whose slots are on one machine so far")

@@ -6,9 +6,9 @@ import pytest
 
 from control_plane.config import ConfigInvalid
 from control_plane.config.template import WRITTEN_BYTES_MAX, masked_template, read_template
-from tests.unit.config.samples import LENGTH, problems_of, text_of
+from tests.unit.config.samples import LENGTH, find_problems, to_yaml
 
-SHORT = text_of(LENGTH)
+SHORT = to_yaml(LENGTH)
 SECRET = """\
 # ours
 checkpoint_storage: &s3
@@ -74,7 +74,7 @@ def test_aliases_are_not_written_out_without_end() -> None:
 
 def test_a_wrong_value_is_found_on_its_line_of_the_template_or_of_the_configuration() -> None:
     template = "max_restarts: -1\nresources:\n  slots_per_trial: -2\n"
-    found = problems_of("scheduling_unit: -3\n" + SHORT, template=template)
+    found = find_problems("scheduling_unit: -3\n" + SHORT, template=template)
     places = {problem.path: (problem.line, problem.hint) for problem in found}
     assert places == {
         "scheduling_unit": (1, ""),
@@ -85,20 +85,20 @@ def test_a_wrong_value_is_found_on_its_line_of_the_template_or_of_the_configurat
 
 def test_a_wrong_value_beside_the_users_own_is_the_templates() -> None:
     mine = "resources: {weight: 2}\n"
-    (problem,) = problems_of(mine + SHORT, template="resources:\n  max_slots: -1\n")
+    (problem,) = find_problems(mine + SHORT, template="resources:\n  max_slots: -1\n")
     assert (problem.path, problem.line) == ("resources.max_slots", None)
     assert problem.hint == "on line 2 of the template"
 
 
 def test_what_the_user_overrides_is_the_users_even_where_the_template_cannot_be_read() -> None:
-    found = problems_of("max_restarts: -1\n" + SHORT, template="max_restarts: !!int 3\n")
+    found = find_problems("max_restarts: -1\n" + SHORT, template="max_restarts: !!int 3\n")
     hint = "on line 1; quote a value to make it a string; on line 1 of the template"
     assert [(problem.line, problem.hint) for problem in found] == [(1, ""), (None, hint)]
 
 
 def test_what_the_templates_section_lacks_is_missed_where_it_stands() -> None:
-    text = text_of({name: value for name, value in LENGTH.items() if name != "searcher"})
-    (problem,) = problems_of(text, template="max_restarts: 1\nsearcher:\n  name: single\n")[:1]
+    text = to_yaml({name: value for name, value in LENGTH.items() if name != "searcher"})
+    (problem,) = find_problems(text, template="max_restarts: 1\nsearcher:\n  name: single\n")[:1]
     assert problem.path.startswith("searcher")
     assert problem.hint.endswith("on line 2 of the template")
 
@@ -107,7 +107,7 @@ def test_an_entry_that_follows_the_users_is_found_in_the_template() -> None:
     mount = "{host_path: /a, container_path: x}"
     template = f"bind_mounts:\n  - {mount}\n  - {{host_path: b, container_path: y}}\n"
     mine = "bind_mounts: [{host_path: /c, container_path: z}]\n"
-    (problem,) = problems_of(mine + SHORT, template=template)
+    (problem,) = find_problems(mine + SHORT, template=template)
     # Merged, the template's second entry is the third.
     assert problem.path == "bind_mounts[2].host_path"
     assert (problem.line, problem.hint.split("; ")[-1]) == (None, "on line 3 of the template")

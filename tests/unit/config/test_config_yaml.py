@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from control_plane.config import ConfigInvalid, check
-from control_plane.config.yaml_document import line_of, parse, scalar
-from tests.unit.config.samples import LENGTH, problems_of, text_of
+from control_plane.config import ConfigInvalid, check_config
+from control_plane.config.yaml_document import line_of, parse_document, parse_scalar
+from tests.unit.config.samples import LENGTH, find_problems, to_yaml
 
-VALID = text_of(LENGTH)
+VALID = to_yaml(LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -39,23 +39,28 @@ VALID = text_of(LENGTH)
     ],
 )
 def test_plain_scalars_read_as_their_kind(text: str, value: object) -> None:
-    found = scalar(text)
+    found = parse_scalar(text)
     assert (type(found), found) == (type(value), value)
 
 
 def test_not_a_number_is_read_as_one() -> None:
-    found = scalar(".nan")
+    found = parse_scalar(".nan")
     assert isinstance(found, float)
     assert math.isnan(found)
 
 
 def test_keys_are_what_was_written() -> None:
-    assert parse("{on: 1, 5: 2, '~': 3, 1e3: 4}").tree == {"on": 1, "5": 2, "~": 3, "1e3": 4}
+    assert parse_document("{on: 1, 5: 2, '~': 3, 1e3: 4}").tree == {
+        "on": 1,
+        "5": 2,
+        "~": 3,
+        "1e3": 4,
+    }
 
 
 def test_merge_keys_fill_in_what_a_map_lacks() -> None:
     text = "base: &b {x: 1, y: 2}\nother: &o {y: 3, z: 4}\nall: {<<: [*b, *o], x: 0}\n"
-    assert parse(text).tree == {
+    assert parse_document(text).tree == {
         "base": {"x": 1, "y": 2},
         "other": {"y": 3, "z": 4},
         "all": {"x": 0, "y": 2, "z": 4},
@@ -63,7 +68,7 @@ def test_merge_keys_fill_in_what_a_map_lacks() -> None:
 
 
 def test_lines_count_from_one_and_point_at_keys() -> None:
-    place = parse("a: 1\nb:\n  c:\n    - 1\n    - d: 2\n").place
+    place = parse_document("a: 1\nb:\n  c:\n    - 1\n    - d: 2\n").place
     assert line_of(place, ("b", "c", 1, "d")) == (5, True)
     assert line_of(place, ("b", "c")) == (3, True)
     assert line_of(place, ("b", "x", "y")) == (2, False)
@@ -91,7 +96,7 @@ def test_lines_count_from_one_and_point_at_keys() -> None:
 def test_text_that_is_no_configuration_is_one_problem(
     text: str, message: str, line: int | None
 ) -> None:
-    (problem,) = problems_of(text)
+    (problem,) = find_problems(text)
     assert message in problem.message
     if line is not None:
         assert problem.line == line
@@ -114,7 +119,7 @@ def test_text_that_is_no_configuration_is_one_problem(
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_once(extra: str, path: str, message: str) -> None:
-    (problem,) = problems_of(VALID + extra)
+    (problem,) = find_problems(VALID + extra)
     assert problem.path == path
     assert message in problem.message
     # VALID has 6 lines; a repeated name is reported where it stands first.
@@ -123,7 +128,7 @@ def test_a_value_that_cannot_be_used_is_named_once(extra: str, path: str, messag
 
 @pytest.mark.parametrize(("character", "name"), [("\0", "U+0000"), ("\x07", "U+0007")])
 def test_a_control_character_is_named_with_its_line(character: str, name: str) -> None:
-    (problem,) = problems_of(f"name: é\n# 😀\ndata: {{x: {character}}}\n")
+    (problem,) = find_problems(f"name: é\n# 😀\ndata: {{x: {character}}}\n")
     assert problem.line == 3
     assert problem.message == f"is not valid YAML: the control character {name} is not allowed"
 
@@ -131,18 +136,18 @@ def test_a_control_character_is_named_with_its_line(character: str, name: str) -
 def test_aliases_that_explode_are_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    (problem,) = problems_of("\n".join(lines))
+    (problem,) = find_problems("\n".join(lines))
     assert "counting what aliases repeat" in problem.message
 
 
 def test_a_tower_of_aliases_is_refused_at_once() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 400)]
-    (problem,) = problems_of("\n".join(lines))
+    (problem,) = find_problems("\n".join(lines))
     assert "nested deeper" in problem.message
 
 
 def test_an_empty_file_misses_what_is_required() -> None:
-    assert [problem.path for problem in problems_of("")] == ["entrypoint", "searcher"]
+    assert [problem.path for problem in find_problems("")] == ["entrypoint", "searcher"]
 
 
 def test_all_problems_come_together_in_the_order_of_the_lines() -> None:
@@ -162,7 +167,7 @@ resources:
   slots_per_trial: 4
   max_slots: 2
 """
-    found = [(it.line, it.path, it.message, it.hint) for it in problems_of(text)]
+    found = [(it.line, it.path, it.message, it.hint) for it in find_problems(text)]
     assert [it[:2] for it in found] == [
         (2, "max_restarts"),
         (3, "max_restart"),
@@ -184,10 +189,10 @@ resources:
 
 
 def test_a_problem_reads_as_one_line() -> None:
-    (problem,) = problems_of(VALID + "max_restarts: -1\n")
+    (problem,) = find_problems(VALID + "max_restarts: -1\n")
     assert problem.text("my.yaml") == "my.yaml:7: max_restarts: must be at least 0, not -1"
 
 
 def test_the_error_itself_lists_the_problems() -> None:
     with pytest.raises(ConfigInvalid, match="config:1: must be a map of fields"):
-        check("[]")
+        check_config("[]")

@@ -10,9 +10,9 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, CheckpointReference
+from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import directory
 from detcloud.storage.directory import DirectoryStore
-from detcloud.trial_directory import TrialSpec
 from tests.unit.core.full_disk import files_of_at_most
 
 
@@ -245,14 +245,14 @@ def test_a_device_without_space_is_named_whichever_file_it_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     trial = Trial(tmp_path)
-    publish = directory._publish
+    publish = directory._publish_file
 
     def full(staged: Path, destination: Path) -> None:
         if destination.name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
         publish(staged, destination)
 
-    monkeypatch.setattr(directory, "_publish", full)
+    monkeypatch.setattr(directory, "_publish_file", full)
     with pytest.raises(DetcloudError, match=r"was not stored: .*No space left on device"):
         trial.store(weights="abc")
     assert trial.reports[-1]["kind"] == "checkpoint_intent"

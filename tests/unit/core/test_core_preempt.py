@@ -3,7 +3,7 @@ import time
 import pytest
 
 from detcloud.core import PreemptContext
-from detcloud.trial_directory import Directives, Preempt
+from detcloud.shared.trial_directory import Directives, Preemption
 
 
 class Clock:
@@ -16,18 +16,18 @@ class Clock:
     ("wish", "should", "at_next_batch"),
     [
         (None, False, False),
-        (Preempt(None, "pause"), True, False),
-        (Preempt(5, "spot"), True, True),
+        (Preemption(None, "pause"), True, False),
+        (Preemption(5, "spot"), True, True),
     ],
 )
 def test_only_a_deadline_stops_at_the_next_batch(
-    wish: Preempt | None, should: bool, at_next_batch: bool
+    wish: Preemption | None, should: bool, at_next_batch: bool
 ) -> None:
     preempt = PreemptContext(lambda: Directives(preempt=wish))
     assert preempt.must_stop_at_next_batch() is at_next_batch
-    assert preempt.noticed is at_next_batch
+    assert preempt.was_seen is at_next_batch
     assert preempt.should_preempt() is should
-    assert preempt.noticed is should
+    assert preempt.was_seen is should
 
 
 def test_the_directives_are_looked_at_every_100_ms_at_most(
@@ -52,7 +52,7 @@ def test_the_directives_are_looked_at_every_100_ms_at_most(
 def test_a_request_of_the_process_itself_is_seen_at_once() -> None:
     preempt = PreemptContext(Directives)
     assert not preempt.should_preempt()
-    preempt.request(Preempt(1, "SIGTERM"))
+    preempt.request(Preemption(1, "SIGTERM"))
     assert preempt.must_stop_at_next_batch()
 
 
@@ -60,9 +60,9 @@ def test_a_wish_that_was_taken_back_unseen_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
-    wishes = [Directives(preempt=Preempt()), Directives()]
+    wishes = [Directives(preempt=Preemption()), Directives()]
     preempt = PreemptContext(lambda: wishes.pop(0))
     assert not preempt.must_stop_at_next_batch()
     clock.seconds += 1
     assert not preempt.should_preempt()
-    assert not preempt.noticed
+    assert not preempt.was_seen

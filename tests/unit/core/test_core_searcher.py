@@ -9,9 +9,9 @@ import torch
 
 from detcloud import DetcloudError
 from detcloud.core import PreemptContext, SearcherContext
-from detcloud.core.preempt import LOOK_SECONDS_MIN
+from detcloud.core.preempt import READ_SECONDS_MIN
 from detcloud.core.searcher import Outcome
-from detcloud.trial_directory import ENDLESS, Directives, Preempt
+from detcloud.shared.trial_directory import ENDLESS, Directives, Preemption
 
 
 class Cluster:
@@ -94,13 +94,13 @@ def test_it_waits_for_a_first_length() -> None:
 
 
 def test_preemption_ends_the_waiting() -> None:
-    cluster = Cluster(length=10, preempt=Preempt())
+    cluster = Cluster(length=10, preempt=Preemption())
     assert cluster.run() == []
     assert cluster.searcher.outcome is Outcome.PREEMPTED
 
 
 def test_a_trial_with_nothing_left_completes_although_it_is_preempted() -> None:
-    cluster = Cluster(length=10, answered=10, closed=True, preempt=Preempt())
+    cluster = Cluster(length=10, answered=10, closed=True, preempt=Preemption())
     assert cluster.run() == []
     assert cluster.searcher.outcome is Outcome.COMPLETED
 
@@ -184,13 +184,13 @@ def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
     operation.report_progress(10)
     assert cluster.reports == []
     assert cluster.searcher.is_finished()
-    cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preempt())
+    cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preemption())
     assert not cluster.searcher.is_finished()
 
 
 def test_a_stopped_search_ends_an_endless_operation_by_preemption() -> None:
     cluster = Cluster(length=ENDLESS)
     for _ in cluster.searcher.operations():
-        cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preempt())
-        time.sleep(LOOK_SECONDS_MIN)
+        cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preemption())
+        time.sleep(READ_SECONDS_MIN)
     assert cluster.searcher.outcome is Outcome.PREEMPTED

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from detcloud import core
-from detcloud.core.tensorboard import EventWriter, crc32c, record, scalar_event
+from detcloud.core.tensorboard import EventWriter, crc32c, scalar_event, tfrecord
 from tests.conftest import require
 from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import enter, make_trial, reports
@@ -142,7 +142,7 @@ def events(path: Path) -> list[Fields]:
         (length,) = struct.unpack("<Q", content[:8])
         data, content = content[12 : 12 + length], content[16 + length :]
         found.append(dict(_fields(data)))
-    assert b"".join(record(_data) for _data in _records(path)) == path.read_bytes()
+    assert b"".join(tfrecord(_data) for _data in _records(path)) == path.read_bytes()
     return found
 
 

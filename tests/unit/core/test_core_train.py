@@ -7,7 +7,7 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.core import TrainContext
 from detcloud.core.tensorboard import EventWriter
-from detcloud.trial_directory import Directives
+from detcloud.shared.trial_directory import Directives
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ def test_a_launch_has_at_least_what_it_must_have_or_nothing(desk: Desk) -> None:
     desk.api.terminate_instances(InstanceIds=list(desk.region.machines))
     with pytest.raises(ClientError):
         desk.run(5, 4)
-    assert not desk.region.living()
+    assert not desk.region.billed_machines()
 
 
 def test_a_template_lies_below_what_a_launch_says(desk: Desk) -> None:
@@ -248,4 +248,4 @@ def test_a_protected_machine_keeps_those_of_its_zone(desk: Desk) -> None:
     with pytest.raises(ClientError) as caught:
         desk.api.terminate_instances(InstanceIds=[beside, kept, other])
     assert _code(caught.value) == ("OperationNotPermitted", 400)
-    assert {it.id for it in desk.region.living()} == {kept, beside}
+    assert {it.id for it in desk.region.billed_machines()} == {kept, beside}

@@ -1,16 +1,16 @@
-"""What instances cost on each day, of those that ended and those that go on."""
+"""The daily costs of instances, ended and live."""
 
 from datetime import date
 from pathlib import Path
 
 from control_plane.fleet.bills import (
-    added,
-    bills_of,
+    bill_total,
+    bills_partition,
+    day_start_ms,
+    encode_bill,
     instance_bill,
-    month_micros,
+    month_cost_micros,
     pool_bill,
-    start_ms,
-    written_bill,
 )
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.state.sqlite import SqliteTable
@@ -35,14 +35,14 @@ def instance(launched_ms: int, ended_ms: int | None = None) -> InstanceRow:
 
 
 def test_an_instance_costs_on_each_day_what_it_ran_there() -> None:
-    midnight = start_ms(SECOND)
+    midnight = day_start_ms(SECOND)
     # an hour on the first day, half an hour on the second: 0.30 and 0.15 dollars
     row = instance(midnight - HOUR_MS, midnight + HOUR_MS // 2)
     assert instance_bill(row, midnight + 9 * HOUR_MS) == {FIRST: 300_000, SECOND: 150_000}
 
 
 def test_one_that_goes_on_costs_until_now() -> None:
-    midnight = start_ms(SECOND)
+    midnight = day_start_ms(SECOND)
     assert instance_bill(instance(midnight), midnight + 2 * HOUR_MS) == {SECOND: 600_000}
 
 
@@ -54,7 +54,7 @@ def test_one_without_a_price_has_no_bill() -> None:
 
 def test_the_days_come_to_what_all_of_the_time_costs() -> None:
     # a thousandth of a second is less than a micro-dollar: nothing is rounded twice
-    start = start_ms(FIRST) + 86_399_999
+    start = day_start_ms(FIRST) + 86_399_999
     row = instance(start, start + 2)
     assert sum(instance_bill(row, start + 10).values()) == 300_000 * 2 // HOUR_MS
 
@@ -62,19 +62,19 @@ def test_the_days_come_to_what_all_of_the_time_costs() -> None:
 def test_sums_that_stay_and_instances_that_run_are_one_bill(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
     november = Put(
-        Key(bills_of("gpus"), "2026-11"), 1, written_bill({FIRST: DOLLAR}), Expect.ABSENT
+        Key(bills_partition("gpus"), "2026-11"), 1, encode_bill({FIRST: DOLLAR}), Expect.ABSENT
     )
     december = Put(
-        Key(bills_of("gpus"), "2026-12"), 1, written_bill({SECOND: 2 * DOLLAR}), Expect.ABSENT
+        Key(bills_partition("gpus"), "2026-12"), 1, encode_bill({SECOND: 2 * DOLLAR}), Expect.ABSENT
     )
     table.commit((november, december))
-    now_ms = start_ms(SECOND) + HOUR_MS
+    now_ms = day_start_ms(SECOND) + HOUR_MS
     both = {FIRST: DOLLAR, SECOND: 2 * DOLLAR}
     assert pool_bill(table, "gpus", FIRST, SECOND, now_ms) == both
     assert pool_bill(table, "gpus", SECOND, SECOND, now_ms) == {SECOND: 2 * DOLLAR}
-    assert month_micros(table, "gpus", now_ms) == 2 * DOLLAR
+    assert month_cost_micros(table, "gpus", now_ms) == 2 * DOLLAR
     table.close()
 
 
 def test_bills_are_added_by_day() -> None:
-    assert added([{SECOND: 1}, {FIRST: 2, SECOND: 3}]) == {FIRST: 2, SECOND: 4}
+    assert bill_total([{SECOND: 1}, {FIRST: 2, SECOND: 3}]) == {FIRST: 2, SECOND: 4}

@@ -10,12 +10,12 @@ from datetime import date
 
 import pytest
 
-from control_plane.actors.pool_messages import PoolConfigured, PoolRemoved, PoolSettings
-from control_plane.dispatch.engine import Engine
-from control_plane.fleet.bills import bills_of, start_ms, written_bill
-from control_plane.fleet.budget import LOOK_MS, check_budgets
+from control_plane.actors.messages.pool import PoolConfigured, PoolRemoved, PoolSettings
+from control_plane.engine.engine import Engine
+from control_plane.fleet.bills import bills_partition, day_start_ms, encode_bill
+from control_plane.fleet.budget import CHECK_PERIOD_MS, check_budgets
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode, instance_key
+from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
 
@@ -30,7 +30,7 @@ DOLLAR = 1_000_000
 class Desk:
     """A table and a clock, which stands at the last noon of November."""
 
-    now_ms: int = start_ms(LAST_OF_NOVEMBER) + 12 * 60 * MINUTE_MS
+    now_ms: int = day_start_ms(LAST_OF_NOVEMBER) + 12 * 60 * MINUTE_MS
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,21 +38,21 @@ class Desk:
 
     def configure(self, budget_micros: int | None) -> None:
         settings = replace(self.settings(), budget_micros=budget_micros)
-        self.engine.command(f"pool#{POOL}", PoolConfigured(POOL, settings))
+        self.engine.execute_command(f"pool#{POOL}", PoolConfigured(POOL, settings))
 
     def rent(self, price_per_hour: float = 3.6) -> None:
         """An instance that is launched now."""
         offering = Offering("small", "small", "a", Market.SPOT, 1, price_per_hour)
         row = InstanceRow("i-1", POOL, offering, InstanceState.RUNNING, self.now_ms, "n-1")
-        self.engine.table.commit([Put(instance_key(row), 1, encode(row), Expect.ABSENT)])
+        self.engine.table.commit([Put(instance_key(row), 1, encode_row(row), Expect.ABSENT)])
 
     def bill(self, day: date, micros: int) -> None:
-        """What instances cost on a day that have ended."""
-        key = Key(bills_of(POOL), day.isoformat()[:7])
-        self.engine.table.commit([Put(key, 1, written_bill({day: micros}), Expect.ABSENT)])
+        """Store what instances cost that ended on a day."""
+        key = Key(bills_partition(POOL), day.isoformat()[:7])
+        self.engine.table.commit([Put(key, 1, encode_bill({day: micros}), Expect.ABSENT)])
 
     def settings(self) -> PoolSettings:
-        return self.engine.part(f"pool#{POOL}", "settings") or PoolSettings()
+        return self.engine.read_part(f"pool#{POOL}", "settings") or PoolSettings()
 
     def look(self) -> list[str]:
         return check_budgets(self.engine, [POOL])
@@ -78,7 +78,7 @@ def test_a_pool_hears_once_that_its_budget_is_used_up(desk: Desk) -> None:
     desk.configure(300 * RATE)
     desk.rent()
     # After 4 minutes, since it would be used up before the next look.
-    looks = desk.looks(minute * LOOK_MS for minute in range(10))
+    looks = desk.looks(minute * CHECK_PERIOD_MS for minute in range(10))
     assert looks == [(4 * MINUTE_MS, True)]
 
 
@@ -105,13 +105,13 @@ def test_a_change_of_anything_else_keeps_what_the_pool_has_heard(desk: Desk) -> 
     desk.configure(DOLLAR)
     assert desk.look() == [POOL]
     changed = replace(desk.settings(), description="spent")
-    desk.engine.command(f"pool#{POOL}", PoolConfigured(POOL, changed))
+    desk.engine.execute_command(f"pool#{POOL}", PoolConfigured(POOL, changed))
     assert desk.settings().over_budget
     assert desk.look() == []
 
 
 def test_a_month_begins_with_all_of_the_budget(desk: Desk) -> None:
-    desk.now_ms = start_ms(FIRST_OF_DECEMBER) - 5 * MINUTE_MS
+    desk.now_ms = day_start_ms(FIRST_OF_DECEMBER) - 5 * MINUTE_MS
     desk.bill(LAST_OF_NOVEMBER, DOLLAR)
     desk.configure(DOLLAR)
     # It runs over the turn of the month: what it cost in November is of no concern in December.
@@ -119,7 +119,7 @@ def test_a_month_begins_with_all_of_the_budget(desk: Desk) -> None:
     looks = desk.looks([0, 5 * MINUTE_MS - 1, 5 * MINUTE_MS, 6 * MINUTE_MS])
     assert looks == [(0, True), (5 * MINUTE_MS, False)]
     # $0.94 at $0.06 a minute, of which the last is before the next look.
-    desk.now_ms = start_ms(FIRST_OF_DECEMBER)
+    desk.now_ms = day_start_ms(FIRST_OF_DECEMBER)
     looks = desk.looks(minute * MINUTE_MS for minute in range(20))
     assert looks == [(16 * MINUTE_MS, True)]
 
@@ -137,9 +137,9 @@ def test_a_pool_without_a_budget_may_cost_anything(desk: Desk) -> None:
 
 
 def test_only_those_that_hear_anything_are_named(desk: Desk) -> None:
-    desk.engine.command("pool#default", PoolConfigured("default"))
-    desk.engine.command("pool#gone", PoolConfigured("gone", PoolSettings(budget_micros=1)))
-    desk.engine.command("pool#gone", PoolRemoved())
+    desk.engine.execute_command("pool#default", PoolConfigured("default"))
+    desk.engine.execute_command("pool#gone", PoolConfigured("gone", PoolSettings(budget_micros=1)))
+    desk.engine.execute_command("pool#gone", PoolRemoved())
     desk.bill(LAST_OF_NOVEMBER, DOLLAR)
     desk.configure(DOLLAR)
     assert check_budgets(desk.engine, ["default", "gone", POOL, "never"]) == [POOL]

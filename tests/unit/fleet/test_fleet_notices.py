@@ -1,37 +1,37 @@
 """Announcements come from agents and from the cloud, each more than once, and go by themselves."""
 
-from control_plane.dispatch import due
-from control_plane.dispatch.engine import Engine
-from control_plane.fleet.notices import KEPT_MS, Announcement, announce, announcements
+from control_plane.engine import due_rows
+from control_plane.engine.engine import Engine
+from control_plane.fleet.notices import NOTICE_TTL_MS, InstanceNotice, read_notices, record_notice
 from control_plane.state.memory import MemoryTable
 
-END = Announcement("i-1", 120_000)
-ADVICE = Announcement("i-1")
+END = InstanceNotice("i-1", 120_000)
+ADVICE = InstanceNotice("i-1")
 
 
 def test_what_was_announced_is_kept_as_it_was_first_said() -> None:
     table = MemoryTable()
-    assert announce(table, END, 1_000)
-    assert not announce(table, Announcement("i-1", 121_000), 2_000)
-    assert announce(table, Announcement("i-2", 150_000), 2_000)
-    assert list(announcements(table)) == [END, Announcement("i-2", 150_000)]
+    assert record_notice(table, END, 1_000)
+    assert not record_notice(table, InstanceNotice("i-1", 121_000), 2_000)
+    assert record_notice(table, InstanceNotice("i-2", 150_000), 2_000)
+    assert list(read_notices(table)) == [END, InstanceNotice("i-2", 150_000)]
 
 
 def test_an_end_follows_advice() -> None:
     table = MemoryTable()
-    assert announce(table, ADVICE, 1_000)
-    assert announce(table, END, 2_000)
-    assert list(announcements(table)) == [END, ADVICE]
+    assert record_notice(table, ADVICE, 1_000)
+    assert record_notice(table, END, 2_000)
+    assert list(read_notices(table)) == [END, ADVICE]
 
 
 def test_an_announcement_goes_once_it_matters_to_nobody() -> None:
     table = MemoryTable()
     now_ms = [1_000]
     engine = Engine(table, lambda: now_ms[0])
-    announce(table, END, now_ms[0])
-    now_ms[0] += KEPT_MS - 1
-    due.drive(engine)
-    assert list(announcements(table)) == [END]
+    record_notice(table, END, now_ms[0])
+    now_ms[0] += NOTICE_TTL_MS - 1
+    due_rows.process_due_rows(engine)
+    assert list(read_notices(table)) == [END]
     now_ms[0] += 1
-    due.drive(engine)
-    assert list(announcements(table)) == []
+    due_rows.process_due_rows(engine)
+    assert list(read_notices(table)) == []

@@ -1,7 +1,7 @@
 """An instance is found in the books whatever its pool is."""
 
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import FLEETS, encode, has_instance, instance_key
+from control_plane.fleet.rows import FLEETS, encode_row, has_instance, instance_key
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
 
@@ -11,9 +11,9 @@ SMALL = Offering("small", "small", "", Market.SPOT, 1)
 def test_an_instance_is_in_the_books_until_it_has_ended() -> None:
     table = MemoryTable()
     for pool in ("cpus", "gpus"):
-        body = encode(FleetRow(pool))
+        body = encode_row(FleetRow(pool))
         table.commit((Put(Key(FLEETS, pool), 1, body, Expect.ABSENT),))
     for name, state in (("i-1", InstanceState.RUNNING), ("i-2", InstanceState.ENDED)):
         row = InstanceRow(name, "gpus", SMALL, state, 1_000, "1")
-        table.commit((Put(instance_key(row), 1, encode(row), Expect.ABSENT),))
+        table.commit((Put(instance_key(row), 1, encode_row(row), Expect.ABSENT),))
     assert [has_instance(table, name) for name in ("i-1", "i-2", "i-3")] == [True, False, False]

@@ -24,7 +24,7 @@ from tests.unit.house.rules import (
     torch_stays_in_its_folder,
 )
 
-ACTOR = "control_plane/actors/trial.py"
+ACTOR = "control_plane/actors/trial/actor.py"
 CONFIG = "control_plane/config/merge.py"
 RANDOMNESS = "control_plane/searchers/randomness.py"
 API = "control_plane/api/app.py"
@@ -58,7 +58,7 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (files_are_short, API, "a = 1\n" * 501),
     (functions_are_short, API, _function(71)),
     (functions_are_short, ACTOR, _function(61)),
-    (functions_are_short, "provisioner/decide.py", _function(61)),
+    (functions_are_short, "provisioner/scale_decider.py", _function(61)),
     (functions_are_short, API, "async " + _function(71)),
     (modules_say_what_they_are, API, "a = 1"),
     (names_are_nouns_of_the_domain, "control_plane/utils.py", ""),
@@ -73,8 +73,8 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (pure_folders_import_nothing_impure, ACTOR, "import urllib.request"),
     (pure_folders_import_nothing_impure, ACTOR, "import random"),
     (pure_folders_import_nothing_impure, ACTOR, "import pydantic"),
-    (pure_folders_import_nothing_impure, ACTOR, "from control_plane import dispatch"),
-    (pure_folders_import_nothing_impure, ACTOR, "from ..state import table"),
+    (pure_folders_import_nothing_impure, ACTOR, "from control_plane import engine"),
+    (pure_folders_import_nothing_impure, ACTOR, "from ...state import table"),
     (pure_folders_import_nothing_impure, CONFIG, "import requests"),
     (pure_folders_import_nothing_impure, "provisioner/model.py", "import threading"),
     (pure_folders_see_no_clock_and_no_chance, ACTOR, "import datetime\ndatetime.datetime.now()"),
@@ -90,7 +90,11 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (each_sdk_has_one_home, API, "from google.cloud import firestore"),
     (torch_stays_in_its_folder, CLI, "import torch"),
     (torch_stays_in_its_folder, CLI, "def f():\n    from torch import nn"),
-    (torch_stays_in_its_folder, "harness/detcloud/core/distributed.py", "import torch.distributed"),
+    (
+        torch_stays_in_its_folder,
+        "harness/detcloud/core/distributed_context.py",
+        "import torch.distributed",
+    ),
     (detcloud_never_imports_the_server, CLI, "from control_plane.config import merge"),
     (detcloud_never_imports_the_server, CLI, "def f():\n    import lambdas"),
 ]
@@ -110,13 +114,17 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
     (pure_folders_see_no_clock_and_no_chance, RANDOMNESS, "import random\nrandom.Random(1)"),
     (pure_folders_see_no_clock_and_no_chance, ACTOR, "message.random_seed, state.now"),
     (each_sdk_has_one_home, "control_plane/state/sqlite.py", "import sqlite3"),
-    (each_sdk_has_one_home, "provisioner/clouds/aws.py", "import boto3"),
+    (each_sdk_has_one_home, "provisioner/clouds/aws/provider.py", "import boto3"),
     (each_sdk_has_one_home, "bench/states.py", "import sqlite3"),
     (torch_stays_in_its_folder, "harness/detcloud/pytorch/trial.py", "import torch"),
-    (torch_stays_in_its_folder, "harness/detcloud/core/distributed.py", "def f():\n import torch"),
+    (
+        torch_stays_in_its_folder,
+        "harness/detcloud/core/distributed_context.py",
+        "def f():\n import torch",
+    ),
     (torch_stays_in_its_folder, CLI, "import torchgen"),
     (detcloud_never_imports_the_server, CLI, "from detcloud.cli import main"),
-    (detcloud_never_imports_the_server, "lambdas/embedded.py", "import control_plane"),
+    (detcloud_never_imports_the_server, "lambdas/local/__main__.py", "import control_plane"),
 ]
 
 

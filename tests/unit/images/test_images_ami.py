@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config.images import OURS
-from provisioner.clouds.aws_template import IMAGE_DEFAULT
+from control_plane.config.images import DEFAULT_IMAGES
+from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 from tests.emulators.server import require_program
 
 IMAGES = Path(__file__).parents[3] / "images"
@@ -75,7 +75,7 @@ def test_nothing_secret_is_asked_for() -> None:
 
 def test_it_has_the_images_that_trials_run_in_by_default() -> None:
     text = PROVISION.read_text()
-    assert re.findall(r"--tag (\S+)", text) == [OURS.cpu, OURS.cuda]
+    assert re.findall(r"--tag (\S+)", text) == [DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda]
     # As images/README.md builds it.
     assert "--build-arg TORCH_INDEX=https://pypi.org/simple" in text
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config.images import OURS
+from control_plane.config.images import DEFAULT_IMAGES
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILES = sorted((ROOT / "images").glob("*/Dockerfile"))
 HARNESS = ROOT / "harness"
 # What a trial may use of the package that its agent mounts, and which programs it begins as.
-OF_TRIALS = ("agent/supervisor.py", "core", "launch", "pytorch", "storage")
+OF_TRIALS = ("core", "launch", "pytorch", "storage")
 TYPES = "TYPE_CHECKING"
 SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 def problems(text: str) -> list[str]:
-    """What makes a Dockerfile irreproducible or unsafe."""
+    """Return what makes a Dockerfile irreproducible or unsafe."""
     found, arguments = [], dict[str, str]()
     steps = instructions(text)
     for name, rest in steps:
@@ -96,7 +96,7 @@ def test_the_image_of_trials_has_all_that_the_harness_imports_there() -> None:
     named = set(re.findall(r'"([a-z0-9-]+)==', text))
     needed = distributions(others_imported(OF_TRIALS))
     assert needed >= {"torch", "botocore"}, "or nothing was read"
-    assert needed <= named | {one for name in named for one in required_by(name)}
+    assert needed <= named | {one for name in named for one in requirements_of(name)}
 
 
 def others_imported(places: tuple[str, ...]) -> set[str]:
@@ -136,18 +136,18 @@ def files_of(module: str) -> list[Path]:
 
 
 def distributions(packages: set[str]) -> set[str]:
-    """What installs them."""
+    """Return the distributions that install the packages."""
     known = metadata.packages_distributions()
     return {known.get(package, [package])[0] for package in packages}
 
 
-def required_by(distribution: str) -> list[str]:
-    """What it brings along, but for its extras."""
+def requirements_of(distribution: str) -> list[str]:
+    """Return the distributions that one brings along, but for its extras."""
     required = metadata.requires(distribution) or []
     return [re.split(r"[^\w-]", it)[0].lower() for it in required if "extra ==" not in it]
 
 
 def test_the_commands_build_the_images_that_trials_run_in() -> None:
     readme = (ROOT / "images/README.md").read_text()
-    for image in (OURS.cpu, OURS.cuda):
+    for image in (DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda):
         assert f"docker build -t {image} " in readme

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.aws.program import run
-from infra.recording import Resource, run_program
+from infra.terraform.recorder import Resource, run_program
 
 VISION = {
     "detcloud:account": "111111111111",
@@ -29,7 +29,7 @@ OUTPUTS = ("arn", "apiEndpoint", "executionArn", "invokeArn", "streamArn", "url"
 
 
 class Graph:
-    """A maker that keeps what it is given, and the program's exported values."""
+    """A maker that lists the resources it is given, and the program's exported values."""
 
     def __init__(self) -> None:
         self.resources: list[Resource] = []
@@ -42,12 +42,12 @@ class Graph:
         return f"{place}.id", outputs
 
     def of(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        """The inputs of all resources whose type ends with `:KIND`, by their names."""
+        """Return the inputs of all resources whose type ends with `:KIND`, by their names."""
         found = [it for it in self.resources if it.type.endswith(f":{kind}")]
         return {it.name: it.inputs for it in found}
 
     def after(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
-        """(kind, name) of what the resource comes after without using it."""
+        """Return (kind, name) of the resources that one comes after without using them."""
         found = next(
             it for it in self.resources if it.type.endswith(f":{kind}") and it.name == name
         )
@@ -55,7 +55,7 @@ class Graph:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """The settings that name files, which are there."""
+    """Write the files that settings name, and return those settings."""
     folder.mkdir(exist_ok=True)
     (folder / "pools.yaml").write_text(POOLS)
     for name, comment in (("functions", b""), ("suggest", b"s")):
@@ -70,7 +70,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
-    """What the program makes for the team."""
+    """Run the program for a team, and return the graph of its resources."""
     found = Graph()
     found.exported = run_program(run, team, {**config, **files(folder)}, found)
     return found

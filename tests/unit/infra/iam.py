@@ -1,4 +1,4 @@
-"""What a policy document allows, as far as ours go: no more of IAM than they use."""
+"""A reader of policy documents: no more of IAM than ours use."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ NOTHING: Context = {}
 def allows(
     document: Mapping[str, Any], action: str, resource: str, context: Context = NOTHING
 ) -> bool:
-    """Whether any statement does."""
+    """Whether any statement of the document allows the action."""
     return any(
         statement["Effect"] == "Allow"
         and _one_matches(statement["Action"], action)
@@ -31,13 +31,13 @@ def _matches(pattern: str, text: str) -> bool:
 
 def _holds(condition: Mapping[str, Mapping[str, Any]], context: Context) -> bool:
     return all(
-        _compared(operator, wanted, context.get(key))
+        _condition_holds(operator, wanted, context.get(key))
         for operator, keys in condition.items()
         for key, wanted in keys.items()
     )
 
 
-def _compared(operator: str, wanted: Any, given: Any) -> bool:
+def _condition_holds(operator: str, wanted: Any, given: Any) -> bool:
     patterns = [wanted] if isinstance(wanted, str) else wanted
     match operator.split(":"):
         case ["StringEquals"]:

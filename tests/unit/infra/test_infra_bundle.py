@@ -1,4 +1,4 @@
-"""What goes into the functions' archive, from a checkout and from an installation."""
+"""The functions' archives, from a checkout and from an installation."""
 
 import sys
 import zipfile
@@ -13,14 +13,14 @@ from infra import bundle
 def test_an_installation_wants_what_its_extra_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = bundle.wanted(*bundle.EXTRAS["suggest"])
+    wanted = bundle.extra_packages(*bundle.EXTRAS["suggest"])
     assert any(it.startswith("mangum") for it in wanted)
-    assert [it for it in wanted if it not in bundle.wanted("functions")] == ["optuna>=4"]
-    lines = [f"{it}; extra == 'functions'" for it in bundle.wanted("functions")]
+    assert [it for it in wanted if it not in bundle.extra_packages("functions")] == ["optuna>=4"]
+    lines = [f"{it}; extra == 'functions'" for it in bundle.extra_packages("functions")]
     lines += ["optuna>=4; extra == 'optuna'", "pathspec>=0.12", 'torch>=2.4; extra == "torch"']
     monkeypatch.setattr(bundle, "REPOSITORY", tmp_path)
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    assert bundle.wanted(*bundle.EXTRAS["suggest"]) == wanted
+    assert bundle.extra_packages(*bundle.EXTRAS["suggest"]) == wanted
 
 
 def test_the_archive_holds_compiled_code_that_is_believed(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_functions_carry_what_they_import_and_nothing_that_none_does(
     # What pip and a compiler do is theirs, and takes a while.
     monkeypatch.setattr(bundle, "_install_packages", lambda *_: None)
     monkeypatch.setattr(bundle, "_compile", lambda target, content: None)
-    first = bundle.build(bundle.TARGETS["arm64"], tmp_path / "a")
+    first = bundle.build_archive(bundle.TARGETS["arm64"], tmp_path / "a")
     names = set(zipfile.ZipFile(first).namelist())
-    assert {"lambdas/advance.py", "control_plane/api/app.py", "detcloud/__init__.py"} <= names
+    assert {"lambdas/aws/advance.py", "control_plane/api/app.py", "detcloud/__init__.py"} <= names
     left_out = ("control_plane/simulation/", "detcloud/_server/", "lambdas/simulation/", "infra/")
     assert not [it for it in names if it.startswith(left_out) or "__pycache__" in it]
-    second = bundle.build(bundle.TARGETS["arm64"], tmp_path / "b")
+    second = bundle.build_archive(bundle.TARGETS["arm64"], tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()

@@ -1,4 +1,6 @@
-"""What `detcloud deploy` runs: settings from a file of Pulumi's, and the engine where it is."""
+"""The child process of `detcloud deploy`: settings from a file of Pulumi's, and the engine where it
+is.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ from pulumi import automation
 
 from infra import bundle, deploy
 from infra.bundle import Target
-from infra.terraform import FILE
+from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
 SETTINGS = """\
@@ -65,19 +67,19 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     stands_in = Engine()
-    monkeypatch.setattr(automation, "create_or_select_stack", stands_in.selected)
+    monkeypatch.setattr(automation, "create_or_select_stack", stands_in.select_stack)
     return stands_in
 
 
 class Engine:
-    """Pulumi's engine as far as it is asked: which stack, with which settings, to do what."""
+    """A stand-in for Pulumi's engine: which stack, with which settings, to do what."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.config: dict[str, str] = {}
         self.error: Exception | None = None
 
-    def selected(self, stack_name: str, project_name: str, program: object) -> "Engine":
+    def select_stack(self, stack_name: str, project_name: str, program: object) -> "Engine":
         self.asked.append(f"{project_name}/{stack_name}")
         return self
 
@@ -168,13 +170,13 @@ def test_archives_are_built_where_none_are_named(
     archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
     settings.write_text(SETTINGS.replace(archives, ""))
 
-    def built(target: Target, folder: Path, kind: str) -> Path:
+    def build_archive(target: Target, folder: Path, kind: str) -> Path:
         folder.mkdir(exist_ok=True)
         archive = folder / f"{kind}-{target.name}.zip"
         archive.write_bytes(b"built")
         return archive
 
-    monkeypatch.setattr(bundle, "build", built)
+    monkeypatch.setattr(bundle, "build_archive", build_archive)
     _, found = run("export", f"--output={tmp_path / 'out'}")
     assert found["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"

@@ -1,16 +1,17 @@
-"""Who may do what: statement by statement, and what the statements come to."""
+"""The policies: statement by statement, and what they allow together."""
 
 from typing import Any
 
 import pytest
 
-from control_plane.agents.storage_access import Access
+from control_plane.agents.storage_access import StorageAccess
+from control_plane.aws.storage_credentials import session_policy
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws import policies
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.settings import Network
-from provisioner.clouds.aws import Ec2Api
-from provisioner.clouds.aws_template import Ec2Settings, Subnet, fleet_request
+from provisioner.clouds.aws.ec2_api import Ec2Api
+from provisioner.clouds.aws.launch_request import Ec2Settings, Subnet, fleet_request
 from tests.unit.infra.iam import allows
 
 NAMES = Names("vision", "111111111111", "us-east-1")
@@ -210,7 +211,8 @@ def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
 
 def test_a_trials_keys_may_do_all_that_they_are_narrowed_to() -> None:
     most = policies.storage(NAMES)
-    for statement in Access(NAMES.checkpoints, "1/2/3", ("1/2", "4/5")).policy()["Statement"]:
+    access = StorageAccess(NAMES.checkpoints, "1/2/3", ("1/2", "4/5"))
+    for statement in session_policy(access)["Statement"]:
         actions, arns = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:
             for arn in [arns] if isinstance(arns, str) else arns:
@@ -273,7 +275,7 @@ def principals(document: dict[str, Any]) -> list[Any]:
 
 def test_roles_are_given_to_whom_they_are_for() -> None:
     assert principals(policies.storage_trust(NAMES)) == [{"AWS": NAMES.role_arn("api")}]
-    trust = policies.trusted_by_service("lambda.amazonaws.com")
+    trust = policies.service_trust("lambda.amazonaws.com")
     assert principals(trust) == [{"Service": "lambda.amazonaws.com"}]
 
 

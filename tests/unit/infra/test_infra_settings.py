@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from infra.aws.settings import Network, SettingsInvalid, read
+from infra.aws.settings import Network, parse_settings
+from infra.stack_program import SettingsInvalid
 
 LEAST = {
     "account": "111111111111",
@@ -16,12 +17,12 @@ LEAST = {
 
 def problems(team: str = "vision", **given: str) -> list[str]:
     with pytest.raises(SettingsInvalid) as refused:
-        read(team, {**LEAST, **given})
+        parse_settings(team, {**LEAST, **given})
     return refused.value.problems
 
 
 def test_the_least_that_is_said_is_enough() -> None:
-    settings = read("vision", LEAST)
+    settings = parse_settings("vision", LEAST)
     assert settings.names.cluster == "detcloud-vision"
     assert settings.zones == ("us-east-1a", "us-east-1b")
     assert (settings.architecture, settings.protect, settings.tick_concurrency) == (
@@ -46,7 +47,7 @@ def test_everything_can_be_said() -> None:
         "alarmEmail": "a@example.com",
         "monthlyBudget": "7",
     }
-    settings = read("a-1", {**LEAST, **given})
+    settings = parse_settings("a-1", {**LEAST, **given})
     assert settings.network == Network({"us-east-1c": "subnet-1"}, "sg-2")
     assert (settings.requests_per_second, settings.monthly_budget) == (5, 7)
     assert settings.tracing
@@ -55,7 +56,7 @@ def test_everything_can_be_said() -> None:
 
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        read("vision", {})
+        parse_settings("vision", {})
     names = [problem.split()[0] for problem in refused.value.problems]
     assert names == [f"detcloud:{name}" for name in LEAST]
 
@@ -111,7 +112,10 @@ def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, exp
 
 @pytest.mark.parametrize("region", ["ap-southeast-5", "ca-west-1", "il-central-1", "mx-central-1"])
 def test_every_region_of_the_one_partition_is_taken(region: str) -> None:
-    assert read("vision", {**LEAST, "region": region}).zones == (f"{region}a", f"{region}b")
+    assert parse_settings("vision", {**LEAST, "region": region}).zones == (
+        f"{region}a",
+        f"{region}b",
+    )
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

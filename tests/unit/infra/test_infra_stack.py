@@ -1,4 +1,4 @@
-"""What a team's stack is made of, from what its program registers."""
+"""The resources of a team's stack, as its program registers them."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from infra.aws.events import INTENTS, MAIL, WARNINGS
-from infra.aws.names import FUNCTIONS, WOKEN
+from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK
 from infra.aws.program import run
-from infra.recording import run_program
+from infra.terraform.recorder import run_program
 from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
 
 TAG = "detcloud-cluster"
@@ -71,9 +71,9 @@ def kinds(found: Graph) -> set[str]:
 
 def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
     pytest.importorskip("boto3")
-    from control_plane.state.dynamodb import definition
+    from control_plane.aws.state_table import table_definition
 
-    table, wanted = vision.of("Table")["table"], definition("detcloud-vision")
+    table, wanted = vision.of("Table")["table"], table_definition("detcloud-vision")
     assert table["name"] == wanted["TableName"]
     assert table["billingMode"] == wanted["BillingMode"]
     assert {it["name"]: it["type"] for it in table["attributes"]} == {
@@ -174,7 +174,7 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
         assert isinstance(function["code"], pulumi.FileArchive)
         archive = "suggest.zip" if name == "suggest" else "functions.zip"
         assert Path(function["code"].path).name == archive
-        assert function["handler"] == f"lambdas.{name}.handler"
+        assert function["handler"] == f"lambdas.aws.{name}.handler"
         assert (function["runtime"], function["architectures"]) == ("python3.13", ["arm64"])
         assert function["tracingConfig"] == {"mode": "PassThrough"}
     for function in speech.of("Function").values():
@@ -200,7 +200,7 @@ def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
             name: it.get("reservedConcurrentExecutions")
             for name, it in found.of("Function").items()
         }
-        woken = dict.fromkeys(WOKEN, others)
+        woken = dict.fromkeys(INVOKED_BY_TICK, others)
         assert at_once == dict.fromkeys(FUNCTIONS) | woken | {"tick": reserved}
 
 

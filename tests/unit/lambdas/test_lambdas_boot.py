@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.api.agent_code import agent_code
+from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow, Market, Offering
-from lambdas.boot import user_data
-from provisioner.clouds.aws_template import USER_DATA_BYTES_MAX
-from provisioner.clouds.provider import Misconfigured
+from lambdas.aws.boot import user_data
+from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
+from provisioner.clouds.provider import ConfigurationError
 
 URL, CLUSTER = "https://a1b2c3.execute-api.eu-central-1.amazonaws.com", "detcloud-vision"
 OFFERING = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
@@ -52,7 +52,7 @@ def test_the_same_pool_has_the_same_script() -> None:
 
 @pytest.mark.parametrize("pool", ["a b", "a'; reboot; '", "$(reboot)", "a\nb", "@URL@"])
 def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
-    with pytest.raises(Misconfigured, match=r"pool .* cannot stand in a boot script"):
+    with pytest.raises(ConfigurationError, match=r"pool .* cannot stand in a boot script"):
         script(replace(REQUEST, pool=pool))
 
 
@@ -80,7 +80,7 @@ def test_a_machine_without_gpus_has_the_slots_that_its_pool_counts(
 
 @pytest.mark.parametrize("fails", ["useradd", "curl", "chown"])
 def test_a_boot_that_fails_is_watched(fails: str, tmp_path: Path) -> None:
-    said = booted(tmp_path, fails)
+    said = commands_of_boot(tmp_path, fails)
     assert said[:2] == [
         "systemctl daemon-reload",
         "systemctl enable --now detcloud-watchdog.service",
@@ -91,14 +91,16 @@ def test_a_boot_that_fails_is_watched(fails: str, tmp_path: Path) -> None:
 
 
 def test_the_agent_may_touch_what_the_watchdog_looks_at(tmp_path: Path) -> None:
-    said = booted(tmp_path, "curl")
+    said = commands_of_boot(tmp_path, "curl")
     user = next(place for place, line in enumerate(said) if line.startswith("useradd "))
     assert said.index(f"chown -R detcloud {tmp_path}/run/detcloud") > user
     assert (tmp_path / "run/detcloud/alive").is_file()
 
 
-def booted(root: Path, fails: str) -> list[str]:
-    """What the script runs on a machine whose disk is `root` until the program that fails."""
+def commands_of_boot(root: Path, fails: str) -> list[str]:
+    """Run the script on a machine whose disk is `root`, and return its commands up to the one that
+    fails.
+    """
     programs = root / "bin"
     programs.mkdir()
     for name in ("chown", "curl", "id", "systemctl", "useradd"):
@@ -114,7 +116,9 @@ def booted(root: Path, fails: str) -> list[str]:
 
 def test_a_folder_that_a_shell_would_read_is_refused() -> None:
     section = json.dumps({"allowed_mounts": ["/mnt", "/a'; reboot; '"]})
-    with pytest.raises(Misconfigured, match=r"allowed_mounts .* cannot stand in a boot script"):
+    with pytest.raises(
+        ConfigurationError, match=r"allowed_mounts .* cannot stand in a boot script"
+    ):
         script(replace(REQUEST, section=section))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.state.dynamodb import DynamoTable, definition
+from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
 from lambdas import dump
@@ -29,18 +29,18 @@ DUMPED = [
 def test_the_rows_of_a_partition_in_a_file(tmp_path: Path) -> None:
     with closing(SqliteTable(tmp_path / "state.db")) as table:
         table.commit(ROWS)
-        assert dump.dumped_from_file(tmp_path / "state.db", "trial#7") == DUMPED
-    assert dump.dumped_from_file(tmp_path / "state.db", "trial#9") == []
+        assert dump.rows_in_file(tmp_path / "state.db", "trial#7") == DUMPED
+    assert dump.rows_in_file(tmp_path / "state.db", "trial#9") == []
 
 
 def test_the_rows_of_a_partition_in_dynamodb(
     aws: Ministack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"table-{uuid.uuid4().hex}"
-    aws.client("dynamodb").create_table(**definition(name))
-    DynamoTable(aws.client("dynamodb"), name).commit(ROWS)
+    aws.client("dynamodb").create_table(**table_definition(name))
+    DynamoDbTable(aws.client("dynamodb"), name).commit(ROWS)
     _use(aws, monkeypatch)
-    assert dump.dumped_from_dynamodb(name, "trial#7") == DUMPED
+    assert dump.rows_in_cloud("aws", name, "trial#7") == DUMPED
 
 
 def test_what_cannot_be_read_is_said_in_a_line(
@@ -70,7 +70,7 @@ def test_it_prints_json(
 
 
 def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of somebody with that account's credentials."""
+    """Set the environment of somebody with that account's credentials."""
     for name, value in {
         "AWS_ENDPOINT_URL": aws.url,
         "AWS_DEFAULT_REGION": REGION,

@@ -27,8 +27,8 @@ OF_THE_API = {
 }
 
 
-def called(left_ms: int = 59_000) -> str:
-    """What Lambda hands to a function beside the event, as an expression."""
+def context_expression(left_ms: int = 59_000) -> str:
+    """Return the context that Lambda hands to a function, as an expression."""
     return f"""SimpleNamespace(
     get_remaining_time_in_millis=lambda: {left_ms},
     function_name="detcloud-vision",
@@ -40,34 +40,34 @@ def called(left_ms: int = 59_000) -> str:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_entry_point_is_short(name: str) -> None:
-    assert len((LAMBDAS / f"{name}.py").read_text().splitlines()) <= 40
+    assert len((LAMBDAS / "aws" / f"{name}.py").read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_begins_with_what_it_needs(name: str) -> None:
     needless = NEVER if name == "api" else NEVER | OF_THE_API
-    assert not needless & imported(f"lambdas.{name}")
+    assert not needless & imported_modules(f"lambdas.aws.{name}")
 
 
 def test_traces_are_imported_where_they_are_wanted() -> None:
     wanted = {"POWERTOOLS_TRACE_DISABLED": "false"}
-    assert "aws_xray_sdk" in imported("lambdas.advance", wanted)
+    assert "aws_xray_sdk" in imported_modules("lambdas.aws.advance", wanted)
 
 
 def test_the_api_begins_with_routes_and_schemas_that_nobody_asked_for_unmade() -> None:
     check = """
-import lambdas.api
-from control_plane.api.bodies import Body
+import lambdas.aws.api
+from control_plane.queries.answer import Answer
 from control_plane.api.routes import ROUTERS
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 made = [str(it) for router in ROUTERS for it in router.routes if hasattr(it, "dependant")]
 # `Page` is made with each kind of its items; a part of an answer with the answer.
-kinds = {*Body.__subclasses__(), ExperimentConfig, ClusterConfig, ResourcePool}
+kinds = {*Answer.__subclasses__(), ExperimentConfig, ClusterConfig, ResourcePool}
 made += [it.__name__ for it in kinds if it.__pydantic_complete__]
 assert set(made) <= {"Page", "TrialCounts"}, made
 """
-    ran(check, {})
+    run_script(check, {})
 
 
 @pytest.mark.parametrize(
@@ -78,35 +78,37 @@ def test_searches_are_suggested_to_while_one_waits_and_there_is_time(
 ) -> None:
     check = f"""
 from types import SimpleNamespace
-import lambdas.suggest
+import lambdas.aws.suggest
 found = iter({found})
 asked = []
-suggester = SimpleNamespace(suggest=lambda: asked.append(1) or next(found))
-lambdas.suggest.suggester = lambda: suggester
-context = {called(left_ms)}
-lambdas.suggest.handler({{}}, context)
+suggester = SimpleNamespace(suggest_all=lambda: asked.append(1) or next(found))
+lambdas.aws.suggest.cluster = SimpleNamespace(suggester=suggester)
+context = {context_expression(left_ms)}
+lambdas.aws.suggest.handler({{}}, context)
 assert len(asked) == {asked}
 """
-    ran(check, {})
+    run_script(check, {})
 
 
 @pytest.mark.parametrize(("done", "failed"), [(True, []), (False, ["7", "8"])])
 def test_wakes_that_were_too_early_come_again(done: bool, failed: list[str]) -> None:
     check = f"""
 from types import SimpleNamespace
-import lambdas.tick
+import lambdas.aws.tick
 woken = []
-lambdas.tick.run_wake = lambda partitions, left_ms: woken.append((partitions, left_ms())) or {done}
-context = {called()}
+lambdas.aws.tick.steps.run_row_steps = (
+    lambda partitions, left_ms: woken.append((partitions, left_ms())) or {done}
+)
+context = {context_expression()}
 records = [
     dict(dynamodb=dict(SequenceNumber=number, Keys=dict(p=dict(S=partition), s=dict(S="1"))))
     for number, partition in (("7", "notices"), ("8", "jobs#gpus"))
 ]
-answer = lambdas.tick.handler(dict(Records=records), context)
+answer = lambdas.aws.tick.handler(dict(Records=records), context)
 assert woken == [(["notices", "jobs#gpus"], 59_000)]
 assert [it["itemIdentifier"] for it in answer["batchItemFailures"]] == {failed}
 """
-    ran(check, {})
+    run_script(check, {})
 
 
 @pytest.mark.parametrize(
@@ -118,13 +120,13 @@ def test_a_teams_metrics_are_its_own(cluster: str | None, namespace: str) -> Non
 import os
 if {cluster!r} is None:
     del os.environ["DETCLOUD_CLUSTER"]
-from lambdas.telemetry import Telemetry
+from lambdas.aws.telemetry import Telemetry
 from types import SimpleNamespace
 telemetry = Telemetry("advance")
-context = {called()}
-telemetry.told(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
+context = {context_expression()}
+telemetry.wrap_handler(lambda event, context: telemetry.count(RecordsFailed=2))({{}}, context)
 """
-    told = json.loads(ran(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
+    told = json.loads(run_script(check, {"DETCLOUD_CLUSTER": cluster or ""}).splitlines()[-1])
     [metric] = told["_aws"]["CloudWatchMetrics"]
     assert metric["Namespace"] == namespace
     assert (metric["Dimensions"], told["service"]) == ([["service"]], "advance")
@@ -138,30 +140,30 @@ def test_a_warning_is_kept_if_it_is_about_an_instance_of_the_cluster(
 ) -> None:
     check = f"""
 from types import SimpleNamespace
-import lambdas.spot_notice
-from control_plane.fleet.notices import announcements
+import lambdas.aws.spot_notice
+from control_plane.fleet.notices import read_notices
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
 table = MemoryTable()
 rows = ("fleets", "cpus"), ("fleets", "gpus"), ("instances#gpus", "i-ours")
 for row in (*rows, ("past-instances#gpus", "1.i-past"), ("intents#gpus", "1")):
     table.commit((Put(Key(*row), 1, b"{{}}", Expect.ABSENT),))
-lambdas.spot_notice.engine = lambda: SimpleNamespace(table=table)
+lambdas.aws.spot_notice.cluster = SimpleNamespace(engine=SimpleNamespace(table=table))
 event = {{
     "detail-type": "EC2 Spot Instance Interruption Warning",
     "time": "2026-01-01T00:00:00Z",
     "detail": {{"instance-id": "{instance}", "instance-action": "terminate"}},
 }}
-context = {called()}
-lambdas.spot_notice.handler(event, context)
-assert [it.instance for it in announcements(table)] == {announced}
+context = {context_expression()}
+lambdas.aws.spot_notice.handler(event, context)
+assert [it.instance for it in read_notices(table)] == {announced}
 """
     # The logs of a team do not name what is not its own.
-    assert "i-theirs" not in ran(check, {})
+    assert "i-theirs" not in run_script(check, {})
 
 
-def imported(module: str, environment: dict[str, str] | None = None) -> set[str]:
-    """The modules of a process that imported one, in a time that leaves room for noise."""
+def imported_modules(module: str, environment: dict[str, str] | None = None) -> set[str]:
+    """Return the modules of a process that imported one, in a time that leaves room for noise."""
     check = f"""
 import json, sys, time
 began = time.process_time()
@@ -169,11 +171,11 @@ import {module}
 assert time.process_time() - began < {IMPORT_SECONDS_MAX}, "it takes too long"
 print(json.dumps(list(sys.modules)))
 """
-    return set(json.loads(ran(check, environment or {}).splitlines()[-1]))
+    return set(json.loads(run_script(check, environment or {}).splitlines()[-1]))
 
 
-def ran(script: str, environment: dict[str, str]) -> str:
-    """What the script prints, in the environment of a function."""
+def run_script(script: str, environment: dict[str, str]) -> str:
+    """Return the output of a script in the environment of a function."""
     repository = LAMBDAS.parent
     variables = {
         "PYTHONPATH": f"{repository}:{repository / 'harness'}",

@@ -6,17 +6,19 @@ from typing import Any, cast
 
 import pytest
 
-from control_plane.api.auth import Role, StaticTokens, digest_of
-from control_plane.api.token_table import TableTokens
-from control_plane.dispatch.engine import Engine
+from control_plane.access.principals import Role
+from control_plane.access.tokens import StaticTokens, TableTokens, token_digest
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Unavailable
-from lambdas.home import HomeFolder
-from lambdas.local_instances import LocalInstances, issue_join_token
+from lambdas.builder import Cluster, Provisioner
+from lambdas.local.adapters import LocalAdapters
+from lambdas.local.home import HomeFolder
+from lambdas.local.instances import issue_join_token
+from lambdas.local.provisioning_thread import ProvisioningThread
 from lambdas.pools import PoolsFailed
-from lambdas.provisioning import Provisioning, provision
-from provisioner.clouds.provider import Misconfigured
-from provisioner.model import Looked, ProvisionerSettings
+from lambdas.provisioning import reconcile_pools
+from provisioner.clouds.provider import ConfigurationError
+from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.settings import SettingsInvalid
 
 
@@ -25,19 +27,18 @@ def test_a_join_token_is_for_one_pool() -> None:
     for _ in range(2):
         issue_join_token(table, "secret", "blue")
     tokens = TableTokens(table, StaticTokens({}), lambda: 0)
-    principal = tokens.principal(digest_of("secret"))
+    principal = tokens.find_principal(token_digest("secret"))
     assert principal is not None
     assert (principal.role, principal.subject) == (Role.JOIN, "blue")
-    assert tokens.principal(digest_of("other")) is None
+    assert tokens.find_principal(token_digest("other")) is None
 
 
 def test_a_provider_that_is_not_here_is_named(tmp_path: Path) -> None:
-    engine = Engine(SqliteTable(Path(":memory:")), lambda: 0)
-    local = LocalInstances(HomeFolder(tmp_path), engine, "c1", "http://here")
-    with pytest.raises(Misconfigured, match="this cluster has no provider aws; it has local"):
-        local.cloud(ProvisionerSettings("aws"))
+    cluster = Cluster(LocalAdapters(HomeFolder(tmp_path), "http://here"))
+    with pytest.raises(ConfigurationError, match="this cluster has no provider aws; it has local"):
+        cluster.cloud_provider(ProvisionerSettings("aws"))
     settings = ProvisionerSettings("local", section='{"instance_slots": 2}')
-    assert [it.slots for it in local.cloud(settings).offerings()] == [2]
+    assert [it.slots for it in cluster.cloud_provider(settings).offerings()] == [2]
 
 
 def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,27 +48,27 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     class Stumbling:
         """Fails in every way that a pass may."""
 
-        def pools(self) -> list[str]:
+        def pools_to_reconcile(self) -> list[str]:
             if len(seen) == 2:
                 seen.append("unavailable")
                 raise Unavailable("no table now")
             return ["bad", "good"]
 
-        def reconcile(self, pool: str) -> Looked:
+        def reconcile(self, pool: str) -> PassResult:
             seen.append(pool)
             if len(seen) > 6:
                 enough.set()
             if pool == "bad":
                 raise SettingsInvalid("provider: must be a map")
-            return Looked(("launch 1 of local",))
+            return PassResult(("launch 1 of local",))
 
-        def sweep(self) -> list[str]:
+        def terminate_orphans(self) -> list[str]:
             raise ZeroDivisionError
 
-    monkeypatch.setattr("lambdas.provisioning.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("lambdas.provisioning.LOOKS_PER_SWEEP", 1)
+    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOKS_PER_SWEEP", 1)
     stumbling = cast(Any, Stumbling())
-    provisioning = Provisioning(stumbling, stumbling)
+    provisioning = ProvisioningThread(Provisioner(stumbling, stumbling))
     provisioning.start()
     assert enough.wait(10)
     provisioning.stop()
@@ -77,21 +78,21 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
     seen: list[str] = []
 
-    class Refused:
-        def pools(self) -> list[str]:
+    class RefusingReconciler:
+        def pools_to_reconcile(self) -> list[str]:
             return ["bad", "hot", "good"]
 
-        def reconcile(self, pool: str) -> Looked:
+        def reconcile(self, pool: str) -> PassResult:
             seen.append(pool)
             if pool == "hot":
                 raise Unavailable("throttled")
             if pool == "bad":
                 raise SettingsInvalid("provider: must be a map")
-            return Looked(again_ms=3_000)
+            return PassResult(retry_after_ms=3_000)
 
     # Settings that cannot be used are their owner's to mend.
     with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
-        provision(cast(Any, Refused()))
+        reconcile_pools(cast(Any, RefusingReconciler()))
     assert seen == ["bad", "hot", "good"]
 
 
@@ -99,15 +100,15 @@ def test_whoever_provisions_hears_when_all_pools_can_be_looked_at_again() -> Non
     waits = {"a": 2_000, "b": 4_000, "c": 0}
 
     class Early:
-        def pools(self) -> list[str]:
+        def pools_to_reconcile(self) -> list[str]:
             return list(waits)
 
-        def reconcile(self, pool: str) -> Looked:
-            return Looked(again_ms=waits[pool])
+        def reconcile(self, pool: str) -> PassResult:
+            return PassResult(retry_after_ms=waits[pool])
 
-    assert provision(cast(Any, Early())) == 4_000
+    assert reconcile_pools(cast(Any, Early())) == 4_000
 
 
 def test_to_stop_before_the_start_is_harmless() -> None:
     nothing = cast(Any, None)
-    Provisioning(nothing, nothing).stop()
+    ProvisioningThread(Provisioner(nothing, nothing)).stop()

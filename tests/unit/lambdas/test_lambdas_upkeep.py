@@ -1,19 +1,19 @@
-"""What a tick looks after, where the table refuses one of the pools."""
+"""The upkeep of a cluster whose table refuses one of the pools."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from control_plane.actors.pool_messages import PoolConfigured
-from control_plane.dispatch.engine import Engine
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.engine.engine import Engine
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Row, Unavailable
 from lambdas.pools import PoolsFailed
 from lambdas.upkeep import Upkeep
 
 
-class Throttled(MemoryTable):
+class ThrottledTable(MemoryTable):
     """Notes which partitions are read, and refuses those of the pool `hot`."""
 
     hot = ""
@@ -37,13 +37,14 @@ class Throttled(MemoryTable):
 
 
 @pytest.mark.parametrize(
-    "look", [Upkeep.mark_lost, Upkeep.forget_lost, Upkeep.audit, Upkeep.check_budgets]
+    "look",
+    [Upkeep.mark_lost_agents, Upkeep.forget_lost_agents, Upkeep.audit_pools, Upkeep.check_budgets],
 )
 def test_a_pool_that_the_table_refuses_holds_up_no_other(look: Callable[[Upkeep], None]) -> None:
-    table = Throttled()
+    table = ThrottledTable()
     engine = Engine(table, lambda: 1_000)
     for pool in ("a", "b", "c"):
-        engine.command(f"pool#{pool}", PoolConfigured(pool))
+        engine.execute_command(f"pool#{pool}", PoolConfigured(pool))
     table.read.clear()
     table.hot = "b"
     with pytest.raises(PoolsFailed, match=r"^pools that failed: b$"):

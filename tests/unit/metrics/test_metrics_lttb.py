@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.metrics.lttb import PRESELECTED_BUCKETS, downsampled, extremes, lttb
+from control_plane.metrics.lttb import PRESELECTED_BUCKETS, downsample, extremes, lttb
 
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 SERIES = st.lists(VALUES, max_size=200)
@@ -40,13 +40,13 @@ def test_the_first_of_equal_triangles_is_kept() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_what_is_short_enough_stays_whole(count: int) -> None:
     assert lttb(range(count), [1.0] * count, 3) == list(range(count))
-    assert downsampled(range(count), [1.0] * count, 3) == list(range(count))
+    assert downsample(range(count), [1.0] * count, 3) == list(range(count))
 
 
 def test_a_single_peak_of_a_million_points_is_seen() -> None:
     steps, values = array("q", range(1_000_000)), array("d", bytes(8_000_000))
     values[654_321] = 1.0
-    assert 654_321 in downsampled(steps, values, 500)
+    assert 654_321 in downsample(steps, values, 500)
 
 
 @given(SERIES, st.integers(3, 50))
@@ -60,7 +60,7 @@ def test_the_points_are_in_order_with_both_ends(values: list[float], points: int
 
 @given(SERIES, st.integers(3, 6))
 def test_a_preselection_changes_none_of_that(values: list[float], points: int) -> None:
-    kept = downsampled(range(len(values)), values, points)
+    kept = downsample(range(len(values)), values, points)
     assert len(kept) == min(points, len(values))
     assert kept == sorted(set(kept))
     if values:

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from control_plane.metrics.columns import (
     WHOLE_MAX,
     Columns,
-    Reported,
-    columns_of,
+    MetricReport,
     is_number,
-    joined,
-    reported,
+    join_columns,
+    parse_report,
+    to_columns,
 )
 from control_plane.metrics.segment import (
-    SUMMARISED_FROM,
-    decoded,
-    encoded,
-    reports_in,
-    summary_of,
+    SUMMARY_REPORTS_MIN,
+    decode_segment,
+    decode_summary,
+    encode_segment,
+    report_count,
 )
-from control_plane.metrics.summary import combined, summarised
+from control_plane.metrics.summary import combine_summaries, summarise_columns
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 INTEGERS = st.integers() | st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**400])
@@ -38,12 +38,12 @@ ONE_KIND = st.sampled_from([FLOATS, st.integers(-(2**63), 2**63 - 1)])
 
 
 @st.composite
-def reports(draw: st.DrawFn, metrics: st.SearchStrategy[dict[str, Any]]) -> list[Reported]:
+def reports(draw: st.DrawFn, metrics: st.SearchStrategy[dict[str, Any]]) -> list[MetricReport]:
     found, offset = [], 0
     for _ in range(draw(st.integers(1, 12))):
         offset += draw(st.integers(1, 2**40))
         steps, time_ms = draw(st.integers(0, WHOLE_MAX - 1)), draw(st.integers(0, WHOLE_MAX - 1))
-        found.append(Reported(offset, steps, time_ms, draw(metrics)))
+        found.append(MetricReport(offset, steps, time_ms, draw(metrics)))
     return found
 
 
@@ -52,55 +52,55 @@ def same(found: Any, expected: Any) -> bool:
     return repr(found) == repr(expected)
 
 
-def as_sorted(report: Reported) -> tuple[Any, ...]:
+def as_sorted(report: MetricReport) -> tuple[Any, ...]:
     return report.offset, report.steps, report.time_ms, sorted(report.metrics.items())
 
 
-def assert_same(columns: Columns, expected: list[Reported]) -> None:
+def assert_same(columns: Columns, expected: list[MetricReport]) -> None:
     assert same([as_sorted(r) for r in columns.reports()], [as_sorted(r) for r in expected])
 
 
 @given(reports(METRICS))
-def test_any_reports_come_back_as_they_were(given_reports: list[Reported]) -> None:
-    body = encoded(columns_of(given_reports))
-    assert_same(decoded(body, 0), given_reports)
-    assert reports_in(body) == len(given_reports)
+def test_any_reports_come_back_as_they_were(given_reports: list[MetricReport]) -> None:
+    body = encode_segment(to_columns(given_reports))
+    assert_same(decode_segment(body, 0), given_reports)
+    assert report_count(body) == len(given_reports)
 
 
 @given(ONE_KIND.flatmap(lambda kind: reports(st.fixed_dictionaries({"x": kind}))))
-def test_packed_columns_come_back_as_they_were(given_reports: list[Reported]) -> None:
-    columns = columns_of(given_reports)
+def test_packed_columns_come_back_as_they_were(given_reports: list[MetricReport]) -> None:
+    columns = to_columns(given_reports)
     assert isinstance(columns.names["x"].values, array)
-    assert_same(decoded(encoded(columns), 0), given_reports)
+    assert_same(decode_segment(encode_segment(columns), 0), given_reports)
 
 
 @given(reports(METRICS), st.data())
-def test_joined_parts_are_the_whole(given_reports: list[Reported], data: st.DataObject) -> None:
+def test_joined_parts_are_the_whole(given_reports: list[MetricReport], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(given_reports)), max_size=3)))
     edges = [0, *cuts, len(given_reports)]
-    parts = [columns_of(given_reports[start:end]) for start, end in pairwise(edges)]
-    assert_same(joined(parts), given_reports)
+    parts = [to_columns(given_reports[start:end]) for start, end in pairwise(edges)]
+    assert_same(join_columns(parts), given_reports)
 
 
 @given(reports(METRICS), st.integers(0, 12), st.integers(0, 12))
 def test_overlapping_parts_hold_each_report_once(
-    given_reports: list[Reported], first: int, second: int
+    given_reports: list[MetricReport], first: int, second: int
 ) -> None:
     low, high = sorted((first, second))
-    parts = [columns_of(given_reports[:high]), columns_of(given_reports[low:])]
-    assert_same(joined(parts), given_reports)
+    parts = [to_columns(given_reports[:high]), to_columns(given_reports[low:])]
+    assert_same(join_columns(parts), given_reports)
 
 
 @given(reports(METRICS), st.data())
-def test_reports_are_picked(given_reports: list[Reported], data: st.DataObject) -> None:
+def test_reports_are_picked(given_reports: list[MetricReport], data: st.DataObject) -> None:
     positions = range(len(given_reports))
     kept = sorted(data.draw(st.sets(st.sampled_from(positions))))
-    assert_same(columns_of(given_reports).picked(kept), [given_reports[n] for n in kept])
+    assert_same(to_columns(given_reports).select_positions(kept), [given_reports[n] for n in kept])
 
 
 def test_reports_behind_an_offset() -> None:
-    columns = columns_of([Reported(n, n, 0, {"x": n}) for n in (10, 20, 30)])
-    assert [list(columns.behind(offset).offsets) for offset in (9, 10, 25, 30)] == [
+    columns = to_columns([MetricReport(n, n, 0, {"x": n}) for n in (10, 20, 30)])
+    assert [list(columns.reports_after(offset).offsets) for offset in (9, 10, 25, 30)] == [
         [10, 20, 30],
         [20, 30],
         [30],
@@ -112,17 +112,17 @@ def test_rows_of_the_first_releases_are_read() -> None:
     line = {"kind": "metrics", "group": "g", "steps_completed": 5, "metrics": {"x": 1}}
     wrong = {**line, "steps_completed": "many"}
     body = json.dumps([line, wrong, {**line, "time_ms": 9}, "no line"]).encode()
-    assert list(decoded(body, 100).reports()) == [
-        Reported(100, 5, 0, {"x": 1}),
-        Reported(102, 5, 9, {"x": 1}),
+    assert list(decode_segment(body, 100).reports()) == [
+        MetricReport(100, 5, 0, {"x": 1}),
+        MetricReport(102, 5, 9, {"x": 1}),
     ]
-    assert (reports_in(body), summary_of(body)) == (0, None)
+    assert (report_count(body), decode_summary(body)) == (0, None)
 
 
 def test_a_later_version_is_refused_by_its_number() -> None:
-    body = b"\x07" + encoded(columns_of([Reported(1, 1, 1, {})]))[1:]
+    body = b"\x07" + encode_segment(to_columns([MetricReport(1, 1, 1, {})]))[1:]
     with pytest.raises(ValueError, match="version 7"):
-        decoded(body, 0)
+        decode_segment(body, 0)
 
 
 @pytest.mark.parametrize(
@@ -141,44 +141,44 @@ def test_a_later_version_is_refused_by_its_number() -> None:
     ],
 )
 def test_a_malformed_line_is_no_report(line: dict[str, Any]) -> None:
-    assert reported(1, line) is None
+    assert parse_report(1, line) is None
 
 
 def test_whole_floats_are_steps() -> None:
     line = {"steps_completed": 5.0, "metrics": {"x": 1}, "time_ms": 7}
-    assert reported(3, line) == Reported(3, 5, 7, {"x": 1})
+    assert parse_report(3, line) == MetricReport(3, 5, 7, {"x": 1})
 
 
 def test_numbers_leave_out_what_is_none() -> None:
     values = [1, 2.5, "NaN", None, True, [1], 10**400, -0.0]
-    columns = columns_of([Reported(n, n, 0, {"x": value}) for n, value in enumerate(values)])
-    steps, numbers = columns.numbers("x")
+    columns = to_columns([MetricReport(n, n, 0, {"x": value}) for n, value in enumerate(values)])
+    steps, numbers = columns.numeric_values("x")
     assert (list(steps), list(numbers)) == ([0, 1, 7], [1.0, 2.5, -0.0])
-    assert columns.numbers("y") == (array("q"), array("d"))
+    assert columns.numeric_values("y") == (array("q"), array("d"))
     assert not is_number(float("nan"))
 
 
 def test_numbers_of_a_name_that_some_reports_lack() -> None:
-    columns = columns_of(
-        [Reported(n, 10 * n, 0, {"x": float(n)} if n % 2 else {"y": n}) for n in range(5)]
+    columns = to_columns(
+        [MetricReport(n, 10 * n, 0, {"x": float(n)} if n % 2 else {"y": n}) for n in range(5)]
     )
-    steps, numbers = columns.numbers("x")
+    steps, numbers = columns.numeric_values("x")
     assert (list(steps), list(numbers)) == ([10, 30], [1.0, 3.0])
 
 
 def long_columns() -> Columns:
-    return columns_of(
+    return to_columns(
         [
-            Reported(100 * n, n, 7, {"x": float((37 * n) % 101), "name": f"run {n}"})
-            for n in range(1, SUMMARISED_FROM + 1)
+            MetricReport(100 * n, n, 7, {"x": float((37 * n) % 101), "name": f"run {n}"})
+            for n in range(1, SUMMARY_REPORTS_MIN + 1)
         ]
     )
 
 
 def test_a_long_segment_carries_its_summary() -> None:
     columns = long_columns()
-    stored = summary_of(encoded(columns))
-    assert stored == summarised(columns)
+    stored = decode_summary(encode_segment(columns))
+    assert stored == summarise_columns(columns)
     assert stored is not None
     assert (stored.reports, stored.steps_min, stored.steps_max) == (512, 1, 512)
     assert (stored.first_offset, stored.last_offset) == (100, 51_200)
@@ -193,19 +193,19 @@ def test_a_long_segment_carries_its_summary() -> None:
 
 
 def test_a_short_segment_carries_none() -> None:
-    columns = long_columns().picked(range(SUMMARISED_FROM - 1))
-    assert summary_of(encoded(columns)) is None
+    columns = long_columns().select_positions(range(SUMMARY_REPORTS_MIN - 1))
+    assert decode_summary(encode_segment(columns)) is None
 
 
 def test_a_segment_of_more_names_than_reports_carries_none() -> None:
-    columns = columns_of([Reported(n, n, 0, {f"x{n}": n}) for n in range(1, 600)])
-    assert summary_of(encoded(columns)) is None
+    columns = to_columns([MetricReport(n, n, 0, {f"x{n}": n}) for n in range(1, 600)])
+    assert decode_summary(encode_segment(columns)) is None
 
 
 def test_summaries_are_combined_in_order() -> None:
-    first = columns_of([Reported(1, 1, 0, {"x": 1.0}), Reported(2, 2, 0, {"x": 4.0})])
-    second = columns_of([Reported(3, 3, 0, {"x": -2.0})])
-    found = combined(summarised(part).names["x"] for part in (first, second))
+    first = to_columns([MetricReport(1, 1, 0, {"x": 1.0}), MetricReport(2, 2, 0, {"x": 4.0})])
+    second = to_columns([MetricReport(3, 3, 0, {"x": -2.0})])
+    found = combine_summaries(summarise_columns(part).names["x"] for part in (first, second))
     # (1 + 4 - 2) / 3 = 1
     assert (found.count, found.minimum, found.maximum) == (3, -2.0, 4.0)
     assert found.mean == pytest.approx(1.0)
@@ -214,7 +214,7 @@ def test_summaries_are_combined_in_order() -> None:
 
 
 def test_a_mean_is_a_number_where_the_sum_is_none() -> None:
-    columns = columns_of([Reported(n, n, 0, {"x": 1.7e308}) for n in range(1, 5)])
-    summary = summarised(columns).names["x"]
+    columns = to_columns([MetricReport(n, n, 0, {"x": 1.7e308}) for n in range(1, 5)])
+    summary = summarise_columns(columns).names["x"]
     assert summary.mean == pytest.approx(1.7e308)
-    assert combined([summary, summary]).mean == pytest.approx(1.7e308)
+    assert combine_summaries([summary, summary]).mean == pytest.approx(1.7e308)

@@ -1,6 +1,6 @@
 import pytest
 
-from control_plane.objects.store import Key, KeyInvalid
+from control_plane.objects.store import InvalidKey, ObjectKey
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from control_plane.objects.store import Key, KeyInvalid
     ],
 )
 def test_a_plain_path_is_a_key(text: str) -> None:
-    assert str(Key(text)) == text
+    assert str(ObjectKey(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_a_plain_path_is_a_key(text: str) -> None:
     ],
 )
 def test_a_trick_is_no_key(text: str) -> None:
-    with pytest.raises(KeyInvalid, match="object key"):
-        Key(text)
+    with pytest.raises(InvalidKey, match="object key"):
+        ObjectKey(text)
 
 
 def test_a_key_names_its_parts() -> None:
-    key = Key("checkpoints/1") / "model.pt"
-    assert key == Key("checkpoints/1/model.pt")
+    key = ObjectKey("checkpoints/1") / "model.pt"
+    assert key == ObjectKey("checkpoints/1/model.pt")
     assert (key.namespace, key.name) == ("checkpoints", "model.pt")
     assert key.parts == ("checkpoints", "1", "model.pt")
 
 
 def test_a_key_cannot_be_joined_out_of_its_folder() -> None:
-    with pytest.raises(KeyInvalid):
-        Key("checkpoints/1") / ".."
+    with pytest.raises(InvalidKey):
+        ObjectKey("checkpoints/1") / ".."

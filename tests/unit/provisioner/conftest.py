@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.provisioner.ec2_account import Account, account
+from tests.unit.provisioner.ec2_account import Account, open_account
 
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Account]:
-    with account() as found:
+    with open_account() as found:
         yield found
 
 
 @pytest.fixture
 def ec2(lasting: Account) -> Account:
-    lasting.begin()
+    lasting.reset()
     return lasting

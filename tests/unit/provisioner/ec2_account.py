@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from control_plane.fleet.records import IntentRow, Market, Offering
-from provisioner.clouds.aws import Ec2Cloud, UserData
+from provisioner.clouds.aws.launch_templates import UserData
+from provisioner.clouds.aws.provider import Ec2Cloud
 from provisioner.model import ProvisionerSettings
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
@@ -19,7 +20,7 @@ ON_DEMAND = Offering("g5/on_demand", G5, "", Market.ON_DEMAND, 4)
 
 
 class Account:
-    """One that lasts for many tests; each begins it anew."""
+    """An account that lasts for many tests; each resets it."""
 
     def __init__(self, server: Ec2Server, api: Any) -> None:
         self._server = server
@@ -28,7 +29,7 @@ class Account:
         self.now_ms = BEGAN_MS
         self.region = server.region
 
-    def begin(self, **rules: Any) -> None:
+    def reset(self, **rules: Any) -> None:
         self.now_ms = BEGAN_MS
         self.region = self._server.region = Region(lambda: self.now_ms, **rules)
 
@@ -44,13 +45,13 @@ class Account:
     def machine(self, name: str) -> Machine:
         return self.region.machines[name]
 
-    def made(self, action: str) -> int:
-        """How often it was called."""
+    def call_count(self, action: str) -> int:
+        """The number of calls of an action."""
         return self.region.calls.count(action)
 
 
 @contextmanager
-def account() -> Iterator[Account]:
+def open_account() -> Iterator[Account]:
     with ec2_server(Region(lambda: BEGAN_MS)) as server:
         api = server.client()
         yield Account(server, api)
@@ -60,7 +61,7 @@ def account() -> Iterator[Account]:
 def request(
     name: str = "one", offering: Offering = ON_DEMAND, count: int = 1, **section: Any
 ) -> IntentRow:
-    """A launch; the token comes of its name."""
+    """A launch whose token comes of its name."""
     token = name.encode().hex().rjust(40, "0")
     text = json.dumps(section, sort_keys=True)
     return IntentRow(name, "c1", "blue", offering, count, token, BEGAN_MS, text)

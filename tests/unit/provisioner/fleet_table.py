@@ -1,4 +1,4 @@
-"""Situations for decisions, with everything that a test does not speak of left calm."""
+"""Fleet snapshots for the scale decider; whatever a test does not mention has a quiet default."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,15 +13,16 @@ from control_plane.fleet.records import (
     OfferingHealth,
 )
 from provisioner.model import (
-    AgentSeen,
+    ConnectedAgent,
     Demand,
+    FleetSnapshot,
     InstanceStatus,
     JobDemand,
+    ObservedInstance,
     ProvisionerSettings,
     ScalePlan,
-    Seen,
-    Situation,
 )
+from provisioner.scale_decider import plan_scaling
 
 NOW_MS = 100_000_000
 MINUTE_MS = 60_000
@@ -31,18 +32,18 @@ SMALL = Offering("small/a/on_demand", "small", "a", Market.ON_DEMAND, 4, 4.0)
 SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 4, 1.0)
 SPOT_B = Offering("small/b/spot", "small", "b", Market.SPOT, 4, 1.0)
 
-IDLE = AgentSeen(idle=True)
-BUSY = AgentSeen(idle=False, used_slots=4)
-DRAINED = AgentSeen(idle=True, takes_work=False)
+IDLE = ConnectedAgent(idle=True)
+BUSY = ConnectedAgent(idle=False, used_slots=4)
+DRAINED = ConnectedAgent(idle=True, takes_work=False)
 
 
-def waiting(*sizes: int, room: int | None = None) -> JobDemand:
+def job_demand(*sizes: int, room: int | None = None) -> JobDemand:
     """A job with one request of each size."""
     return JobDemand({size: sizes.count(size) for size in sizes}, room)
 
 
 def instance(name: str, **fields: Any) -> InstanceRow:
-    """One whose agent connected, launched an hour ago."""
+    """An instance whose agent is connected, launched an hour ago."""
     given: dict[str, Any] = {
         "id": name,
         "pool": "p",
@@ -55,30 +56,32 @@ def instance(name: str, **fields: Any) -> InstanceRow:
     return InstanceRow(**(given | fields))
 
 
-def starting(name: str, minutes: float = 1, **fields: Any) -> InstanceRow:
-    """One launched so long ago, whose agent is not there yet."""
+def starting_instance(name: str, minutes: float = 1, **fields: Any) -> InstanceRow:
+    """An instance launched so long ago, whose agent is not connected yet."""
     launched_ms = NOW_MS - int(minutes * MINUTE_MS)
     given = {"state": InstanceState.STARTING, "launched_ms": launched_ms, "connected_ms": None}
     return instance(name, **(given | fields))
 
 
-def idle(name: str, minutes: float, **fields: Any) -> InstanceRow:
-    """One that was first seen idle so long ago."""
+def idle_instance(name: str, minutes: float, **fields: Any) -> InstanceRow:
+    """An instance that was first seen idle so long ago."""
     return instance(name, idle_ms=NOW_MS - int(minutes * MINUTE_MS), **fields)
 
 
-def up(agent: AgentSeen | None = BUSY, **fields: Any) -> Seen:
-    """It runs, and its agent is seen so."""
-    return Seen(InstanceStatus.RUNNING, agent, **fields)
+def running_with(agent: ConnectedAgent | None = BUSY, **fields: Any) -> ObservedInstance:
+    """An observed instance that runs, with the state of its agent."""
+    return ObservedInstance(InstanceStatus.RUNNING, agent, **fields)
 
 
-def down(status: InstanceStatus | None, agent: AgentSeen | None = None) -> Seen:
-    """The cloud says so of it."""
-    return Seen(status, agent)
+def cloud_lists(
+    status: InstanceStatus | None, agent: ConnectedAgent | None = None
+) -> ObservedInstance:
+    """An observed instance that the cloud lists with a status."""
+    return ObservedInstance(status, agent)
 
 
-def situation(
-    instances: Iterable[tuple[InstanceRow, Seen]] = (),
+def fleet_snapshot(
+    instances: Iterable[tuple[InstanceRow, ObservedInstance]] = (),
     *jobs: JobDemand,
     demand: Demand | None = None,
     offerings: tuple[Offering, ...] = (SMALL,),
@@ -87,31 +90,36 @@ def situation(
     fleet: FleetRow | None = None,
     draw: float = 0.5,
     **settings: Any,
-) -> Situation:
+) -> FleetSnapshot:
     pairs = tuple(instances)
     given: dict[str, Any] = {"kind": "fake", "max_instances": 10} | settings
     row = fleet or FleetRow("p", passed_ms=NOW_MS - 5_000)
     if health is not None:
         row = replace(row, health=health)
-    return Situation(
+    return FleetSnapshot(
         settings=ProvisionerSettings(**given),
         offerings=offerings,
         demand=demand or Demand(jobs),
         fleet=row,
         rows=tuple(one for one, _ in pairs),
-        seen={one.id: seen for one, seen in pairs},
+        observed={one.id: seen for one, seen in pairs},
         pending=pending,
         now_ms=NOW_MS,
-        draw=lambda: draw,
+        random=lambda: draw,
     )
 
 
-def launches(plan: ScalePlan) -> dict[str, int]:
-    """By offering, how many are launched."""
+def scale_plan(*arguments: Any, **settings: Any) -> ScalePlan:
+    """The plan for a fleet as `fleet_snapshot` makes it."""
+    return plan_scaling(fleet_snapshot(*arguments, **settings))
+
+
+def launch_counts(plan: ScalePlan) -> dict[str, int]:
+    """The number of launches, by offering."""
     return {launch.offering.name: launch.count for launch in plan.launches}
 
 
-def moves(plan: ScalePlan) -> dict[str, str]:
-    """By instance, the state it changes to; those whose marks alone change are left out."""
+def state_changes(plan: ScalePlan) -> dict[str, str]:
+    """The new states of instances; those whose marks alone change are left out."""
     calm = (InstanceState.STARTING, InstanceState.RUNNING)
-    return {row.id: str(row.state) for row in plan.changed if row.state not in calm}
+    return {row.id: str(row.state) for row in plan.changed_rows if row.state not in calm}

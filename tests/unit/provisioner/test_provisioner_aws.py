@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import IntentRow
-from provisioner.clouds import aws
-from provisioner.clouds.aws import Ec2Api, Ec2Clouds, ec2_api
-from provisioner.clouds.aws_template import IMAGE_DEFAULT, USER_DATA_BYTES_MAX
+from provisioner.clouds.aws import provider as aws
+from provisioner.clouds.aws.ec2_api import Ec2Api, create_ec2_client
+from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT, USER_DATA_BYTES_MAX
+from provisioner.clouds.aws.provider import Ec2Clouds
 from provisioner.clouds.provider import (
     CloudError,
-    Misconfigured,
+    ConfigurationError,
     NoCapacity,
     NotAllowed,
     OutcomeUnknown,
     QuotaExceeded,
-    Throttled,
+    ThrottlingError,
     TokenReused,
 )
 from provisioner.model import InstanceStatus, ProvisionerSettings
@@ -78,7 +79,7 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
 def test_without_an_image_the_default_one_is_looked_up_by_ec2(ec2: Account) -> None:
     ec2.cloud().launch(request())
     assert _only_template(ec2).data["ImageId"] == IMAGE_DEFAULT
-    assert ec2.made("DescribeImages") == 0
+    assert ec2.call_count("DescribeImages") == 0
 
 
 def test_instances_and_disks_are_tagged_from_their_first_moment(ec2: Account) -> None:
@@ -104,7 +105,7 @@ def test_a_pool_has_one_template_for_all_its_launches(ec2: Account) -> None:
     # Another process does not know of it, and finds it there.
     ec2.cloud().launch(request("three"))
     assert len(ec2.region.templates) == 1
-    assert ec2.made("CreateLaunchTemplate") == 2
+    assert ec2.call_count("CreateLaunchTemplate") == 2
 
 
 def test_another_boot_script_is_another_template(ec2: Account) -> None:
@@ -142,7 +143,7 @@ def test_a_template_that_somebody_removed_is_made_again(ec2: Account) -> None:
 
 def test_a_boot_script_that_is_too_long_says_so(ec2: Account) -> None:
     long = b"x" * (USER_DATA_BYTES_MAX + 1)
-    with pytest.raises(Misconfigured, match="has 16385 bytes; EC2 takes 16384: shorten"):
+    with pytest.raises(ConfigurationError, match="has 16385 bytes; EC2 takes 16384: shorten"):
         ec2.cloud(user_data=lambda it: long).launch(request())
 
 
@@ -171,7 +172,9 @@ def test_named_subnets_are_the_only_ones(ec2: Account) -> None:
     (found,) = ec2.cloud().launch(request(network_interface=network))
     assert ec2.machine(found.id).subnet == second
     elsewhere = request("two", replace(ON_DEMAND, zone=C), network_interface={"subnet_id": first})
-    with pytest.raises(Misconfigured, match=f"no subnet is in zone '{C}'; there are .* in: {A}"):
+    with pytest.raises(
+        ConfigurationError, match=f"no subnet is in zone '{C}'; there are .* in: {A}"
+    ):
         ec2.cloud().launch(elsewhere)
 
 
@@ -179,9 +182,9 @@ REFUSALS: list[tuple[str, type[CloudError], str]] = [
     ("stock-out", NoCapacity, "InsufficientInstanceCapacity: .* sufficient g5.12xlarge capacity"),
     ("quota", QuotaExceeded, "MaxSpotInstanceCountExceeded"),
     ("price", NoCapacity, "SpotMaxPriceTooLow: Your Spot request price of 0.01 is lower"),
-    ("image", Misconfigured, "InvalidAMIID.NotFound: The image id"),
-    ("type", Misconfigured, "Invalid value 'g5.huge' for InstanceType"),
-    ("zones", Misconfigured, "InvalidFleetConfiguration: .* not supported"),
+    ("image", ConfigurationError, "InvalidAMIID.NotFound: The image id"),
+    ("type", ConfigurationError, "Invalid value 'g5.huge' for InstanceType"),
+    ("zones", ConfigurationError, "InvalidFleetConfiguration: .* not supported"),
 ]
 
 
@@ -217,7 +220,7 @@ def test_a_quota_of_vcpus_gives_what_fits(ec2: Account) -> None:
 
 
 FAULTS: list[tuple[str, type[CloudError]]] = [
-    ("RequestLimitExceeded", Throttled),
+    ("RequestLimitExceeded", ThrottlingError),
     ("UnauthorizedOperation", NotAllowed),
     ("InternalError", OutcomeUnknown),
 ]
@@ -231,16 +234,16 @@ def test_each_method_raises_the_narrowest_error_and_tries_once(
     (one,) = cloud.launch(request())
     methods: list[tuple[str, Callable[[], object]]] = [
         ("CreateFleet", lambda: cloud.launch(request("two"))),
-        ("DescribeInstances", lambda: cloud.list("c1")),
+        ("DescribeInstances", lambda: cloud.list_instances("c1")),
         ("TerminateInstances", lambda: cloud.terminate([one.id])),
     ]
     for action, method in methods:
-        before = ec2.made(action)
+        before = ec2.call_count(action)
         ec2.region.fail(action, code)
         with pytest.raises(cls) as caught:
             method()
         assert type(caught.value) is cls
-        assert ec2.made(action) == before + 1
+        assert ec2.call_count(action) == before + 1
     assert len(ec2.region.machines) == 1
 
 
@@ -304,12 +307,12 @@ def test_a_token_is_of_one_request_whatever_of_it_changes(ec2: Account) -> None:
 
 
 def test_a_list_is_read_to_its_last_page(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws, "PAGE", 2)
+    monkeypatch.setattr(aws, "PAGE_SIZE", 2)
     found = ec2.cloud().launch(request(count=5))
-    listed = ec2.cloud().list("c1")
+    listed = ec2.cloud().list_instances("c1")
     assert sorted(it.id for it in listed) == sorted(it.id for it in found)
     # 5 instances in pages of 2.
-    assert ec2.made("DescribeInstances") == 3
+    assert ec2.call_count("DescribeInstances") == 3
 
 
 def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
@@ -321,12 +324,12 @@ def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
         ec2.now_ms = BEGAN_MS + second * 1000
         if second == 20:
             cloud.terminate([one.id])
-        seen += [it.status for it in cloud.list("c1", "blue")]
+        seen += [it.status for it in cloud.list_instances("c1", "blue")]
     S = InstanceStatus
     # Not shown at 0 s; it starts at 5, runs from 10 to 15, ends from 20 to 35, is gone from 40 on.
     expected = [S.STARTING] + [S.RUNNING] * 2 + [S.TERMINATING] * 4 + [S.TERMINATED] * 4
     assert seen == expected
-    assert cloud.list("c1")[0].launched_ms == BEGAN_MS
+    assert cloud.list_instances("c1")[0].launched_ms == BEGAN_MS
 
 
 def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
@@ -334,18 +337,18 @@ def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
     one, two = cloud.launch(request(offering=SPOT, count=2))
     ec2.now_ms += 60_000
     ec2.region.interrupt(one.id)
-    notices = {it.id: it.notice_ms for it in cloud.list("c1")}
+    notices = {it.id: it.notice_ms for it in cloud.list_instances("c1")}
     assert notices == {one.id: BEGAN_MS + 60_000 + 120_000, two.id: None}
     ec2.now_ms += 120_000
-    statuses = {it.id: it.status for it in cloud.list("c1")}
+    statuses = {it.id: it.status for it in cloud.list_instances("c1")}
     assert statuses[one.id] is InstanceStatus.TERMINATED
 
 
 def test_notices_are_asked_for_only_where_there_can_be_some(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request())
-    cloud.list("c1")
-    assert ec2.made("DescribeSpotInstanceRequests") == 0
+    cloud.list_instances("c1")
+    assert ec2.call_count("DescribeSpotInstanceRequests") == 0
 
 
 def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
@@ -353,12 +356,12 @@ def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
     (one,) = cloud.launch(request())
     unknown = ["i-0123456789abcdef0", "i-0123456789abcdef1"]
     cloud.terminate([unknown[0], one.id, "local-12ab", unknown[1], one.id])
-    assert not ec2.region.living()
+    assert not ec2.region.billed_machines()
     # Refused for what it does not know, then asked for what it knows.
-    assert ec2.made("TerminateInstances") == 2
+    assert ec2.call_count("TerminateInstances") == 2
     cloud.terminate([*unknown, "local-12ab"])
     cloud.terminate([])
-    assert ec2.made("TerminateInstances") == 3
+    assert ec2.call_count("TerminateInstances") == 3
 
 
 def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Account) -> None:
@@ -367,7 +370,7 @@ def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Accoun
     ec2.machine(kept).protected = True
     with pytest.raises(NotAllowed, match=f"OperationNotPermitted: The instance '{kept}' may not"):
         cloud.terminate([first, "i-0123456789abcdef0", kept, last])
-    assert [it.id for it in ec2.region.living()] == [kept]
+    assert [it.id for it in ec2.region.billed_machines()] == [kept]
 
 
 def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
@@ -377,13 +380,13 @@ def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
     ec2.machine(two).protected = True
     with pytest.raises(NotAllowed, match=two):
         cloud.terminate([one, two])
-    assert {it.id for it in ec2.region.living()} == {one, two}
+    assert {it.id for it in ec2.region.billed_machines()} == {one, two}
 
 
 @pytest.mark.parametrize(
     ("code", "cls"),
     [
-        ("RequestLimitExceeded", Throttled),
+        ("RequestLimitExceeded", ThrottlingError),
         ("AuthFailure", NotAllowed),
         ("ExpiredToken", NotAllowed),
     ],
@@ -396,19 +399,19 @@ def test_who_is_refused_whatever_they_ask_asks_no_more(
     ec2.region.fail("TerminateInstances", code)
     with pytest.raises(cls):
         cloud.terminate(ids)
-    assert ec2.made("TerminateInstances") == 1
+    assert ec2.call_count("TerminateInstances") == 1
     # The same in the midst of those that are asked for alone.
     ec2.region.fail("TerminateInstances", "UnsupportedOperation")
     ec2.region.fail("TerminateInstances", code)
     with pytest.raises(cls):
         cloud.terminate(ids)
-    assert ec2.made("TerminateInstances") == 3
+    assert ec2.call_count("TerminateInstances") == 3
 
 
 def test_a_section_that_makes_no_sense_is_refused_by_its_place(ec2: Account) -> None:
-    with pytest.raises(Misconfigured, match=r"provider\.root_volume_size: Input should be"):
+    with pytest.raises(ConfigurationError, match=r"provider\.root_volume_size: Input should be"):
         ec2.cloud().launch(request(root_volume_size="big"))
-    with pytest.raises(Misconfigured, match="provider"):
+    with pytest.raises(ConfigurationError, match="provider"):
         ec2.cloud().launch(replace(request(), section="{"))
 
 
@@ -418,7 +421,7 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
     ec2.now_ms += 25 * HOUR_MS
     ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
-    cloud.list("c1")
+    cloud.list_instances("c1")
     cloud.terminate([one.id])
     named = {name.title().replace("_", "") for name in vars(Ec2Api) if not name.startswith("_")}
     assert set(ec2.region.calls) == named
@@ -452,11 +455,11 @@ def test_a_client_goes_where_the_environment_says_and_repeats_nothing(
     for code, cls in FAULTS:
         ec2.region.fail("DescribeInstances", code)
         with pytest.raises(cls):
-            cloud.list("c1")
+            cloud.list_instances("c1")
     ec2.region.lose("DescribeInstances", carried_out=False)
     with pytest.raises(OutcomeUnknown):
-        cloud.list("c1")
-    assert ec2.made("DescribeInstances") == len(FAULTS) + 1
+        cloud.list_instances("c1")
+    assert ec2.call_count("DescribeInstances") == len(FAULTS) + 1
     assert len(cloud.launch(request())) == 1
 
 
@@ -468,13 +471,16 @@ def test_a_client_without_a_region_or_credentials_says_so(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(Misconfigured, match="You must specify a region"):
-        ec2_api("")
+    with pytest.raises(ConfigurationError, match="You must specify a region"):
+        create_ec2_client("")
     cloud = aws.Ec2Cloud(
-        ProvisionerSettings("aws"), lambda it: b"", lambda: BEGAN_MS, ec2_api("eu-central-1")
+        ProvisionerSettings("aws"),
+        lambda it: b"",
+        lambda: BEGAN_MS,
+        create_ec2_client("eu-central-1"),
     )
     with pytest.raises(NotAllowed, match="no credentials for AWS: NoCredentialsError"):
-        cloud.list("c1")
+        cloud.list_instances("c1")
 
 
 def test_a_boot_script_may_be_of_its_launch(ec2: Account) -> None:

@@ -3,22 +3,22 @@
 import pytest
 
 from control_plane.fleet.records import ErrorKind
-from provisioner.clouds.aws_errors import (
+from provisioner.clouds.aws.errors import (
     CODES,
     MESSAGE_CHARACTERS_MAX,
-    classified,
-    is_of_the_caller,
-    narrowest,
-    told,
+    cloud_error,
+    error_text,
+    fleet_error,
+    is_caller_refused,
 )
 from provisioner.clouds.provider import (
     CloudError,
-    Misconfigured,
+    ConfigurationError,
     NoCapacity,
     NotAllowed,
     OutcomeUnknown,
     QuotaExceeded,
-    Throttled,
+    ThrottlingError,
     TokenReused,
 )
 
@@ -39,20 +39,20 @@ ROWS: list[tuple[str, int, type[CloudError]]] = [
     ("ExpiredToken", 400, NotAllowed),
     ("RequestExpired", 400, NotAllowed),
     ("OptInRequired", 401, NotAllowed),
-    ("InvalidAMIID.NotFound", 400, Misconfigured),
-    ("InvalidAMIID.Malformed", 400, Misconfigured),
-    ("InvalidAMIID.Unavailable", 400, Misconfigured),
-    ("InvalidParameterValue", 400, Misconfigured),
-    ("InvalidSubnetID.NotFound", 400, Misconfigured),
-    ("InvalidGroup.NotFound", 400, Misconfigured),
-    ("InvalidKeyPair.NotFound", 400, Misconfigured),
-    ("InvalidLaunchTemplateName.NotFoundException", 400, Misconfigured),
-    ("InvalidFleetConfiguration", 400, Misconfigured),
-    ("Unsupported", 400, Misconfigured),
+    ("InvalidAMIID.NotFound", 400, ConfigurationError),
+    ("InvalidAMIID.Malformed", 400, ConfigurationError),
+    ("InvalidAMIID.Unavailable", 400, ConfigurationError),
+    ("InvalidParameterValue", 400, ConfigurationError),
+    ("InvalidSubnetID.NotFound", 400, ConfigurationError),
+    ("InvalidGroup.NotFound", 400, ConfigurationError),
+    ("InvalidKeyPair.NotFound", 400, ConfigurationError),
+    ("InvalidLaunchTemplateName.NotFoundException", 400, ConfigurationError),
+    ("InvalidFleetConfiguration", 400, ConfigurationError),
+    ("Unsupported", 400, ConfigurationError),
     ("IdempotentParameterMismatch", 400, TokenReused),
-    ("RequestLimitExceeded", 503, Throttled),
-    ("Client.RequestLimitExceeded", 503, Throttled),
-    ("Throttling", 400, Throttled),
+    ("RequestLimitExceeded", 503, ThrottlingError),
+    ("Client.RequestLimitExceeded", 503, ThrottlingError),
+    ("Throttling", 400, ThrottlingError),
     ("InternalError", 500, OutcomeUnknown),
     ("Unavailable", 503, OutcomeUnknown),
     ("Server.InternalError", 500, OutcomeUnknown),
@@ -67,7 +67,7 @@ ROWS: list[tuple[str, int, type[CloudError]]] = [
 def test_a_code_has_its_meaning_whatever_the_status(
     code: str, status: int, cls: type[CloudError]
 ) -> None:
-    assert type(classified(code, "why", status)) is cls
+    assert type(cloud_error(code, "why", status)) is cls
 
 
 def test_each_code_stands_once_and_is_one_word() -> None:
@@ -90,11 +90,11 @@ def test_of_several_zones_the_one_with_the_most_hope_counts(
     codes: list[str], kind: ErrorKind
 ) -> None:
     for order in (codes, codes[::-1]):
-        assert narrowest([{"ErrorCode": it, "ErrorMessage": "m"} for it in order]).kind is kind
+        assert fleet_error([{"ErrorCode": it, "ErrorMessage": "m"} for it in order]).kind is kind
 
 
 def test_an_error_in_an_answer_leaves_no_doubt_about_the_outcome() -> None:
-    error = narrowest([{"ErrorCode": "InternalError", "ErrorMessage": "An error occurred"}])
+    error = fleet_error([{"ErrorCode": "InternalError", "ErrorMessage": "An error occurred"}])
     assert type(error) is CloudError
     assert str(error) == "InternalError: An error occurred"
 
@@ -104,18 +104,18 @@ def test_the_blob_for_administrators_is_cut_off() -> None:
         "You are not authorized to perform: ec2:CreateFleet. Encoded authorization failure "
         "message: " + "x9Y_" * 200
     )
-    assert told("UnauthorizedOperation", message) == (
+    assert error_text("UnauthorizedOperation", message) == (
         "UnauthorizedOperation: You are not authorized to perform: ec2:CreateFleet."
     )
 
 
 def test_no_message_holds_an_access_key() -> None:
-    text = told("AuthFailure", "key AKIAIOSFODNN7EXAMPLE or ASIAIOSFODNN7EXAMPLE is unknown")
+    text = error_text("AuthFailure", "key AKIAIOSFODNN7EXAMPLE or ASIAIOSFODNN7EXAMPLE is unknown")
     assert text == "AuthFailure: key ******** or ******** is unknown"
 
 
 def test_a_message_without_end_is_shortened() -> None:
-    text = told("InvalidParameterValue", "a" * 10_000)
+    text = error_text("InvalidParameterValue", "a" * 10_000)
     assert len(text) == len("InvalidParameterValue: ...") + MESSAGE_CHARACTERS_MAX
 
 
@@ -133,4 +133,4 @@ def test_a_message_without_end_is_shortened() -> None:
     ],
 )
 def test_a_refusal_is_of_the_caller_or_of_what_is_asked_for(code: str, is_so: bool) -> None:
-    assert is_of_the_caller(code) is is_so
+    assert is_caller_refused(code) is is_so

@@ -15,8 +15,8 @@ import pytest
 from moto import mock_aws
 
 from control_plane.fleet.records import Market, Offering
-from provisioner.clouds.aws import Ec2Cloud
-from provisioner.clouds.provider import Misconfigured
+from provisioner.clouds.aws.provider import Ec2Cloud
+from provisioner.clouds.provider import ConfigurationError
 from provisioner.model import InstanceStatus, ProvisionerSettings
 from tests.unit.provisioner.ec2_account import BEGAN_MS, request
 
@@ -41,13 +41,13 @@ def cloud(api: Any) -> Ec2Cloud:
 def test_a_launch_is_listed_with_its_tags_and_ends(cloud: Ec2Cloud) -> None:
     found = cloud.launch(request(count=2, offering=ON_DEMAND))
     assert len(found) == 2
-    listed = {it.id: it for it in cloud.list("c1", "blue")}
+    listed = {it.id: it for it in cloud.list_instances("c1", "blue")}
     assert set(listed) == {it.id for it in found}
     assert all(dict(it.tags) == dict(found[0].tags) for it in listed.values())
     assert {it.status for it in listed.values()} == {InstanceStatus.RUNNING}
-    assert cloud.list("c2") == cloud.list("c1", "green") == []
+    assert cloud.list_instances("c2") == cloud.list_instances("c1", "green") == []
     cloud.terminate(["i-0123456789abcdef0", *listed])
-    assert {it.status for it in cloud.list("c1")} == {InstanceStatus.TERMINATED}
+    assert {it.status for it in cloud.list_instances("c1")} == {InstanceStatus.TERMINATED}
 
 
 def test_spot_machines_are_bought_as_such(cloud: Ec2Cloud, api: Any) -> None:
@@ -77,5 +77,5 @@ def test_another_process_finds_the_template(cloud: Ec2Cloud, api: Any) -> None:
 def test_prices_and_images_are_asked_for_as_ec2_has_them(cloud: Ec2Cloud) -> None:
     spot, on_demand = cloud.offerings()
     assert 0 < spot.price_per_hour < on_demand.price_per_hour
-    with pytest.raises(Misconfigured, match="InvalidAMIID"):
+    with pytest.raises(ConfigurationError, match="InvalidAMIID"):
         cloud.launch(request(image_id="ami-00000000000000000"))

@@ -1,11 +1,11 @@
-"""What EC2 sells and for how much, as the simulated one tells it."""
+"""Offerings and prices of EC2, from the simulated one."""
 
 from dataclasses import replace
 
 import pytest
 
 from control_plane.fleet.records import Market, Offering
-from provisioner.clouds.provider import Misconfigured
+from provisioner.clouds.provider import ConfigurationError
 from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
@@ -18,7 +18,9 @@ def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
     assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, 0.8048)
     (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
     assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
-    with pytest.raises(Misconfigured, match=r"'x9\.big' is no known type; say its instance_slots"):
+    with pytest.raises(
+        ConfigurationError, match=r"'x9\.big' is no known type; say its instance_slots"
+    ):
         ec2.cloud(instance_type="x9.big").offerings()
     (given,) = ec2.cloud(instance_type="x9.big", instance_slots=3, spot=True).offerings()
     assert (given.slots, given.market) == (3, Market.SPOT)
@@ -45,7 +47,7 @@ def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, co
     assert [it.price_per_hour for it in cloud.offerings()] == [1.5]
     ec2.now_ms += HOUR_MS - 1
     cloud.offerings()
-    assert ec2.made("DescribeSpotPriceHistory") == 2
+    assert ec2.call_count("DescribeSpotPriceHistory") == 2
 
 
 def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
@@ -53,10 +55,10 @@ def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
     cloud.offerings()
     ec2.now_ms += HOUR_MS - 1
     cloud.offerings()
-    assert ec2.made("DescribeSpotPriceHistory") == 1
+    assert ec2.call_count("DescribeSpotPriceHistory") == 1
     ec2.now_ms += 1
     cloud.offerings()
-    assert ec2.made("DescribeSpotPriceHistory") == 2
+    assert ec2.call_count("DescribeSpotPriceHistory") == 2
 
 
 def test_who_may_not_see_prices_takes_those_on_demand(ec2: Account) -> None:

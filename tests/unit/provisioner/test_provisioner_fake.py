@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from control_plane.fleet.records import IntentRow, Market
-from provisioner.clouds.fake import FakeCloud, FakeRules
+from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import (
     CloudInstance,
-    Misconfigured,
+    ConfigurationError,
     NoCapacity,
     OutcomeUnknown,
     QuotaExceeded,
-    Throttled,
+    ThrottlingError,
 )
 from provisioner.model import InstanceStatus
 from tests.unit.provisioner.fleet_table import BIG, SMALL, SPOT
@@ -38,8 +38,8 @@ class Sky:
         request = IntentRow(name, "c", "p", offering, count, name, 0)
         return [it.id for it in self.cloud.launch(request)]
 
-    def listed(self) -> dict[str, CloudInstance]:
-        return {it.id: it for it in self.cloud.list("c")}
+    def listed_instances(self) -> dict[str, CloudInstance]:
+        return {it.id: it for it in self.cloud.list_instances("c")}
 
 
 def test_capacity_is_per_type_zone_and_market() -> None:
@@ -55,7 +55,7 @@ def test_capacity_comes_back_with_what_ends() -> None:
     sky = Sky()
     sky.cloud.capacity = {SMALL.name: 1}
     (name,) = sky.launch()
-    sky.cloud.end(name)
+    sky.cloud.shut_down(name)
     assert sky.launch("two")
 
 
@@ -69,7 +69,7 @@ def test_a_quota_is_of_slots_in_a_market() -> None:
 
 
 def test_what_is_not_sold_cannot_be_had() -> None:
-    with pytest.raises(Misconfigured):
+    with pytest.raises(ConfigurationError):
         Sky().cloud.launch(IntentRow("one", "c", "p", BIG, 1, "one", 0))
 
 
@@ -101,10 +101,10 @@ def test_a_throttled_call_does_nothing() -> None:
     sky = Sky()
     (name,) = sky.launch()
     sky.cloud.rules = FakeRules(throttled_share=1.0)
-    for call in (sky.launch, sky.listed, lambda: sky.cloud.terminate([name])):
-        with pytest.raises(Throttled):
+    for call in (sky.launch, sky.listed_instances, lambda: sky.cloud.terminate([name])):
+        with pytest.raises(ThrottlingError):
             call()
-    assert sky.cloud.machines[name].lives(sky.now_ms)
+    assert sky.cloud.machines[name].is_billed(sky.now_ms)
 
 
 def test_a_launch_may_come_in_part() -> None:
@@ -117,20 +117,20 @@ def test_a_fresh_instance_is_neither_seen_nor_ended() -> None:
     sky = Sky(FakeRules(visible_ms=(40_000, 40_000)))
     (name,) = sky.launch()
     sky.now_ms += 39_999
-    assert sky.listed() == {}
+    assert sky.listed_instances() == {}
     sky.cloud.terminate([name])
-    assert sky.cloud.machines[name].lives(sky.now_ms)
+    assert sky.cloud.machines[name].is_billed(sky.now_ms)
     sky.now_ms += 1
-    assert list(sky.listed()) == [name]
+    assert list(sky.listed_instances()) == [name]
 
 
 def test_a_list_may_show_what_was() -> None:
     sky = Sky(FakeRules(stale_ms=30_000))
     (name,) = sky.launch()
     sky.now_ms += 60_000
-    sky.cloud.end(name)
+    sky.cloud.shut_down(name)
     sky.now_ms += 15_000
-    seen = {sky.listed()[name].status for _ in range(50)}
+    seen = {sky.listed_instances()[name].status for _ in range(50)}
     assert seen == {InstanceStatus.RUNNING, InstanceStatus.TERMINATED}
 
 
@@ -148,14 +148,14 @@ def test_machines_boot_late_or_never() -> None:
         assert machine.status(BEGAN_MS + 10_000) is InstanceStatus.RUNNING
         expected = None if up_after_ms is None else BEGAN_MS + up_after_ms
         assert machine.boots_ms == expected
-        assert not machine.agent_is_up(BEGAN_MS + 29_999)
+        assert not machine.is_agent_up(BEGAN_MS + 29_999)
 
 
 def test_a_machine_may_vanish() -> None:
     sky = Sky(FakeRules(vanishes_share=1.0, vanish_ms=(5_000, 5_000)))
     (name,) = sky.launch()
     sky.now_ms += 5_000
-    assert sky.listed()[name].status is InstanceStatus.TERMINATED
+    assert sky.listed_instances()[name].status is InstanceStatus.TERMINATED
 
 
 def test_spot_is_taken_away_after_advice_and_notice() -> None:
@@ -166,7 +166,7 @@ def test_spot_is_taken_away_after_advice_and_notice() -> None:
     said = []
     for seconds in (419, 420, 479, 480, 599, 600):
         sky.now_ms = BEGAN_MS + seconds * 1000
-        it = sky.listed()[name]
+        it = sky.listed_instances()[name]
         said.append((it.rebalance, it.notice_ms, it.status is InstanceStatus.TERMINATED))
     end_ms = BEGAN_MS + 600_000
     assert said == [
@@ -177,27 +177,27 @@ def test_spot_is_taken_away_after_advice_and_notice() -> None:
         (True, end_ms, False),
         (True, end_ms, True),
     ]
-    assert sky.listed()[kept].status is InstanceStatus.RUNNING
+    assert sky.listed_instances()[kept].status is InstanceStatus.RUNNING
 
 
 def test_spot_is_taken_away_without_a_word() -> None:
     sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), unannounced_share=1.0))
     (name,) = sky.launch(spot=True)
     sky.now_ms += 599_999
-    assert sky.listed()[name].notice_ms is None
+    assert sky.listed_instances()[name].notice_ms is None
     sky.now_ms += 1
-    assert sky.listed()[name].status is InstanceStatus.TERMINATED
+    assert sky.listed_instances()[name].status is InstanceStatus.TERMINATED
 
 
 def test_a_tester_interrupts_and_advises() -> None:
     sky = Sky()
     first, second = sky.launch("one", 2)
     sky.cloud.interrupt(first, 30_000)
-    sky.cloud.advise(second)
-    assert sky.listed()[first].notice_ms == BEGAN_MS + 30_000
-    assert sky.listed()[second].rebalance
+    sky.cloud.recommend_rebalance(second)
+    assert sky.listed_instances()[first].notice_ms == BEGAN_MS + 30_000
+    assert sky.listed_instances()[second].rebalance
     sky.cloud.interrupt(second, None)
-    assert sky.listed()[second].status is InstanceStatus.TERMINATED
+    assert sky.listed_instances()[second].status is InstanceStatus.TERMINATED
 
 
 def test_all_that_lives_is_billed() -> None:
@@ -208,8 +208,8 @@ def test_all_that_lives_is_billed() -> None:
     sky.cloud.terminate([name])
     # 4 dollars for 30 minutes, the end of it included, and 1 dollar an hour goes on.
     sky.now_ms += 31 * 60_000
-    assert sky.cloud.bill() == pytest.approx(4 * 0.5 + 1)
-    assert [machine.offering for machine in sky.cloud.living()] == [SPOT]
+    assert sky.cloud.total_cost() == pytest.approx(4 * 0.5 + 1)
+    assert [machine.offering for machine in sky.cloud.live_machines()] == [SPOT]
 
 
 def test_chance_is_the_seeds() -> None:

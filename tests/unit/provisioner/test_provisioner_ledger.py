@@ -1,9 +1,9 @@
-"""What a fleet keeps of instances that have ended."""
+"""Expiry of instances that have ended."""
 
 from control_plane.fleet.records import InstanceState
-from control_plane.fleet.rows import past_instances
+from control_plane.fleet.rows import read_past_instances
 from control_plane.state.memory import MemoryTable
-from provisioner.ledger import FORGOTTEN_MAX, PAST_KEPT_MS, Ledger
+from provisioner.ledger import EXPIRED_ROWS_MAX, PAST_INSTANCE_TTL_MS, Ledger
 from tests.unit.provisioner.fleet_table import NOW_MS, instance
 
 POOL = "p"
@@ -16,27 +16,27 @@ def end(table: MemoryTable, ended_ms: int, *names: str) -> None:
         for name in names
     ]
     ledger.instances |= {row.id: row for row in rows}
-    ledger.commit(ledger.fleet, changed=rows)
+    ledger.commit(ledger.fleet, changed_rows=rows)
 
 
-def kept(table: MemoryTable) -> set[str]:
-    return {row.id for row in past_instances(table, POOL)[0]}
+def past_instance_ids(table: MemoryTable) -> set[str]:
+    return {row.id for row in read_past_instances(table, POOL)[0]}
 
 
 def test_instances_that_ended_long_ago_are_forgotten_as_others_end() -> None:
     table = MemoryTable()
     end(table, NOW_MS, "a", "b", "c")
-    end(table, NOW_MS + PAST_KEPT_MS, "d")
-    assert kept(table) == {"a", "b", "c", "d"}
-    end(table, NOW_MS + PAST_KEPT_MS + 1, "e")
-    assert kept(table) == {"c", "d", "e"}
-    end(table, NOW_MS + PAST_KEPT_MS + 2, "f")
-    assert kept(table) == {"d", "e", "f"}
+    end(table, NOW_MS + PAST_INSTANCE_TTL_MS, "d")
+    assert past_instance_ids(table) == {"a", "b", "c", "d"}
+    end(table, NOW_MS + PAST_INSTANCE_TTL_MS + 1, "e")
+    assert past_instance_ids(table) == {"c", "d", "e"}
+    end(table, NOW_MS + PAST_INSTANCE_TTL_MS + 2, "f")
+    assert past_instance_ids(table) == {"d", "e", "f"}
 
 
 def test_a_commit_forgets_no_more_than_fits_into_it() -> None:
     table = MemoryTable()
     many = [f"i-{number:02d}" for number in range(30)]
     end(table, NOW_MS, *many)
-    end(table, NOW_MS + PAST_KEPT_MS + 1, *(f"{name}x" for name in many))
-    assert len(kept(table)) == 60 - FORGOTTEN_MAX
+    end(table, NOW_MS + PAST_INSTANCE_TTL_MS + 1, *(f"{name}x" for name in many))
+    assert len(past_instance_ids(table)) == 60 - EXPIRED_ROWS_MAX

@@ -15,9 +15,14 @@ from pathlib import Path
 import pytest
 
 from control_plane.fleet.records import IntentRow
-from detcloud.cli.processes import PROC, alive, read
-from provisioner.clouds.local import NOTICE, REMEMBERED_MS, STOP_MS_MAX, LocalProcesses
-from provisioner.clouds.provider import CloudError, CloudInstance, Misconfigured
+from detcloud.shared.processes import PROC, is_alive, read_process
+from provisioner.clouds.local.provider import (
+    ENDED_INSTANCE_TTL_MS,
+    NOTICE_FILE,
+    STOP_MS_MAX,
+    LocalProcesses,
+)
+from provisioner.clouds.provider import CloudError, CloudInstance, ConfigurationError
 from provisioner.model import InstanceStatus
 
 POLITE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
@@ -34,7 +39,7 @@ PARENT = (
 
 @dataclass
 class Machine:
-    """This machine under a clock of the test's."""
+    """The test's machine, under a virtual clock."""
 
     folder: Path
     script: str = POLITE
@@ -56,16 +61,16 @@ class Machine:
         offering = self.cloud.offerings()[0]
         return IntentRow(name, "c1", "p", offering, count, f"{name:0<20}", 0)
 
-    def launched(self) -> str:
+    def launch_one(self) -> str:
         (found,) = self.cloud.launch(self.request())
         return found.id
 
-    def seen(self, name: str) -> CloudInstance:
-        (found,) = [it for it in self.cloud.list("c1") if it.id == name]
+    def find_instance(self, name: str) -> CloudInstance:
+        (found,) = [it for it in self.cloud.list_instances("c1") if it.id == name]
         return found
 
     def status(self, name: str) -> InstanceStatus:
-        return self.seen(name).status
+        return self.find_instance(name).status
 
     def processes(self) -> list[int]:
         found = []
@@ -73,7 +78,9 @@ class Machine:
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and int(entry.name) != os.getpid():
                     words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-                    process = read(int(entry.name)) if os.fsencode(self.folder) in words else None
+                    process = (
+                        read_process(int(entry.name)) if os.fsencode(self.folder) in words else None
+                    )
                     found += [process.pid] if process else []
         return found
 
@@ -92,17 +99,17 @@ def test_a_slot_count_comes_of_the_settings(machine: Machine) -> None:
     machine.section = '{"instance_slots": 3}'
     assert [it.slots for it in machine.cloud.offerings()] == [3]
     machine.section = '{"instance_slots": 0}'
-    with pytest.raises(Misconfigured, match="instance_slots must be from 1 to 1024, not 0"):
+    with pytest.raises(ConfigurationError, match="instance_slots must be from 1 to 1024, not 0"):
         machine.cloud.offerings()
 
 
 def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine: Machine) -> None:
-    name = machine.launched()
+    name = machine.launch_one()
     path = machine.folder / name / "instance.json"
     record = json.loads(path.read_text())
     _eventually(lambda: machine.processes() == [record["pid"]])
     path.write_text(json.dumps({**record, "pid": None}))
-    machine.launched()
+    machine.launch_one()
     assert json.loads(path.read_text())["pid"] == record["pid"]
     assert machine.processes() == [record["pid"]]
 
@@ -121,7 +128,7 @@ def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
 
 def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
     machine.script = STUBBORN
-    name = machine.launched()
+    name = machine.launch_one()
     time.sleep(0.3)
     machine.cloud.terminate([name])
     machine.now_ms += STOP_MS_MAX
@@ -133,20 +140,20 @@ def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
 
 def test_what_a_killed_agent_left_ends_before_the_instance_has(machine: Machine) -> None:
     machine.script = PARENT
-    name = machine.launched()
+    name = machine.launch_one()
     _eventually(lambda: (machine.folder / name / "work" / "begun").exists())
     _eventually(lambda: len(machine.processes()) == 2)
     record = json.loads((machine.folder / name / "instance.json").read_text())
     (child,) = [pid for pid in machine.processes() if pid != record["pid"]]
-    process = read(child)
+    process = read_process(child)
     assert process is not None
     os.kill(record["pid"], signal.SIGKILL)
     _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
-    assert not alive(process)
+    assert not is_alive(process)
 
 
 def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> None:
-    name = machine.launched()
+    name = machine.launch_one()
     machine.place = "http://there"
     assert machine.status(name) is InstanceStatus.STOPPED
     machine.cloud.terminate([name])
@@ -154,26 +161,26 @@ def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> N
 
 
 def test_a_notice_is_told(machine: Machine) -> None:
-    name = machine.launched()
-    assert machine.seen(name).notice_ms is None
+    name = machine.launch_one()
+    assert machine.find_instance(name).notice_ms is None
     notice = {"deadline_ms": 5_000_000, "reason": "tried out"}
-    (machine.folder / name / "work" / NOTICE).write_text(json.dumps(notice))
-    assert machine.seen(name).notice_ms == 5_000_000
+    (machine.folder / name / "work" / NOTICE_FILE).write_text(json.dumps(notice))
+    assert machine.find_instance(name).notice_ms == 5_000_000
 
 
 def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
-    name = machine.launched()
+    name = machine.launch_one()
     machine.cloud.terminate([name])
     _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
-    machine.now_ms += REMEMBERED_MS
+    machine.now_ms += ENDED_INSTANCE_TTL_MS
     assert machine.status(name) is InstanceStatus.TERMINATED
     machine.now_ms += 1
-    machine.cloud.list("c1")
+    machine.cloud.list_instances("c1")
     assert not (machine.folder / name).exists()
 
 
 def test_no_name_leads_out_of_the_folder(machine: Machine) -> None:
-    machine.launched()
+    machine.launch_one()
     _eventually(lambda: len(machine.processes()) == 1)
     machine.cloud.terminate(["../one", ".", "/etc"])
     assert len(machine.processes()) == 1

@@ -3,22 +3,22 @@
 import pytest
 
 from control_plane.fleet.records import Market
-from control_plane.fleet.rows import instances
-from provisioner.clouds.fake import FakeRules
-from provisioner.markets import Markets, market_of
-from provisioner.model import MINUTE_MS, Demand, JobDemand, ProvisionerSettings, WorkDue
-from provisioner.pools import Books
+from control_plane.fleet.rows import read_instances
+from provisioner.clouds.fake.provider import FakeRules
+from provisioner.markets import MarketConditions, choose_market
+from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand, ProvisionerSettings
+from provisioner.pools import PoolSnapshot
 from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, FleetWorld, ScriptedPool, Work
 
 HOUR = 60
 # A changeover takes 10 min, so a spot machine is taken with 20 min of slack or more.
-SPOT_SOLD = Markets(spot_available=True, spot_price=0.3, on_demand_price=1.0)
-SPOT_GONE = Markets(spot_available=False, spot_price=0.3, on_demand_price=1.0)
-SPOT_DEAR = Markets(spot_available=True, spot_price=1.2, on_demand_price=1.0)
+SPOT_SOLD = MarketConditions(spot_available=True, spot_price=0.3, on_demand_price=1.0)
+SPOT_GONE = MarketConditions(spot_available=False, spot_price=0.3, on_demand_price=1.0)
+SPOT_DEAR = MarketConditions(spot_available=True, spot_price=1.2, on_demand_price=1.0)
 
 
-def _due(deadline: int, worked: int = 0, progress: float | None = None) -> WorkDue:
-    return WorkDue(0, deadline * MINUTE_MS, worked * MINUTE_MS, progress)
+def _due(deadline: int, worked: int = 0, progress: float | None = None) -> DeadlineProgress:
+    return DeadlineProgress(0, deadline * MINUTE_MS, worked * MINUTE_MS, progress)
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,21 @@ def _due(deadline: int, worked: int = 0, progress: float | None = None) -> WorkD
     ],
 )
 def test_the_market_follows_from_the_slack(
-    now: int, work: WorkDue, markets: Markets, market: Market | None
+    now: int, work: DeadlineProgress, markets: MarketConditions, market: Market | None
 ) -> None:
-    assert market_of(work, markets, now * MINUTE_MS) is market
+    assert choose_market(work, markets, now * MINUTE_MS) is market
 
 
 class DuePool(ScriptedPool):
-    """Its work is half done after an hour and due 4 hours after the beginning."""
+    """A pool whose work is half done after an hour and due 4 hours after the beginning."""
 
-    def books(self, pool: str) -> Books:
-        books = super().books(pool)
-        due = WorkDue(BEGAN_MS, BEGAN_MS + 4 * HOUR * MINUTE_MS, HOUR * MINUTE_MS, 0.5)
-        jobs = tuple(JobDemand(job.sizes, due=due) for job in books.demand.jobs)
-        return Books(books.settings, Demand(jobs), books.agents, books.leases)
+    def pool_snapshot(self, pool: str) -> PoolSnapshot:
+        snapshot = super().pool_snapshot(pool)
+        due = DeadlineProgress(BEGAN_MS, BEGAN_MS + 4 * HOUR * MINUTE_MS, HOUR * MINUTE_MS, 0.5)
+        jobs = tuple(
+            JobDemand(job.pending_slots, deadline_progress=due) for job in snapshot.demand.jobs
+        )
+        return PoolSnapshot(snapshot.settings, Demand(jobs), snapshot.agents, snapshot.leases)
 
 
 def test_work_waits_for_spot_machines_until_its_deadline_is_near() -> None:
@@ -66,11 +68,11 @@ def test_work_waits_for_spot_machines_until_its_deadline_is_near() -> None:
     world.cloud.capacity = {SPOT.name: 0}
     world.run(90 * 60)
     # 150 min are left for the 60 min of work: nothing is bought.
-    assert instances(world.table, POOL) == []
+    assert read_instances(world.table, POOL) == []
     # What is reserved: 10 min for this change, 20 min and a quarter of that (one loss in 4 h of
     # computing), so at 240 - 60 - 10 - 25 = 145 min, or a minute before, on demand it is.
-    world.run_until(lambda: bool(instances(world.table, POOL)), 60 * 60)
-    (row,) = instances(world.table, POOL)
+    world.run_until(lambda: bool(read_instances(world.table, POOL)), 60 * 60)
+    (row,) = read_instances(world.table, POOL)
     assert row.offering == ON_DEMAND
     assert 143 <= (row.launched_ms - BEGAN_MS) / MINUTE_MS <= 145
 
@@ -81,7 +83,7 @@ def test_work_that_must_gets_on_demand_machines_where_others_do_not_fall_back() 
     world.pool.work = [Work(4, 10_000_000)]
     world.cloud.capacity = {SPOT.name: 0}
     world.run(170 * 60)
-    assert instances(world.table, POOL) == []
+    assert read_instances(world.table, POOL) == []
     world.pool.__class__ = DuePool
     world.run(10)
-    assert [row.offering for row in instances(world.table, POOL)] == [ON_DEMAND]
+    assert [row.offering for row in read_instances(world.table, POOL)] == [ON_DEMAND]

@@ -3,8 +3,14 @@
 from dataclasses import replace
 
 from control_plane.fleet.records import ErrorKind, OfferingHealth
-from provisioner.decide import decide
-from provisioner.offerings import FRESH, Failure, connected, failed, launched, priced
+from provisioner.offerings import (
+    FRESH,
+    Failure,
+    health_after_connection,
+    health_after_failure,
+    health_after_launch,
+    offerings_with_prices,
+)
 from tests.unit.provisioner.fleet_table import (
     BIG,
     MINUTE_MS,
@@ -13,26 +19,28 @@ from tests.unit.provisioner.fleet_table import (
     SPOT,
     SPOT_B,
     instance,
-    launches,
-    situation,
-    starting,
-    up,
-    waiting,
+    job_demand,
+    launch_counts,
+    running_with,
+    scale_plan,
+    starting_instance,
 )
 
 ALL = (SMALL, SPOT, SPOT_B)
 
 
-def exhausted(
+def exhausted_health(
     kind: ErrorKind = ErrorKind.CAPACITY, *, retry_ms: int = NOW_MS + 40_000, given_up: bool = False
 ) -> OfferingHealth:
     return OfferingHealth(2, 2, kind, "none is left", NOW_MS - 5_000, retry_ms, given_up)
 
 
-def _failed(kind: ErrorKind, times: int, *, draw: float = 1.0, limit: int = 10) -> OfferingHealth:
+def _health_after_failures(
+    kind: ErrorKind, times: int, *, draw: float = 1.0, limit: int = 10
+) -> OfferingHealth:
     health = FRESH
     for _ in range(times):
-        health = failed(health, Failure(kind, "no", NOW_MS), limit, lambda: draw)
+        health = health_after_failure(health, Failure(kind, "no", NOW_MS), limit, lambda: draw)
     return health
 
 
@@ -40,36 +48,36 @@ def test_a_price_that_nobody_wrote_down_is_the_clouds() -> None:
     cheap, free = replace(SMALL, price_per_hour=0.5), replace(SPOT, price_per_hour=0.0)
     known = (SMALL, SPOT)
     # In the order of the settings; what the cloud does not know costs nothing.
-    assert priced((free, cheap), known) == (SPOT, cheap)
-    assert priced((replace(free, name="other"),), known)[0].price_per_hour == 0.0
-    assert priced((), known) == known
+    assert offerings_with_prices((free, cheap), known) == (SPOT, cheap)
+    assert offerings_with_prices((replace(free, name="other"),), known)[0].price_per_hour == 0.0
+    assert offerings_with_prices((), known) == known
 
 
 def test_spot_comes_first_over_types_and_zones() -> None:
-    assert launches(decide(situation([], waiting(4), offerings=ALL))) == {SPOT.name: 1}
+    assert launch_counts(scale_plan([], job_demand(4), offerings=ALL)) == {SPOT.name: 1}
 
 
 def test_an_exhausted_zone_is_skipped_until_its_back_off_ends() -> None:
-    health = {SPOT.name: exhausted()}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health))
-    assert launches(plan) == {SPOT_B.name: 1}
-    health = {SPOT.name: exhausted(retry_ms=NOW_MS)}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health))
-    assert launches(plan) == {SPOT.name: 1}
+    health = {SPOT.name: exhausted_health()}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
+    assert launch_counts(plan) == {SPOT_B.name: 1}
+    health = {SPOT.name: exhausted_health(retry_ms=NOW_MS)}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
+    assert launch_counts(plan) == {SPOT.name: 1}
 
 
 def test_a_zone_without_quota_is_skipped_as_one_without_capacity() -> None:
     # Some clouds report an exhausted zone as a quota: either way the next one is asked.
-    health = {SPOT.name: exhausted(ErrorKind.QUOTA)}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health))
-    assert launches(plan) == {SPOT_B.name: 1}
+    health = {SPOT.name: exhausted_health(ErrorKind.QUOTA)}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
+    assert launch_counts(plan) == {SPOT_B.name: 1}
 
 
 def test_on_demand_is_the_fallback_if_it_may_be() -> None:
-    health = {SPOT.name: exhausted(), SPOT_B.name: exhausted(ErrorKind.QUOTA)}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health))
-    assert launches(plan) == {SMALL.name: 1}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health, on_demand_fallback=False))
+    health = {SPOT.name: exhausted_health(), SPOT_B.name: exhausted_health(ErrorKind.QUOTA)}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
+    assert launch_counts(plan) == {SMALL.name: 1}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health, on_demand_fallback=False)
     assert plan.launches == ()
     assert plan.fleet.waits == (
         f"no instance can be had: {SPOT.name}: capacity: none is left (tried again in 40 s); "
@@ -78,67 +86,67 @@ def test_on_demand_is_the_fallback_if_it_may_be() -> None:
 
 
 def test_a_pool_without_spot_is_on_demand() -> None:
-    plan = decide(situation([], waiting(4), on_demand_fallback=False))
-    assert launches(plan) == {SMALL.name: 1}
+    plan = scale_plan([], job_demand(4), on_demand_fallback=False)
+    assert launch_counts(plan) == {SMALL.name: 1}
 
 
 def test_a_share_is_on_demand_all_the_same() -> None:
     # 16 slots: 4 instances. ceil(0.25 * 4) = 1 on demand.
-    plan = decide(situation([], waiting(*[4] * 4), offerings=ALL, on_demand_base=0.25))
-    assert launches(plan) == {SMALL.name: 1, SPOT.name: 3}
+    plan = scale_plan([], job_demand(*[4] * 4), offerings=ALL, on_demand_base=0.25)
+    assert launch_counts(plan) == {SMALL.name: 1, SPOT.name: 3}
     # One is there: ceil(0.25 * (1 + 3)) - 1 = 0.
-    there = [(instance("a"), up())]
-    plan = decide(situation(there, waiting(4, 4, 4), offerings=ALL, on_demand_base=0.25))
-    assert launches(plan) == {SPOT.name: 3}
+    there = [(instance("a"), running_with())]
+    plan = scale_plan(there, job_demand(4, 4, 4), offerings=ALL, on_demand_base=0.25)
+    assert launch_counts(plan) == {SPOT.name: 3}
 
 
 def test_a_base_that_cannot_be_had_is_spot_meanwhile() -> None:
-    health = {SMALL.name: exhausted()}
-    plan = decide(situation([], waiting(4), offerings=ALL, health=health, on_demand_base=1.0))
-    assert launches(plan) == {SPOT.name: 1}
+    health = {SMALL.name: exhausted_health()}
+    plan = scale_plan([], job_demand(4), offerings=ALL, health=health, on_demand_base=1.0)
+    assert launch_counts(plan) == {SPOT.name: 1}
 
 
 def test_a_request_goes_to_the_first_that_holds_it() -> None:
     # 4 slots on the small ones; 8 of one machine would fill two small ones: 8 % 4 == 0. 3 x 3 = 9
     # slots on the small ones are 3, and 6 fits the big one alone.
-    plan = decide(situation([], waiting(3, 3, 3, 6), offerings=(SPOT, BIG)))
-    assert launches(plan) == {SPOT.name: 3, BIG.name: 1}
+    plan = scale_plan([], job_demand(3, 3, 3, 6), offerings=(SPOT, BIG))
+    assert launch_counts(plan) == {SPOT.name: 3, BIG.name: 1}
 
 
 def test_what_is_about_to_come_counts_in_slots() -> None:
     # 16 slots; one of 8 starts: 8 are left, two of 4.
-    there = [(starting("a", offering=BIG), up(None))]
-    assert launches(decide(situation(there, waiting(*[4] * 4)))) == {SMALL.name: 2}
+    there = [(starting_instance("a", offering=BIG), running_with(None))]
+    assert launch_counts(scale_plan(there, job_demand(*[4] * 4))) == {SMALL.name: 2}
 
 
 def test_nobody_is_asked_while_the_cloud_throttles() -> None:
-    health = {SPOT.name: exhausted(ErrorKind.THROTTLED)}
-    assert decide(situation([], waiting(4), offerings=ALL, health=health)).launches == ()
+    health = {SPOT.name: exhausted_health(ErrorKind.THROTTLED)}
+    assert scale_plan([], job_demand(4), offerings=ALL, health=health).launches == ()
 
 
 def test_the_back_off_doubles_to_a_limit_with_full_jitter() -> None:
     # 30 s, 60 s, 120 s ... at most 10 minutes, each times what is drawn.
-    pauses = [_failed(ErrorKind.CAPACITY, n).retry_ms - NOW_MS for n in (1, 2, 3, 6)]
+    pauses = [_health_after_failures(ErrorKind.CAPACITY, n).retry_ms - NOW_MS for n in (1, 2, 3, 6)]
     assert pauses == [30_000, 60_000, 120_000, 10 * MINUTE_MS]
-    assert _failed(ErrorKind.CAPACITY, 3, draw=0.25).retry_ms - NOW_MS == 30_000
-    assert _failed(ErrorKind.CAPACITY, 3, draw=0.0).retry_ms - NOW_MS == 1_000
+    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.25).retry_ms - NOW_MS == 30_000
+    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.0).retry_ms - NOW_MS == 1_000
 
 
 def test_no_capacity_is_never_given_up() -> None:
-    assert not _failed(ErrorKind.CAPACITY, 50).given_up
-    assert not _failed(ErrorKind.THROTTLED, 50).given_up
+    assert not _health_after_failures(ErrorKind.CAPACITY, 50).given_up
+    assert not _health_after_failures(ErrorKind.THROTTLED, 50).given_up
 
 
 def test_other_errors_are_given_up_by_the_limit() -> None:
     for kind in (ErrorKind.QUOTA, ErrorKind.AUTH, ErrorKind.CONFIGURATION, ErrorKind.BOOT):
-        assert not _failed(kind, 9).given_up
-        assert _failed(kind, 10).given_up
-    assert not _failed(ErrorKind.AUTH, 50, limit=0).given_up
+        assert not _health_after_failures(kind, 9).given_up
+        assert _health_after_failures(kind, 10).given_up
+    assert not _health_after_failures(ErrorKind.AUTH, 50, limit=0).given_up
 
 
 def test_what_was_given_up_is_told_and_not_tried() -> None:
-    health = {SMALL.name: exhausted(ErrorKind.AUTH, retry_ms=0, given_up=True)}
-    plan = decide(situation([], waiting(4), health=health))
+    health = {SMALL.name: exhausted_health(ErrorKind.AUTH, retry_ms=0, given_up=True)}
+    plan = scale_plan([], job_demand(4), health=health)
     assert plan.launches == ()
     assert plan.fleet.waits == (
         f"no instance can be had: {SMALL.name}: auth: none is left "
@@ -147,12 +155,12 @@ def test_what_was_given_up_is_told_and_not_tried() -> None:
 
 
 def test_an_instance_clears_the_errors_and_its_agent_the_faults() -> None:
-    health = _failed(ErrorKind.QUOTA, 3)
-    after = launched(health)
+    health = _health_after_failures(ErrorKind.QUOTA, 3)
+    after = health_after_launch(health)
     assert (after.errors, after.faults, after.kind) == (0, 3, None)
-    assert connected(after) == FRESH
+    assert health_after_connection(after) == FRESH
 
 
 def test_an_instance_alone_does_not_clear_failed_boots() -> None:
-    health = _failed(ErrorKind.BOOT, 3)
-    assert launched(health) == health
+    health = _health_after_failures(ErrorKind.BOOT, 3)
+    assert health_after_launch(health) == health

@@ -13,13 +13,13 @@ from control_plane.fleet.records import (
     Market,
     Offering,
 )
-from control_plane.fleet.rows import fleet_of, instances, intents, past_instances
+from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
 from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Delete, Expect, Key, Put, Write
-from provisioner.clouds.fake import FakeRules
-from provisioner.clouds.provider import Misconfigured, Throttled
+from provisioner.clouds.fake.provider import FakeRules
+from provisioner.clouds.provider import ConfigurationError, ThrottlingError
 from provisioner.ledger import Ledger
-from provisioner.model import Looked, ProvisionerSettings
+from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.reconcile import PASS_MS
 from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
 
@@ -34,19 +34,19 @@ def _world(*sold: Offering, rules: FakeRules = CALM, work: int = 0, **settings: 
 
 
 def _fleet(world: FleetWorld) -> FleetRow:
-    fleet = fleet_of(world.table, POOL)
+    fleet = read_fleet(world.table, POOL)
     assert fleet is not None
     return fleet
 
 
 def _states(world: FleetWorld) -> list[InstanceState]:
-    return [row.state for row in instances(world.table, POOL)]
+    return [row.state for row in read_instances(world.table, POOL)]
 
 
 def test_a_pool_that_wants_nothing_costs_no_writes() -> None:
     world = _world()
     world.run(60)
-    assert fleet_of(world.table, POOL) is None
+    assert read_fleet(world.table, POOL) is None
     assert world.watched.calls == 0
 
 
@@ -60,16 +60,16 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back() -> None:
     # Idle for 60 s, drained, seen to have no work, ended, seen to be gone.
     world.run(90)
     assert _states(world) == []
-    past, more = past_instances(world.table, POOL)
+    past, more = read_past_instances(world.table, POOL)
     assert [row.reason for row in past] == ["it was idle for 60 s"] * 2
     assert not more
-    assert not world.cloud.living()
+    assert not world.cloud.live_machines()
 
 
 def test_nothing_new_starts_where_notice_was_given() -> None:
     world = _world(SPOT, work=1)
     world.run(20)
-    (row,) = instances(world.table, POOL)
+    (row,) = read_instances(world.table, POOL)
     world.cloud.interrupt(row.id, 120_000)
     world.run(10)
     assert row.id in world.pool.draining
@@ -100,7 +100,7 @@ def test_passes_come_at_most_every_five_seconds() -> None:
 
 def test_one_who_holds_the_lease_is_left_alone() -> None:
     world = _world(work=1)
-    assert Ledger(world.table, POOL).lease(BEGAN_MS + 1_000)
+    assert Ledger(world.table, POOL).acquire_lease(BEGAN_MS + 1_000)
     world.step()
     assert world.watched.calls == 0
     # It holds for 30 s; whoever slept longer finds that somebody else went on.
@@ -110,23 +110,23 @@ def test_one_who_holds_the_lease_is_left_alone() -> None:
 
 def test_a_look_that_is_too_early_says_when_to_look_again() -> None:
     world = _world(work=1)
-    assert world.reconciler.reconcile(POOL).again_ms == 0
+    assert world.reconciler.reconcile(POOL).retry_after_ms == 0
     world.now_ms += 1_900
-    assert world.reconciler.reconcile(POOL) == Looked(again_ms=3_100)
+    assert world.reconciler.reconcile(POOL) == PassResult(retry_after_ms=3_100)
     world.now_ms += 3_100
-    assert world.reconciler.reconcile(POOL).again_ms == 0
+    assert world.reconciler.reconcile(POOL).retry_after_ms == 0
 
 
 def test_a_look_during_a_pass_says_when_that_is_over_and_five_seconds_old() -> None:
     world = _world(work=1)
-    assert Ledger(world.table, POOL).lease(world.now_ms)
+    assert Ledger(world.table, POOL).acquire_lease(world.now_ms)
     world.now_ms += 1_900
-    assert world.reconciler.reconcile(POOL) == Looked(again_ms=3_100)
+    assert world.reconciler.reconcile(POOL) == PassResult(retry_after_ms=3_100)
     # It takes longer than others, or came to no end: then its lease ends.
     world.now_ms += 3_100
-    assert world.reconciler.reconcile(POOL) == Looked(again_ms=25_000)
+    assert world.reconciler.reconcile(POOL) == PassResult(retry_after_ms=25_000)
     world.now_ms += 25_000
-    assert world.reconciler.reconcile(POOL).again_ms == 0
+    assert world.reconciler.reconcile(POOL).retry_after_ms == 0
     assert _states(world) == [InstanceState.STARTING]
 
 
@@ -134,21 +134,21 @@ def test_a_look_that_another_was_faster_than_is_to_come_again() -> None:
     world = _world(work=1)
 
     def leases() -> None:
-        assert Ledger(world.table, POOL).lease(world.now_ms)
+        assert Ledger(world.table, POOL).acquire_lease(world.now_ms)
 
     world.boot(InterleavingTable(world.table, leases), lambda settings: world.watched)
-    assert world.reconciler.reconcile(POOL) == Looked(again_ms=PASS_MS)
+    assert world.reconciler.reconcile(POOL) == PassResult(retry_after_ms=PASS_MS)
 
 
 def test_there_is_no_need_to_look_again_where_nothing_is_wanted() -> None:
-    assert _world().reconciler.reconcile(POOL) == Looked()
+    assert _world().reconciler.reconcile(POOL) == PassResult()
 
 
 def test_a_full_zone_costs_no_pass() -> None:
     world = _world(SPOT, SPOT_B, ON_DEMAND, work=1)
     world.cloud.capacity = {SPOT.name: 0, SPOT_B.name: 0}
     world.step()
-    (row,) = instances(world.table, POOL)
+    (row,) = read_instances(world.table, POOL)
     assert row.offering == ON_DEMAND
     health = _fleet(world).health
     assert {name: it.kind for name, it in health.items()} == {
@@ -162,7 +162,7 @@ def test_what_comes_of_a_part_of_a_launch_is_asked_for_elsewhere() -> None:
     world = _world(SPOT, ON_DEMAND, work=3)
     world.cloud.capacity = {SPOT.name: 1}
     world.run(10)
-    offerings = sorted(row.offering.name for row in instances(world.table, POOL))
+    offerings = sorted(row.offering.name for row in read_instances(world.table, POOL))
     assert offerings == [ON_DEMAND.name, ON_DEMAND.name, SPOT.name]
 
 
@@ -204,12 +204,12 @@ def test_a_cloud_that_cannot_be_asked_ends_and_begins_nothing() -> None:
 def test_a_launch_that_happened_without_an_answer_is_asked_for_again() -> None:
     world = _world(work=1, rules=FakeRules(timeout_share=1.0))
     world.step()
-    (intent,) = intents(world.table, POOL)
+    (intent,) = read_intents(world.table, POOL)
     assert len(world.cloud.machines) == 1
     world.cloud.rules = CALM
     world.step()
-    assert intents(world.table, POOL) == []
-    assert [row.intent for row in instances(world.table, POOL)] == [intent.id]
+    assert read_intents(world.table, POOL) == []
+    assert [row.intent for row in read_instances(world.table, POOL)] == [intent.id]
     assert len(world.cloud.machines) == 1
 
 
@@ -219,23 +219,23 @@ def test_a_throttled_repetition_says_nothing_about_the_launch() -> None:
     world.cloud.rules = CALM
     launch = world.cloud.launch
 
-    def throttled(request: IntentRow) -> Any:
-        raise Throttled("too many launches")
+    def throttle_launch(request: IntentRow) -> Any:
+        raise ThrottlingError("too many launches")
 
-    world.cloud.launch = throttled  # type: ignore[method-assign]
+    world.cloud.launch = throttle_launch  # type: ignore[method-assign]
     world.run(20)
-    assert len(intents(world.table, POOL)) == 1
+    assert len(read_intents(world.table, POOL)) == 1
     world.cloud.launch = launch  # type: ignore[method-assign]
     world.step()
-    assert len(instances(world.table, POOL)) == len(world.cloud.machines) == 1
+    assert len(read_instances(world.table, POOL)) == len(world.cloud.machines) == 1
 
 
 def test_a_launch_that_is_never_answered_is_settled_by_the_list() -> None:
     world = _world(work=1, rules=FakeRules(timeout_share=1.0))
     # More than 10 minutes; the machine has been listed since.
     world.run(615)
-    assert intents(world.table, POOL) == []
-    assert len(instances(world.table, POOL)) == len(world.cloud.machines) == 1
+    assert read_intents(world.table, POOL) == []
+    assert len(read_instances(world.table, POOL)) == len(world.cloud.machines) == 1
 
 
 def test_a_launch_that_never_happened_is_settled_too() -> None:
@@ -244,12 +244,12 @@ def test_a_launch_that_never_happened_is_settled_too() -> None:
     world.cloud.rules = CALM
     assert _fleet(world).health[ON_DEMAND.name].kind is ErrorKind.UNKNOWN
     world.run(30)
-    assert len(instances(world.table, POOL)) == len(world.cloud.machines) == 1
+    assert len(read_instances(world.table, POOL)) == len(world.cloud.machines) == 1
 
 
 def test_an_unusable_request_is_told() -> None:
     world = _world(work=1)
-    world.cloud.failing = Misconfigured("there is no image ami-1")
+    world.cloud.failing = ConfigurationError("there is no image ami-1")
     world.step()
     health = _fleet(world).health[ON_DEMAND.name]
     assert (health.kind, health.message) == (ErrorKind.CONFIGURATION, "there is no image ami-1")
@@ -300,7 +300,7 @@ def test_a_removed_pool_is_cleared_and_forgotten() -> None:
     world.pool.work.clear()
     world.run_until(world.is_empty, 60)
     world.run(10)
-    assert fleet_of(world.table, POOL) is None
+    assert read_fleet(world.table, POOL) is None
 
 
 class TestSweep:
@@ -308,10 +308,10 @@ class TestSweep:
         world = _world(work=1)
         world.run(10)
         world.watched.on_terminate = lambda ids: None
-        (row,) = instances(world.table, POOL)
+        (row,) = read_instances(world.table, POOL)
         world.table.commit((Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),))
         world.run(200)
-        assert not world.cloud.machines[row.id].lives(world.now_ms)
+        assert not world.cloud.machines[row.id].is_billed(world.now_ms)
         # And what took its place goes on.
         assert _states(world) == [InstanceState.RUNNING]
 
@@ -319,7 +319,7 @@ class TestSweep:
         world = _world(work=1)
         world.run(10)
         world.watched.on_terminate = lambda ids: None
-        (row,) = instances(world.table, POOL)
+        (row,) = read_instances(world.table, POOL)
         gone: list[Write] = [
             Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),
             Delete(Key("fleets", POOL), Expect.PRESENT),
@@ -327,18 +327,18 @@ class TestSweep:
         world.table.commit(gone)
         world.pool.settings = None
         world.run(200)
-        assert not world.cloud.living()
+        assert not world.cloud.live_machines()
 
     def test_what_is_launched_for_is_nobodys_orphan(self) -> None:
         world = _world(work=1, rules=FakeRules(timeout_share=1.0))
         world.run(300)
-        assert len(intents(world.table, POOL)) == len(list(world.cloud.living())) == 1
+        assert len(read_intents(world.table, POOL)) == len(list(world.cloud.live_machines())) == 1
 
     @pytest.mark.parametrize("cluster", ["another"])
     def test_another_clusters_instances_are_its_own(self, cluster: str) -> None:
         world = _world(work=1)
         world.run(10)
-        (intent,) = [it.intent for it in instances(world.table, POOL)]
+        (intent,) = [it.intent for it in read_instances(world.table, POOL)]
         world.cloud.launch(IntentRow(intent, cluster, POOL, ON_DEMAND, 1, "t", 0))
         world.run(300)
-        assert len(list(world.cloud.living())) == 2
+        assert len(list(world.cloud.live_machines())) == 2

@@ -7,14 +7,14 @@ from control_plane.fleet.records import Market, Offering
 from provisioner.model import ProvisionerSettings
 from provisioner.settings import (
     SettingsInvalid,
-    provisioner_settings,
-    read_settings,
-    written_settings,
+    decode_settings,
+    encode_settings,
+    parse_provider_settings,
 )
 
 
 def _read(**fields: Any) -> ProvisionerSettings:
-    return provisioner_settings(json.dumps({"type": "local"} | fields))
+    return parse_provider_settings(json.dumps({"type": "local"} | fields))
 
 
 def test_everything_but_the_kind_has_a_default() -> None:
@@ -45,8 +45,10 @@ def test_what_is_the_clouds_own_is_left_to_it() -> None:
 
 
 def test_a_place_is_an_account_and_a_region() -> None:
-    assert _read(region="eu-1", image_id="a").place == _read(region="eu-1", image_id="b").place
-    assert _read(region="eu-1").place != _read(region="eu-2").place
+    assert (
+        _read(region="eu-1", image_id="a").location == _read(region="eu-1", image_id="b").location
+    )
+    assert _read(region="eu-1").location != _read(region="eu-2").location
 
 
 def test_retries_of_launches_are_a_limit_of_errors() -> None:
@@ -58,7 +60,7 @@ def test_retries_of_launches_are_a_limit_of_errors() -> None:
 
 def test_settings_are_kept_as_they_are() -> None:
     settings = _read(offerings=[{"instance_type": "g5", "market": "spot"}], on_demand_base=0.5)
-    assert read_settings(written_settings(settings)) == settings
+    assert decode_settings(encode_settings(settings)) == settings
 
 
 @pytest.mark.parametrize(
@@ -92,4 +94,4 @@ def test_what_cannot_be_used_is_named(fields: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000])
 def test_settings_are_a_map(text: str) -> None:
     with pytest.raises(SettingsInvalid):
-        provisioner_settings(text)
+        parse_provider_settings(text)

@@ -62,7 +62,7 @@ class Cluster:
         self.trial = make_trial(root, **{**SPEC, **spec})
         enter(self.trial, monkeypatch)
         monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
-        monkeypatch.setattr("detcloud.core.preempt.LOOK_SECONDS_MIN", 0.0)
+        monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0.0)
 
     def direct(self, **directives: Any) -> None:
         direct(self.trial, **directives)

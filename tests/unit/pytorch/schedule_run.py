@@ -51,7 +51,7 @@ class ScheduleRun:
         match next_workload(self.schedule, position, length):
             case Train(end):
                 cut = min((one for one in self.cuts if position.steps < one < end), default=None)
-                self._position = position.trained(cut or end, end)
+                self._position = position.after_training(cut or end, end)
                 if cut:
                     self._stop()
                     return
@@ -59,7 +59,7 @@ class ScheduleRun:
             case Validate():
                 self._validate()
             case Checkpoint():
-                self._position = position.checkpointed()
+                self._position = position.after_checkpoint()
                 self._save("C")
             case Complete(metric):
                 assert metric == self.metric(length)
@@ -74,7 +74,7 @@ class ScheduleRun:
         position = self._position
         metric = self.metric(position.steps)
         wanted = policy_wants_checkpoint(self.schedule, metric, self.best, position.best)
-        self._position = position.validated(self.schedule, metric, wanted)
+        self._position = position.after_validation(self.schedule, metric, wanted)
         if self.best is None or metric < self.best:
             self.best = metric
         self._validated = position.steps
@@ -89,7 +89,7 @@ class ScheduleRun:
     def _stop(self) -> None:
         self._save("c")
         self.log.append("|")
-        self._position = self._kept.resumed(self.schedule, self._answered, self._validated)
+        self._position = self._kept.after_restart(self.schedule, self._answered, self._validated)
 
     def __str__(self) -> str:
         return " ".join(self.log)

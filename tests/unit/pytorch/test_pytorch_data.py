@@ -21,47 +21,47 @@ def numbers(count: int) -> TensorDataset:
     return TensorDataset(torch.arange(count))
 
 
-def taken(loader: DataLoader, first: int, count: int, seed: int = 5) -> list[list[int]]:
+def first_batches(loader: DataLoader, first: int, count: int, seed: int = 5) -> list[list[int]]:
     return [batch[0].tolist() for batch in islice(loader.batches_from(first, seed), count)]
 
 
 def test_epochs_follow_each_other_and_no_batch_spans_two() -> None:
     loader = DataLoader(numbers(5), batch_size=2)
     assert len(loader) == 3
-    assert taken(loader, 0, 4) == [[0, 1], [2, 3], [4], [0, 1]]
+    assert first_batches(loader, 0, 4) == [[0, 1], [2, 3], [4], [0, 1]]
     dropping = DataLoader(numbers(5), batch_size=2, drop_last=True)
-    assert taken(dropping, 0, 3) == [[0, 1], [2, 3], [0, 1]]
+    assert first_batches(dropping, 0, 3) == [[0, 1], [2, 3], [0, 1]]
 
 
 @pytest.mark.parametrize("first", range(12))
 def test_any_batch_can_be_the_first(first: int) -> None:
     loader = DataLoader(numbers(10), batch_size=3, shuffle=True)
-    assert taken(loader, first, 12 - first) == taken(loader, 0, 12)[first:]
+    assert first_batches(loader, first, 12 - first) == first_batches(loader, 0, 12)[first:]
 
 
 def test_every_epoch_is_shuffled_anew_from_the_seed() -> None:
     loader = DataLoader(numbers(8), batch_size=8, shuffle=True)
-    first, second = taken(loader, 0, 2)
+    first, second = first_batches(loader, 0, 2)
     assert sorted(first) == sorted(second) == list(range(8))
     assert first != second
-    assert taken(loader, 0, 2) == [first, second]
-    assert taken(loader, 0, 1, seed=6) != [first]
+    assert first_batches(loader, 0, 2) == [first, second]
+    assert first_batches(loader, 0, 1, seed=6) != [first]
 
 
 def test_training_draws_nothing_less_for_the_order() -> None:
     loader = DataLoader(numbers(8), batch_size=2, shuffle=True)
     before = torch.get_rng_state()
-    taken(loader, 0, 10)
+    first_batches(loader, 0, 10)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_sampler_with_a_generator_is_seeded() -> None:
     sampler = WeightedRandomSampler([1.0] * 6, 6)
     loader = DataLoader(numbers(6), batch_size=2, sampler=sampler)
-    assert taken(loader, 4, 5) == taken(loader, 0, 9)[4:]
+    assert first_batches(loader, 4, 5) == first_batches(loader, 0, 9)[4:]
 
 
-class Shuffled(Sampler[int]):
+class ShufflingSampler(Sampler[int]):
     """Draws from everybody's generators, as samplers of one's own do."""
 
     def __len__(self) -> int:
@@ -75,14 +75,14 @@ class Shuffled(Sampler[int]):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_sampler_that_draws_from_training_s_generators_is_repeated(workers: int) -> None:
     def loader() -> DataLoader:
-        return DataLoader(numbers(6), batch_size=2, sampler=Shuffled(), num_workers=workers)
+        return DataLoader(numbers(6), batch_size=2, sampler=ShufflingSampler(), num_workers=workers)
 
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    whole = taken(loader(), 0, 9)
+    whole = first_batches(loader(), 0, 9)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert taken(loader(), 4, 5) == whole[4:]
+    assert first_batches(loader(), 4, 5) == whole[4:]
     assert whole[:3] != whole[3:6]
 
 
@@ -102,7 +102,7 @@ class Once(Sampler[int]):
 def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -> None:
     loader = DataLoader(numbers(6), batch_size=2, sampler=Once())
     with pytest.raises(DetcloudError, match="Once gave 0 batches in epoch 1 and promised 3"):
-        taken(loader, 0, 4)
+        first_batches(loader, 0, 4)
 
 
 def test_one_pass_is_always_the_same() -> None:
@@ -123,13 +123,13 @@ class Noisy(Dataset[torch.Tensor]):
 
 
 def test_noise_in_workers_depends_on_the_batch_alone() -> None:
-    def drawn(workers: int, first: int) -> list[Any]:
+    def draw_batches(workers: int, first: int) -> list[Any]:
         loader = DataLoader(Noisy(), batch_size=2, num_workers=workers)
         return [batch.tolist() for batch in islice(loader.batches_from(first, 5), 5 - first)]
 
-    whole = drawn(1, 0)
-    assert drawn(2, 0) == whole
-    assert drawn(1, 2) == whole[2:]
+    whole = draw_batches(1, 0)
+    assert draw_batches(2, 0) == whole
+    assert draw_batches(1, 2) == whole[2:]
 
 
 class Endless(IterableDataset[int]):
@@ -137,7 +137,7 @@ class Endless(IterableDataset[int]):
         return iter(range(5))
 
 
-class Uncounted(Dataset[int]):
+class DatasetWithoutLength(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
@@ -146,7 +146,10 @@ class Uncounted(Dataset[int]):
     ("arguments", "message"),
     [
         ({"dataset": Endless()}, "Endless has no records to ask for by number"),
-        ({"dataset": Uncounted()}, "Uncounted has no records to ask for by number"),
+        (
+            {"dataset": DatasetWithoutLength()},
+            "DatasetWithoutLength has no records to ask for by number",
+        ),
         ({"sampler": iter([0])}, "list_iterator has no length"),
         ({"shuffle": True, "sampler": [0]}, "both give an order"),
         ({"worker_init_fn": print}, "worker_init_fn cannot be given"),

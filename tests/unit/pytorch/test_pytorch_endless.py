@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.pytorch import Batch
-from detcloud.trial_directory import ENDLESS
+from detcloud.shared.trial_directory import ENDLESS
 from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster
 

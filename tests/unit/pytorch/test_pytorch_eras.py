@@ -175,7 +175,7 @@ def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
     spec = {"min_checkpoint_batches": 5}
     cluster = Cluster(tmp_path, monkeypatch, **spec)
     cluster.direct(revision=1, length=15, closed=True)
-    publish = directory._publish
+    publish = directory._publish_file
 
     class FullDisk(pytorch.PyTorchCallback):
         def __init__(self, trial: LineTrial) -> None:
@@ -191,7 +191,7 @@ def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
         publish(staged, destination)
 
     if place == "storing":
-        monkeypatch.setattr(directory, "_publish", full)
+        monkeypatch.setattr(directory, "_publish_file", full)
     message = "was not stored" if place == "storing" else "state_dict.pth could not be written to"
     with (
         pytest.raises(DetcloudError, match=message),

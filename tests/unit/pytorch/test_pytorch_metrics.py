@@ -9,7 +9,7 @@ from detcloud.pytorch.metrics import BatchMetrics, MetricAverage
 from tests.unit.pytorch.line_trial import LineTrial
 
 
-class Measured(LineTrial):
+class MeanLossTrial(LineTrial):
     """Evaluates a batch to what the batch itself says."""
 
     def __init__(self, reducer: Reducer | dict[str, Reducer]) -> None:
@@ -37,20 +37,20 @@ BATCHES = [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])]
     ],
 )
 def test_batches_are_reduced(reducer: Reducer, expected: float) -> None:
-    metrics = BatchMetrics(Measured(reducer))
+    metrics = BatchMetrics(MeanLossTrial(reducer))
     for index, batch in enumerate(BATCHES):
         metrics.add(batch, index)
     assert metrics.reduce() == {"loss": expected}
 
 
 def test_a_metric_without_a_reducer_is_named() -> None:
-    metrics = BatchMetrics(Measured({"accuracy": Reducer.AVG}))
+    metrics = BatchMetrics(MeanLossTrial({"accuracy": Reducer.AVG}))
     with pytest.raises(DetcloudError, match="evaluation_reducer gives None for metric 'loss'"):
         metrics.add(BATCHES[0], 0)
 
 
 def test_values_of_different_shapes_are_no_metric() -> None:
-    class Each(Measured):
+    class Each(MeanLossTrial):
         def evaluate_batch(self, batch: Any) -> dict[str, Any]:
             return {"loss": batch}
 
@@ -66,11 +66,11 @@ def test_values_of_different_shapes_are_no_metric() -> None:
 
 
 def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
-    class Numbered(Measured):
+    class BatchIndexTrial(MeanLossTrial):
         def evaluate_batch(self, batch: Any, batch_idx: int = -1) -> dict[str, Any]:
             return {"index": batch_idx}
 
-    metrics = BatchMetrics(Numbered(Reducer.SUM))
+    metrics = BatchMetrics(BatchIndexTrial(Reducer.SUM))
     metrics.add(BATCHES[0], 3)
     metrics.add(BATCHES[0], 4)
     assert metrics.reduce() == {"index": 7.0}
@@ -85,13 +85,13 @@ def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
     ],
 )
 def test_the_length_of_a_batch_is_its_first_tensors(batch: Any, length: int) -> None:
-    assert Measured(Reducer.AVG).get_batch_length(batch) == length
+    assert MeanLossTrial(Reducer.AVG).get_batch_length(batch) == length
 
 
 @pytest.mark.parametrize("batch", ["text", [], torch.tensor(1.0)])
 def test_the_length_of_an_odd_batch_is_asked_for(batch: Any) -> None:
     with pytest.raises(DetcloudError, match="override get_batch_length"):
-        Measured(Reducer.AVG).get_batch_length(batch)
+        MeanLossTrial(Reducer.AVG).get_batch_length(batch)
 
 
 def test_an_average_counts_the_batches_that_had_the_metric() -> None:

@@ -18,8 +18,8 @@ def test_tensors_and_plain_data_come_back(tmp_path: Path) -> None:
         "ordered": OrderedDict(a=1),
         "counts": Counter([3, 3]),
     }
-    snapshot.save(state, tmp_path)
-    loaded = snapshot.load(tmp_path)
+    snapshot.save_state(state, tmp_path)
+    loaded = snapshot.load_state(tmp_path)
     assert torch.equal(loaded.pop("tensor"), state.pop("tensor"))  # type: ignore[arg-type]
     assert loaded == state
 
@@ -37,7 +37,7 @@ def test_anything_else_is_refused_when_it_is_saved(
     tmp_path: Path, value: Any, message: str
 ) -> None:
     with pytest.raises(DetcloudError, match=message):
-        snapshot.save({"a": [value]}, tmp_path)
+        snapshot.save_state({"a": [value]}, tmp_path)
 
 
 class Evil:
@@ -51,13 +51,13 @@ def test_a_file_that_would_run_code_is_refused(
     monkeypatch.chdir(tmp_path)
     torch.save({"a": Evil()}, tmp_path / "state_dict.pth")
     with pytest.raises(DetcloudError, match="cannot be read"):
-        snapshot.load(tmp_path)
+        snapshot.load_state(tmp_path)
     assert not (tmp_path / "evil-was-here").exists()
 
 
 def test_a_checkpoint_of_something_else_is_named(tmp_path: Path) -> None:
     with pytest.raises(DetcloudError, match=r"no state_dict\.pth: no PyTorchTrial wrote it"):
-        snapshot.load(tmp_path)
+        snapshot.load_state(tmp_path)
 
 
 def _draws() -> list[float]:
@@ -75,10 +75,10 @@ def _draws() -> list[float]:
 def test_generators_go_on_from_where_they_were_captured(tmp_path: Path) -> None:
     generators.seed_all(5)
     _draws()
-    snapshot.save(generators.capture(), tmp_path)
+    snapshot.save_state(generators.capture_state(), tmp_path)
     expected = _draws()
     generators.seed_all(6)
-    generators.restore(snapshot.load(tmp_path))
+    generators.restore_state(snapshot.load_state(tmp_path))
     assert _draws() == expected
 
 
@@ -86,6 +86,6 @@ def test_what_runs_preserved_moves_no_generator() -> None:
     generators.seed_all(5)
     expected = _draws()
     generators.seed_all(5)
-    with generators.preserved():
+    with generators.preserve_state():
         _draws()
     assert _draws() == expected

@@ -312,11 +312,11 @@ def test_the_arguments_of_fit_go_before_the_specification(
 def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def recorded(name: str) -> Any:
+    def record_call(name: str) -> Any:
         return lambda _self, *_arguments: calls.append(name)
 
     hooks = [name for name in vars(pytorch.PyTorchCallback) if name.startswith("on_")]
-    recorder = type("Recorder", (pytorch.PyTorchCallback,), {n: recorded(n) for n in hooks})
+    recorder = type("Recorder", (pytorch.PyTorchCallback,), {n: record_call(n) for n in hooks})
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=4, closed=True)
     cluster.run(lambda trial: trial.callbacks.update(recorder=recorder()))
@@ -455,7 +455,7 @@ def test_fit_can_be_called_again(local: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
-    class Listed(LineTrial):
+    class ListingTrial(LineTrial):
         def build_callbacks(self) -> Any:
             return [pytorch.PyTorchCallback()]
 
@@ -463,7 +463,7 @@ def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
         pytest.raises(DetcloudError, match="build_callbacks returned a list: a dict"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(Listed(context), context).fit(Batch(2))
+        pytorch.Trainer(ListingTrial(context), context).fit(Batch(2))
 
 
 @pytest.mark.parametrize("period", [Batch(0), Epoch(-1), Batch(1.5), 3])  # type: ignore[arg-type]

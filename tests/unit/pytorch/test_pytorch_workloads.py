@@ -197,8 +197,8 @@ def test_any_interruption_leaves_the_same_workloads(schedule: Schedule, lengths:
 
 
 def _assert_same(whole: ScheduleRun, broken: ScheduleRun) -> None:
-    """The same training, validations and operations in the same order, the same checkpoints and
-    besides them only those of the stops, and nothing twice."""
+    """Assert that training, validations and operations are the same in the same order, and the
+    checkpoints too but for those of the stops, and nothing is done twice."""
     done = [one for one in broken.log if one != "|"]
     assert [one for one in done if one[0] in "TVD"] == [
         one for one in whole.log if one[0] in "TVD"
@@ -224,7 +224,7 @@ def test_a_restart_knows_what_the_cluster_knows(
     answered: int, validated: int | None, expected: int
 ) -> None:
     position = Position(8, 5, last_validation=3, last_checkpoint=2, metric=1.0)
-    resumed = position.resumed(SCHEDULE, answered, validated)
+    resumed = position.after_restart(SCHEDULE, answered, validated)
     assert (resumed.last_validation, resumed.saved) == (expected, 8)
     assert resumed.last_checkpoint == 2
 

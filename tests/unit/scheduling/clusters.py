@@ -6,16 +6,16 @@ from decimal import Decimal
 from typing import Any
 
 from control_plane.scheduling.model import (
-    Capacity,
-    Holding,
+    AgentCapacity,
+    AllocationRequest,
     Job,
-    Place,
-    Request,
+    Placement,
+    RunningAllocation,
     SchedulePlan,
     SchedulerRules,
-    summed,
+    job_with_totals,
 )
-from control_plane.scheduling.schedule import schedule
+from control_plane.scheduling.schedule import schedule_jobs
 
 FAIR_SHARE = SchedulerRules("fair_share")
 PRIORITY = SchedulerRules("priority")
@@ -23,13 +23,17 @@ PREEMPTION = SchedulerRules("priority", preemption=True)
 ROUND_ROBIN = SchedulerRules("round_robin")
 
 
-def agent(name: str, total: int, free: int | None = None, **settings: Any) -> Capacity:
+def agent(name: str, total: int, free: int | None = None, **settings: Any) -> AgentCapacity:
     """An agent, all of whose slots are free unless said otherwise."""
-    return Capacity(name, total, total if free is None else free, **settings)
+    return AgentCapacity(name, total, total if free is None else free, **settings)
 
 
 def job(
-    group: int, *slots: int, runs: Sequence[Holding] = (), submitted_ms: int = 0, **settings: Any
+    group: int,
+    *slots: int,
+    runs: Sequence[RunningAllocation] = (),
+    submitted_ms: int = 0,
+    **settings: Any,
 ) -> Job:
     """A job that waits for `slots` each, submitted in the order of groups. Its trials are named
     after it: the second of job 3 that waits is "3b".
@@ -37,7 +41,7 @@ def job(
     submitted_ms = submitted_ms or group
     single_agent, label = settings.get("single_agent", False), settings.get("label", "")
     pending = [
-        Request(
+        AllocationRequest(
             f"{group}{chr(ord('a') + n)}",
             count,
             f"{submitted_ms:03d}.{n:03d}.{group:03d}",
@@ -49,27 +53,31 @@ def job(
     ]
     settings.setdefault("position", Decimal(submitted_ms * 1000))
     held = [replace(one, group=group) for one in runs]
-    return summed(Job(group, submitted_ms, pending=pending, holdings=held, **settings))
+    return job_with_totals(Job(group, submitted_ms, pending=pending, allocations=held, **settings))
 
 
-def running(name: str, start: int, *places: tuple[str, int], **settings: Any) -> Holding:
+def running_allocation(
+    name: str, start: int, *places: tuple[str, int], **settings: Any
+) -> RunningAllocation:
     """An allocation that runs on these places."""
     slots = sum(count for _, count in places)
-    return Holding(name, slots, 0, start, places=tuple(Place(*p) for p in places), **settings)
+    return RunningAllocation(
+        name, slots, 0, start, placements=tuple(Placement(*p) for p in places), **settings
+    )
 
 
-def planned(
-    rules: SchedulerRules, agents: Sequence[Capacity], *jobs: Job, starts_max: int = 1000
+def make_plan(
+    rules: SchedulerRules, agents: Sequence[AgentCapacity], *jobs: Job, starts_max: int = 1000
 ) -> SchedulePlan:
     """The plan."""
-    return schedule(jobs, agents, rules, starts_max)
+    return schedule_jobs(jobs, agents, rules, starts_max)
 
 
-def started(plan: SchedulePlan) -> list[str]:
+def started_requests(plan: SchedulePlan) -> list[str]:
     """Which requests start, in order."""
-    return [start.request.allocation for start in plan.starts]
+    return [start.request.allocation_id for start in plan.starts]
 
 
-def released(plan: SchedulePlan) -> list[str]:
+def preempted_allocations(plan: SchedulePlan) -> list[str]:
     """Which allocations have to go, in order."""
-    return [victim.holding.allocation for victim in plan.victims]
+    return [victim.allocation.allocation_id for victim in plan.victims]

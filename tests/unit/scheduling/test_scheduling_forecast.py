@@ -7,7 +7,7 @@ from tests.unit.scheduling.clusters import (
     PRIORITY,
     agent,
     job,
-    running,
+    running_allocation,
 )
 
 NOW_MS = 1_000
@@ -20,7 +20,7 @@ def test_what_fits_starts_now() -> None:
 
 
 def test_a_job_starts_when_enough_slots_are_expected_to_be_free() -> None:
-    runs = [running("r1", 1, ("a", 2)), running("r2", 2, ("a", 2))]
+    runs = [running_allocation("r1", 1, ("a", 2)), running_allocation("r2", 2, ("a", 2))]
     jobs = [job(1, runs=runs), job(2, 2), job(3, 4)]
     ends = {"r1": 5_000, "r2": 3_000}
     agents = [agent("a", 4, 0)]
@@ -37,7 +37,7 @@ def test_a_job_starts_when_enough_slots_are_expected_to_be_free() -> None:
 
 
 def test_nothing_is_known_where_no_end_is() -> None:
-    runs = [running("r1", 1, ("a", 4))]
+    runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 2)]
     known = expected_starts(jobs, [agent("a", 4, 0)], PRIORITY, now_ms=NOW_MS, ends_ms={})
     assert known == {2: None}
@@ -48,7 +48,7 @@ def test_nothing_is_known_where_no_end_is() -> None:
 
 
 def test_an_end_that_has_passed_is_expected_now() -> None:
-    runs = [running("r1", 1, ("a", 4), ("b", 4)), running("r2", 2, ("a", 0))]
+    runs = [running_allocation("r1", 1, ("a", 4), ("b", 4)), running_allocation("r2", 2, ("a", 0))]
     jobs = [job(1, runs=runs), job(2, 8), job(3, 0)]
     agents = [agent("a", 4, 0, aux_free=0), agent("b", 4, 0, aux_free=0)]
     starts = expected_starts(jobs, agents, PRIORITY, now_ms=NOW_MS, ends_ms={"r1": 5, "r2": 2_000})
@@ -56,7 +56,7 @@ def test_an_end_that_has_passed_is_expected_now() -> None:
 
 
 def test_who_preempts_starts_now_and_the_preempted_goes_on_later() -> None:
-    runs = [running("r1", 1, ("a", 4))]
+    runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 4, priority=1), job(3, 4, priority=50)]
     starts = expected_starts(
         jobs,
@@ -71,7 +71,7 @@ def test_who_preempts_starts_now_and_the_preempted_goes_on_later() -> None:
 
 
 def test_slots_of_an_agent_that_drains_do_not_come_back() -> None:
-    runs = [running("r1", 1, ("a", 4))]
+    runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 4)]
     drains = [agent("a", 4, 0, aux_free=0, draining=True)]
     starts = expected_starts(jobs, drains, FAIR_SHARE, now_ms=NOW_MS, ends_ms={"r1": 4_000})

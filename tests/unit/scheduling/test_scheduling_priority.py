@@ -2,60 +2,65 @@
 
 from decimal import Decimal
 
-from control_plane.scheduling.schedule import explained
+from control_plane.scheduling.schedule import wait_reasons
 from tests.unit.scheduling.clusters import (
     PREEMPTION,
     PRIORITY,
     agent,
     job,
-    planned,
-    released,
-    running,
-    started,
+    make_plan,
+    preempted_allocations,
+    running_allocation,
+    started_requests,
 )
 
 
 def test_the_most_important_start_first() -> None:
     jobs = (job(1, 1), job(2, 1, priority=1), job(3, 1, priority=99))
-    assert started(planned(PRIORITY, [agent("a", 8)], *jobs)) == ["2a", "1a", "3a"]
-    assert started(planned(PRIORITY, [agent("a", 2)], *jobs)) == ["2a", "1a"]
+    assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *jobs)) == ["2a", "1a", "3a"]
+    assert started_requests(make_plan(PRIORITY, [agent("a", 2)], *jobs)) == ["2a", "1a"]
 
 
 def test_within_a_priority_the_position_decides_and_then_the_ticket() -> None:
     moved = job(3, 1, position=Decimal("500.5"))
     jobs = (job(1, 1), job(2, 1), moved)
-    assert started(planned(PRIORITY, [agent("a", 8)], *jobs)) == ["3a", "1a", "2a"]
+    assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *jobs)) == ["3a", "1a", "2a"]
     # Two jobs at one position take turns by their tickets, which begin with the submission.
     together = (job(1, 1, 1, submitted_ms=5), job(2, 1, 1, submitted_ms=5))
-    assert started(planned(PRIORITY, [agent("a", 8)], *together)) == ["1a", "2a", "1b", "2b"]
+    assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *together)) == [
+        "1a",
+        "2a",
+        "1b",
+        "2b",
+    ]
 
 
 def test_order_is_stable_a_preempted_job_comes_before_younger_ones() -> None:
     # The younger of two goes when a more important job comes, and resumes before the youngest.
-    older, younger = running("r1", 1, ("a", 4)), running("r2", 2, ("b", 4))
+    older, younger = running_allocation("r1", 1, ("a", 4)), running_allocation("r2", 2, ("b", 4))
     agents = [agent("a", 4, 0), agent("b", 4, 0)]
     important = job(4, 4, priority=1)
-    plan = planned(PREEMPTION, agents, job(1, runs=[older]), job(2, runs=[younger]), important)
-    assert released(plan) == ["r2"]
+    plan = make_plan(PREEMPTION, agents, job(1, runs=[older]), job(2, runs=[younger]), important)
+    assert preempted_allocations(plan) == ["r2"]
     # The important one has ended on b; job 2 has asked again, and job 3 was there meanwhile.
     free = [agent("a", 4, 0), agent("b", 4)]
-    later = planned(PREEMPTION, free, job(1, runs=[older]), job(2, 4), job(3, 4))
-    assert started(later) == ["2a"]
-    assert released(later) == []
+    later = make_plan(PREEMPTION, free, job(1, runs=[older]), job(2, 4), job(3, 4))
+    assert started_requests(later) == ["2a"]
+    assert preempted_allocations(later) == []
 
 
 def test_a_smaller_job_of_the_same_priority_passes_a_blocked_one() -> None:
-    plan = planned(PRIORITY, [agent("a", 4)], job(1, 8), job(2, 4))
-    assert started(plan) == ["2a"]
+    plan = make_plan(PRIORITY, [agent("a", 4)], job(1, 8), job(2, 4))
+    assert started_requests(plan) == ["2a"]
 
 
 def test_lower_priorities_wait_behind_a_blocked_job() -> None:
     agents = [agent("a", 8, 6)]
     jobs = (job(12, 8, priority=1), job(13, 8), job(14, 2))
-    plan = planned(PRIORITY, agents, *jobs)
-    assert started(plan) == []
-    assert plan.waits == "needs 8 slots, 6 free"
-    assert explained(jobs, agents, PRIORITY) == {
+    plan = make_plan(PRIORITY, agents, *jobs)
+    assert started_requests(plan) == []
+    assert plan.wait_reason == "needs 8 slots, 6 free"
+    assert wait_reasons(jobs, agents, PRIORITY) == {
         12: "needs 8 slots, 6 free",
         13: "needs 8 slots, 6 free; behind job 12",
         14: "behind job 12",
@@ -63,122 +68,130 @@ def test_lower_priorities_wait_behind_a_blocked_job() -> None:
 
 
 def test_preemptible_work_fills_the_gap_where_it_can_be_taken_back() -> None:
-    runs = [running("r1", 1, ("a", 2), preemptible=False)]
+    runs = [running_allocation("r1", 1, ("a", 2), preemptible=False)]
     jobs = (job(1, runs=runs), job(12, 8, priority=1), job(14, 2))
-    plan = planned(PREEMPTION, [agent("a", 8, 6)], *jobs)
+    plan = make_plan(PREEMPTION, [agent("a", 8, 6)], *jobs)
     # Nothing can be preempted for job 12. Job 14 uses the 6 free slots meanwhile.
-    assert started(plan) == ["14a"]
-    assert released(plan) == []
+    assert started_requests(plan) == ["14a"]
+    assert preempted_allocations(plan) == []
 
 
 def test_a_job_preempts_from_the_back_of_the_queue_and_starts_when_the_slots_are_free() -> None:
     runs = [
-        job(1, runs=[running("r1", 1, ("a", 4))]),
-        job(2, runs=[running("r2", 2, ("b", 4))]),
-        job(3, runs=[running("r3", 3, ("c", 4))], priority=99),
+        job(1, runs=[running_allocation("r1", 1, ("a", 4))]),
+        job(2, runs=[running_allocation("r2", 2, ("b", 4))]),
+        job(3, runs=[running_allocation("r3", 3, ("c", 4))], priority=99),
     ]
     agents = [agent(name, 4, 0) for name in "abc"]
     asking = job(9, 4, 4, priority=1)
-    plan = planned(PREEMPTION, agents, *runs, asking)
+    plan = make_plan(PREEMPTION, agents, *runs, asking)
     # 9a takes r3's place, of the lowest priority; 9b that of r2, which is behind r1.
-    assert released(plan) == ["r3", "r2"]
-    assert started(plan) == []
+    assert preempted_allocations(plan) == ["r3", "r2"]
+    assert started_requests(plan) == []
     assert plan.victims[1].reason == "to make room for 9b of job 9"
-    assert plan.waits == "needs 4 slots, 0 free; what makes room for it has not left yet"
+    assert plan.wait_reason == "needs 4 slots, 0 free; what makes room for it has not left yet"
 
 
 def test_of_one_job_the_youngest_goes_first() -> None:
-    runs = [running(f"r{n}", n, ("a", 1)) for n in (3, 1, 4, 2)]
-    plan = planned(PREEMPTION, [agent("a", 4, 0)], job(1, runs=runs), job(2, 2, priority=1))
-    assert released(plan) == ["r4", "r3"]
+    runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in (3, 1, 4, 2)]
+    plan = make_plan(PREEMPTION, [agent("a", 4, 0)], job(1, runs=runs), job(2, 2, priority=1))
+    assert preempted_allocations(plan) == ["r4", "r3"]
 
 
 def test_everything_that_was_removed_before_it_fits_has_to_go() -> None:
     # 8 slots on one agent: r4 and r3 run on b, where it cannot fit without r1. r2 on a is in
     # between and goes as well: a has room only when r2 and then nobody else is left there.
     runs = [
-        running("r1", 1, ("a", 4)),
-        running("r2", 2, ("b", 4)),
-        running("r3", 3, ("a", 4)),
-        running("r4", 4, ("c", 4)),
+        running_allocation("r1", 1, ("a", 4)),
+        running_allocation("r2", 2, ("b", 4)),
+        running_allocation("r3", 3, ("a", 4)),
+        running_allocation("r4", 4, ("c", 4)),
     ]
     agents = [agent("a", 8, 0), agent("b", 4, 0), agent("c", 4, 0)]
-    plan = planned(PREEMPTION, agents, job(1, runs=runs), job(2, 8, priority=1))
+    plan = make_plan(PREEMPTION, agents, job(1, runs=runs), job(2, 8, priority=1))
     # From the back: r4 (c: 4 free), r3 (a: 4), r2 (b: 4 free; b and c are whole, 2 x 4 = 8).
-    assert released(plan) == ["r4", "r3", "r2"]
+    assert preempted_allocations(plan) == ["r4", "r3", "r2"]
 
 
 def test_nobody_goes_for_a_request_that_would_not_fit_even_then() -> None:
-    runs = [running("r1", 1, ("a", 4)), running("r2", 2, ("a", 4), preemptible=False)]
-    plan = planned(PREEMPTION, [agent("a", 8, 0)], job(1, runs=runs), job(2, 8, priority=1))
-    assert released(plan) == []
+    runs = [
+        running_allocation("r1", 1, ("a", 4)),
+        running_allocation("r2", 2, ("a", 4), preemptible=False),
+    ]
+    plan = make_plan(PREEMPTION, [agent("a", 8, 0)], job(1, runs=runs), job(2, 8, priority=1))
+    assert preempted_allocations(plan) == []
 
 
 def test_nobody_more_goes_while_those_that_were_asked_have_not_left() -> None:
-    runs = [running("r1", 1, ("a", 4)), running("r2", 2, ("b", 4), leaving=True)]
+    runs = [
+        running_allocation("r1", 1, ("a", 4)),
+        running_allocation("r2", 2, ("b", 4), leaving=True),
+    ]
     agents = [agent("a", 4, 0), agent("b", 4, 0)]
     asking = job(2, 4, priority=1)
-    plan = planned(PREEMPTION, agents, job(1, runs=runs), asking)
-    assert released(plan) == []
-    assert started(plan) == []
+    plan = make_plan(PREEMPTION, agents, job(1, runs=runs), asking)
+    assert preempted_allocations(plan) == []
+    assert started_requests(plan) == []
     # Nor does anybody of lower priority get slots that are free: someone is leaving for job 2.
     agents.append(agent("c", 2))
-    assert started(planned(PREEMPTION, agents, job(1, runs=runs), asking, job(3, 2))) == []
+    assert (
+        started_requests(make_plan(PREEMPTION, agents, job(1, runs=runs), asking, job(3, 2))) == []
+    )
 
 
 def test_at_its_own_priority_a_job_preempts_only_what_is_behind_it() -> None:
-    runs = [running("r1", 1, ("a", 1))]
+    runs = [running_allocation("r1", 1, ("a", 1))]
     ahead = job(2, 1, position=Decimal(500))
     behind = job(2, 1)
     unplaced = job(1, runs=runs, position=Decimal(0))
     agents = [agent("a", 1, 0)]
     # The second job of the manual's example was moved ahead of the first, which runs.
-    assert released(planned(PREEMPTION, agents, job(1, runs=runs), ahead)) == ["r1"]
-    assert released(planned(PREEMPTION, agents, job(1, runs=runs), behind)) == []
-    assert released(planned(PRIORITY, agents, job(1, runs=runs), ahead)) == []
+    assert preempted_allocations(make_plan(PREEMPTION, agents, job(1, runs=runs), ahead)) == ["r1"]
+    assert preempted_allocations(make_plan(PREEMPTION, agents, job(1, runs=runs), behind)) == []
+    assert preempted_allocations(make_plan(PRIORITY, agents, job(1, runs=runs), ahead)) == []
     # Whatever has no position is behind nobody.
-    assert released(planned(PREEMPTION, agents, unplaced, ahead)) == []
+    assert preempted_allocations(make_plan(PREEMPTION, agents, unplaced, ahead)) == []
 
 
 def test_work_without_slots_never_waits_for_a_job_that_waits_for_slots() -> None:
     agents = [agent("a", 4, 0, aux_free=1)]
     jobs = (job(1, 8, priority=1), job(2, 0))
-    assert started(planned(PRIORITY, agents, *jobs)) == ["2a"]
+    assert started_requests(make_plan(PRIORITY, agents, *jobs)) == ["2a"]
     # And the other way round.
     full = [agent("a", 4, aux_free=0)]
-    assert started(planned(PRIORITY, full, job(1, 0, priority=1), job(2, 4))) == ["2a"]
+    assert started_requests(make_plan(PRIORITY, full, job(1, 0, priority=1), job(2, 4))) == ["2a"]
 
 
 def test_work_without_slots_preempts_only_its_like() -> None:
-    runs = [running("r1", 1, ("a", 4)), running("r2", 2, ("a", 0))]
+    runs = [running_allocation("r1", 1, ("a", 4)), running_allocation("r2", 2, ("a", 0))]
     agents = [agent("a", 4, 0, aux_total=1, aux_free=0)]
-    plan = planned(PREEMPTION, agents, job(1, runs=runs), job(2, 0, priority=1))
-    assert released(plan) == ["r2"]
+    plan = make_plan(PREEMPTION, agents, job(1, runs=runs), job(2, 0, priority=1))
+    assert preempted_allocations(plan) == ["r2"]
 
 
 def test_a_job_at_its_max_slots_holds_nobody_up() -> None:
-    runs = [running("r1", 1, ("a", 2))]
+    runs = [running_allocation("r1", 1, ("a", 2))]
     jobs = (job(1, 2, 2, runs=runs, max_slots=3, priority=1), job(2, 2))
     agents = [agent("a", 8, 6)]
-    assert started(planned(PRIORITY, agents, *jobs)) == ["2a"]
-    assert explained(jobs, agents, PRIORITY) == {1: "max_slots 3 reached"}
+    assert started_requests(make_plan(PRIORITY, agents, *jobs)) == ["2a"]
+    assert wait_reasons(jobs, agents, PRIORITY) == {1: "max_slots 3 reached"}
 
 
 def test_a_smaller_limit_takes_the_youngest_back_even_without_preemption() -> None:
-    runs = [running(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
-    plan = planned(PRIORITY, [agent("a", 4, 0)], job(1, runs=runs, max_slots=2))
-    assert released(plan) == ["r4", "r3"]
+    runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
+    plan = make_plan(PRIORITY, [agent("a", 4, 0)], job(1, runs=runs, max_slots=2))
+    assert preempted_allocations(plan) == ["r4", "r3"]
     assert plan.victims[0].reason == "job 1 may have 2 slots at most now"
 
 
 def test_a_gang_preempts_until_enough_agents_are_whole() -> None:
     runs = [
-        running("r1", 1, ("a", 8)),
-        running("r2", 2, ("b", 4)),
-        running("r3", 3, ("c", 8)),
-        running("r4", 4, ("b", 4)),
+        running_allocation("r1", 1, ("a", 8)),
+        running_allocation("r2", 2, ("b", 4)),
+        running_allocation("r3", 3, ("c", 8)),
+        running_allocation("r4", 4, ("b", 4)),
     ]
     agents = [agent("a", 8, 0), agent("b", 8, 0), agent("c", 8, 0)]
-    plan = planned(PREEMPTION, agents, job(1, runs=runs), job(2, 16, priority=1))
+    plan = make_plan(PREEMPTION, agents, job(1, runs=runs), job(2, 16, priority=1))
     # r4 frees half of b, r3 all of c, r2 the rest of b: b and c are two whole agents.
-    assert released(plan) == ["r4", "r3", "r2"]
+    assert preempted_allocations(plan) == ["r4", "r3", "r2"]

@@ -4,23 +4,23 @@ from tests.unit.scheduling.clusters import (
     ROUND_ROBIN,
     agent,
     job,
-    planned,
-    released,
-    running,
-    started,
+    make_plan,
+    preempted_allocations,
+    running_allocation,
+    started_requests,
 )
 
 
 def test_jobs_take_turns() -> None:
-    plan = planned(ROUND_ROBIN, [agent("a", 5)], job(1, 1, 1, 1), job(2, 1, 1), job(3, 1))
-    assert started(plan) == ["1a", "2a", "3a", "1b", "2b"]
-    assert plan.waits == "needs 1 slot, 0 free"
+    plan = make_plan(ROUND_ROBIN, [agent("a", 5)], job(1, 1, 1, 1), job(2, 1, 1), job(3, 1))
+    assert started_requests(plan) == ["1a", "2a", "3a", "1b", "2b"]
+    assert plan.wait_reason == "needs 1 slot, 0 free"
 
 
 def test_the_job_with_the_fewest_slots_is_first() -> None:
-    runs = [running("r1", 1, ("b", 2))]
+    runs = [running_allocation("r1", 1, ("b", 2))]
     jobs = (job(1, 1, 1, runs=runs), job(2, 1, 1))
-    assert started(planned(ROUND_ROBIN, [agent("a", 3), agent("b", 2, 0)], *jobs)) == [
+    assert started_requests(make_plan(ROUND_ROBIN, [agent("a", 3), agent("b", 2, 0)], *jobs)) == [
         "2a",
         "1a",
         "2b",
@@ -29,30 +29,30 @@ def test_the_job_with_the_fewest_slots_is_first() -> None:
 
 def test_priorities_positions_and_weights_do_not_matter() -> None:
     jobs = (job(1, 1, priority=99, weight=0.1), job(2, 1, priority=1, weight=9.0))
-    assert started(planned(ROUND_ROBIN, [agent("a", 1)], *jobs)) == ["1a"]
+    assert started_requests(make_plan(ROUND_ROBIN, [agent("a", 1)], *jobs)) == ["1a"]
 
 
 def test_a_job_whose_next_request_does_not_fit_is_out() -> None:
     # 8 fit nowhere, so job 1's second request is not looked at.
-    plan = planned(ROUND_ROBIN, [agent("a", 4)], job(1, 8, 1), job(2, 1))
-    assert started(plan) == ["2a"]
+    plan = make_plan(ROUND_ROBIN, [agent("a", 4)], job(1, 8, 1), job(2, 1))
+    assert started_requests(plan) == ["2a"]
 
 
 def test_what_fits_the_agents_as_they_were_keeps_its_turn() -> None:
     # Job 1's 4 take a. Job 2's 4 would have fitted there, too, and find no place now. It stays in
     # the rounds, and its second request gets b.
-    plan = planned(ROUND_ROBIN, [agent("a", 4), agent("b", 1)], job(1, 4), job(2, 4, 1))
-    assert started(plan) == ["1a", "2b"]
+    plan = make_plan(ROUND_ROBIN, [agent("a", 4), agent("b", 1)], job(1, 4), job(2, 4, 1))
+    assert started_requests(plan) == ["1a", "2b"]
 
 
 def test_nothing_is_taken_back_but_what_exceeds_max_slots() -> None:
-    runs = [running(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
+    runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
     full = [agent("a", 4, 0)]
-    assert released(planned(ROUND_ROBIN, full, job(1, runs=runs), job(2, 1))) == []
-    limited = planned(ROUND_ROBIN, full, job(1, runs=runs, max_slots=3), job(2, 1))
-    assert released(limited) == ["r4"]
+    assert preempted_allocations(make_plan(ROUND_ROBIN, full, job(1, runs=runs), job(2, 1))) == []
+    limited = make_plan(ROUND_ROBIN, full, job(1, runs=runs, max_slots=3), job(2, 1))
+    assert preempted_allocations(limited) == ["r4"]
 
 
 def test_a_job_leaves_the_rounds_at_its_max_slots() -> None:
-    plan = planned(ROUND_ROBIN, [agent("a", 8)], job(1, 1, 1, 1, max_slots=2), job(2, 1, 1, 1))
-    assert started(plan) == ["1a", "2a", "1b", "2b", "2c"]
+    plan = make_plan(ROUND_ROBIN, [agent("a", 8)], job(1, 1, 1, 1, max_slots=2), job(2, 1, 1, 1))
+    assert started_requests(plan) == ["1a", "2a", "1b", "2b", "2c"]

@@ -1,12 +1,12 @@
-"""What all schedulers share: labels, limits of a plan, and reasons."""
+"""Rules that all schedulers share: labels, limits of a plan, and reasons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 
-from control_plane.scheduling.model import Request, SchedulePlan, SchedulerRules
-from control_plane.scheduling.schedule import explained, schedule
+from control_plane.scheduling.model import AllocationRequest, SchedulePlan, SchedulerRules
+from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
 from tests.unit.scheduling.clusters import (
     FAIR_SHARE,
     PREEMPTION,
@@ -14,9 +14,9 @@ from tests.unit.scheduling.clusters import (
     ROUND_ROBIN,
     agent,
     job,
-    planned,
-    running,
-    started,
+    make_plan,
+    running_allocation,
+    started_requests,
 )
 
 ALL = (FAIR_SHARE, PRIORITY, PREEMPTION, ROUND_ROBIN)
@@ -24,23 +24,23 @@ ALL = (FAIR_SHARE, PRIORITY, PREEMPTION, ROUND_ROBIN)
 
 @pytest.mark.parametrize("rules", ALL)
 def test_without_jobs_or_agents_nothing_happens(rules: SchedulerRules) -> None:
-    assert planned(rules, [agent("a", 4)]) == SchedulePlan(())
-    assert planned(rules, [], job(1, 1)) == SchedulePlan((), (), "there is no agent")
-    assert planned(rules, [], job(1)) == SchedulePlan(())
+    assert make_plan(rules, [agent("a", 4)]) == SchedulePlan(())
+    assert make_plan(rules, [], job(1, 1)) == SchedulePlan((), (), "there is no agent")
+    assert make_plan(rules, [], job(1)) == SchedulePlan(())
 
 
 @pytest.mark.parametrize("rules", ALL)
 def test_labels_divide_the_agents(rules: SchedulerRules) -> None:
     agents = [agent("a", 2), agent("b", 2, label="x")]
     jobs = (job(1, 1, 1, 1), job(2, 1, 1, 1, label="x"), job(3, 1, label="y"))
-    plan = planned(rules, agents, *jobs)
-    assert [(start.request.allocation, start.agent) for start in plan.starts] == [
+    plan = make_plan(rules, agents, *jobs)
+    assert [(start.request.allocation_id, start.agent) for start in plan.starts] == [
         ("1a", "a"),
         ("1b", "a"),
         ("2a", "b"),
         ("2b", "b"),
     ]
-    assert explained(jobs, agents, rules)[3] == "no agent has the label y"
+    assert wait_reasons(jobs, agents, rules)[3] == "no agent has the label y"
 
 
 @pytest.mark.parametrize("rules", ALL)
@@ -48,7 +48,7 @@ def test_a_plan_has_as_many_starts_as_it_may(rules: SchedulerRules) -> None:
     agents = [agent("a", 2, aux_free=1), agent("b", 2, label="x")]
     jobs = (job(1, 0, 1, 1), job(2, 1, 1, label="x"))
     for starts_max in range(6):
-        assert len(planned(rules, agents, *jobs, starts_max=starts_max).starts) == min(
+        assert len(make_plan(rules, agents, *jobs, starts_max=starts_max).starts) == min(
             starts_max, 5
         )
 
@@ -59,35 +59,35 @@ def test_a_request_that_no_agent_can_ever_hold_is_told_what_would_work(
 ) -> None:
     agents = [agent("a", 8), agent("b", 8), agent("c", 8)]
     jobs = (job(1, 12), job(2, 12, single_agent=True), job(3, 8, priority=1))
-    reasons = explained(jobs, agents, rules)
+    reasons = wait_reasons(jobs, agents, rules)
     assert reasons == {
         1: "needs 12 slots: agents have 8; it would fit with 8, 16 or 24",
         2: "needs 12 slots on one agent: agents have 8; it would fit with 8",
     }
-    assert started(planned(rules, agents, *jobs)) == ["3a"]
+    assert started_requests(make_plan(rules, agents, *jobs)) == ["3a"]
 
 
 @pytest.mark.parametrize("rules", ALL)
 def test_a_gang_is_told_that_it_waits_for_whole_agents(rules: SchedulerRules) -> None:
     agents = [agent("a", 8, 7), agent("b", 8), agent("c", 8, 7)]
-    runs = [running("r1", 1, ("a", 1)), running("r2", 2, ("c", 1))]
+    runs = [running_allocation("r1", 1, ("a", 1)), running_allocation("r2", 2, ("c", 1))]
     # Nobody behind it can be asked to go.
     jobs = (job(1, runs=runs), job(2, 16))
     reason = "needs 16 slots of unused agents, 8 free on such"
-    assert explained(jobs, agents, rules) == {2: reason}
-    assert planned(rules, agents, *jobs).waits == reason
+    assert wait_reasons(jobs, agents, rules) == {2: reason}
+    assert make_plan(rules, agents, *jobs).wait_reason == reason
 
 
 @dataclass(frozen=True)
-class Told:
+class ReadRecorder:
     """Requests that say when they are read."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[AllocationRequest, ...]
     read: list[str]
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[AllocationRequest]:
         for request in self.requests:
-            self.read.append(request.allocation)
+            self.read.append(request.allocation_id)
             yield request
 
 
@@ -97,21 +97,23 @@ def test_of_ten_thousand_requests_only_those_are_read_that_may_start(
 ) -> None:
     many = job(1, *[1] * 26)
     read: list[str] = []
-    lazy = replace(many, pending=Told(tuple(many.pending), read))
-    plan = schedule([lazy], [agent("a", 8, 3)], rules, 256)
+    lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))
+    plan = schedule_jobs([lazy], [agent("a", 8, 3)], rules, 256)
     assert len(plan.starts) == 3
     # Those that start, one that finds no place, and again from the first for the reason.
     assert set(read) <= {"1a", "1b", "1c", "1d"}
     read.clear()
     # A full pool reads no more than the first, to say why it waits.
-    assert schedule([lazy], [agent("a", 8, 0)], rules, 256).starts == ()
+    assert schedule_jobs([lazy], [agent("a", 8, 0)], rules, 256).starts == ()
     assert set(read) <= {"1a"}
 
 
 def test_a_job_reads_nothing_when_it_has_what_it_may_have() -> None:
     many = job(1, *[1] * 26, max_slots=0)
     read: list[str] = []
-    lazy = replace(many, pending=Told(tuple(many.pending), read))
+    lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))
     for rules in ALL:
-        assert schedule([lazy], [agent("a", 8)], rules, 256).waits == "max_slots 0 reached"
+        assert (
+            schedule_jobs([lazy], [agent("a", 8)], rules, 256).wait_reason == "max_slots 0 reached"
+        )
         assert set(read) <= {"1a"}

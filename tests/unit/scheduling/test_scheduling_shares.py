@@ -2,16 +2,18 @@
 
 import pytest
 
-from control_plane.scheduling.shares import Claim, offer
+from control_plane.scheduling.shares import ShareClaim, offer_shares
 
 
-def claim(group: int, demand: int, weight: float = 1.0, fixed: int = 0, least: int = 1) -> Claim:
+def claim(
+    group: int, demand: int, weight: float = 1.0, fixed: int = 0, least: int = 1
+) -> ShareClaim:
     """`least`: its smallest pending request, 0 for none."""
-    return Claim(group, (group, group), demand, weight, fixed, least or None)
+    return ShareClaim(group, (group, group), demand, weight, fixed, least or None)
 
 
-def offers(capacity: int, *claims: Claim) -> list[int]:
-    offer(claims, capacity)
+def offers(capacity: int, *claims: ShareClaim) -> list[int]:
+    offer_shares(claims, capacity)
     return [one.offered for one in claims]
 
 

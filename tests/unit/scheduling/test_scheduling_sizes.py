@@ -2,7 +2,13 @@
 
 import pytest
 
-from control_plane.scheduling.sizes import AGENTS_MAX, advice, can_hold, fitting_sizes, gang
+from control_plane.scheduling.sizes import (
+    AGENTS_MAX,
+    can_hold,
+    fitting_sizes,
+    gang_shape,
+    size_advice,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ from control_plane.scheduling.sizes import AGENTS_MAX, advice, can_hold, fitting
 def test_a_gang_takes_whole_agents_of_one_size_biggest_first(
     slots: int, unused: dict[int, int], expected: tuple[tuple[int, int], ...]
 ) -> None:
-    assert gang(slots, unused, heterogeneous=False) == expected
+    assert gang_shape(slots, unused, heterogeneous=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_a_gang_takes_whole_agents_of_one_size_biggest_first(
 def test_a_heterogeneous_gang_takes_the_most_of_the_biggest_and_must_come_out_even(
     slots: int, unused: dict[int, int], expected: tuple[tuple[int, int], ...]
 ) -> None:
-    assert gang(slots, unused, heterogeneous=True) == expected
+    assert gang_shape(slots, unused, heterogeneous=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,18 +92,18 @@ def test_the_nearest_sizes_that_would_work_are_one_smaller_and_two_larger(
 
 def test_the_advice_names_the_sizes() -> None:
     twelve = "needs 12 slots: agents have 8; it would fit with 8, 16 or 24"
-    assert advice(12, {8: 10}) == twelve
+    assert size_advice(12, {8: 10}) == twelve
     single = "needs 12 slots on one agent: agents have 4 or 8; it would fit with 8"
-    assert advice(12, {8: 1, 4: 2}, single_agent=True) == single
-    assert advice(2, {}) == "needs 2 slots: agents have none"
-    assert advice(2, {0: 3}) == "needs 2 slots: agents have none"
+    assert size_advice(12, {8: 1, 4: 2}, single_agent=True) == single
+    assert size_advice(2, {}) == "needs 2 slots: agents have none"
+    assert size_advice(2, {0: 3}) == "needs 2 slots: agents have none"
 
 
 def test_a_gang_is_of_no_more_agents_than_one_commit_holds() -> None:
-    assert gang(8 * AGENTS_MAX, {8: 40}, False) == ((8, AGENTS_MAX),)
-    assert gang(8 * AGENTS_MAX + 8, {8: 40}, False) == ()
-    assert gang(8 * AGENTS_MAX + 8, {8: 40, 4: 99}, True) == ()
+    assert gang_shape(8 * AGENTS_MAX, {8: 40}, False) == ((8, AGENTS_MAX),)
+    assert gang_shape(8 * AGENTS_MAX + 8, {8: 40}, False) == ()
+    assert gang_shape(8 * AGENTS_MAX + 8, {8: 40, 4: 99}, True) == ()
     advised = (
         "needs 240 slots: agents have 8, of which 29 at most work together; it would fit with 232"
     )
-    assert advice(240, {8: 40}) == advised
+    assert size_advice(240, {8: 40}) == advised

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 
 from detcloud import DetcloudError, searcher
-from detcloud.http import ApiError, Unreachable
+from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.api.agent_side import CONFIG
-from tests.unit.searcher.beside import CUSTOM, Beside, Generations, expected
+from tests.unit.searcher.search_harness import CUSTOM, Generations, SearchHarness, expected_lengths
 
 ID = UUID("0000000a-0000-4000-8000-00000000000b")
 OTHER = UUID("0000000a-0000-4000-8000-00000000000c")
@@ -23,12 +23,12 @@ SEVEN: Any = "seven"
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return Beside(tmp_path)
+def harness(tmp_path: Path) -> SearchHarness:
+    return SearchHarness(tmp_path)
 
 
-def events(beside: Beside) -> Any:
-    return beside.get("/experiments/1/searcher-events")
+def events(harness: SearchHarness) -> Any:
+    return harness.get("/experiments/1/searcher-events")
 
 
 class Faulty(Generations):
@@ -43,39 +43,45 @@ class Faulty(Generations):
         metric: float,
         train_length: int,
     ) -> list[searcher.Operation]:
-        if self.is_faulty and len(self.told) == 3:
+        if self.is_faulty and len(self.events) == 3:
             raise ZeroDivisionError("the method's own")
         return super().on_validation_completed(searcher_state, request_id, metric, train_length)
 
 
 def test_a_search_makes_the_trials_and_trains_the_lengths_that_its_method_says(
-    beside: Beside,
+    harness: SearchHarness,
 ) -> None:
-    assert beside.run(Generations()) == 1
-    assert beside.lengths() == expected()
-    assert beside.get("/experiments/1")["state"] == "COMPLETED"
+    assert harness.run(Generations()) == 1
+    assert harness.lengths() == expected_lengths()
+    assert harness.get("/experiments/1")["state"] == "COMPLETED"
 
 
-def test_more_operations_than_one_post_takes_go_in_several(beside: Beside) -> None:
+def test_more_operations_than_one_post_takes_go_in_several(harness: SearchHarness) -> None:
     # 15 creates and 15 lengths are 30 operations; a post takes 12, and 30 are posts 1 to 3.
-    beside.run(Generations(first=15, children=0))
-    assert beside.lengths() == expected(first=15, children=0)
-    texts = [item["text"] for item in beside.get("/experiments/1/history")["items"]]
+    harness.run(Generations(first=15, children=0))
+    assert harness.lengths() == expected_lengths(first=15, children=0)
+    texts = [item["text"] for item in harness.get("/experiments/1/history")["items"]]
     asked = [text for text in texts if "in post" in text]
     assert "asked for 6 create, 6 validate after in post 1" in asked[0]
     assert "asked for 3 create, 3 validate after" in asked[2]
 
 
-def test_the_methods_errors_are_shown_as_they_are_and_a_later_run_goes_on(beside: Beside) -> None:
+def test_the_methods_errors_are_shown_as_they_are_and_a_later_run_goes_on(
+    harness: SearchHarness,
+) -> None:
     method = Faulty()
     with pytest.raises(ZeroDivisionError, match="the method's own"):
-        beside.run(method)
+        harness.run(method)
     corrected = Faulty()
     corrected.is_faulty = False
-    beside.run(corrected)
-    assert beside.lengths() == expected()
+    harness.run(corrected)
+    assert harness.lengths() == expected_lengths()
     # Each validation is remembered once, by the states that were kept.
-    assert len(corrected.told) == len(set(corrected.told)) == sum(map(len, expected().values()))
+    assert (
+        len(corrected.events)
+        == len(set(corrected.events))
+        == sum(map(len, expected_lengths().values()))
+    )
 
 
 def answering(*operations: object) -> type[Generations]:
@@ -99,29 +105,31 @@ def answering(*operations: object) -> type[Generations]:
         ("close", "answered initial_operations with 'close'; expected a list of operations"),
     ],
 )
-def test_what_makes_no_sense_is_not_sent(beside: Beside, operation: object, text: str) -> None:
+def test_what_makes_no_sense_is_not_sent(
+    harness: SearchHarness, operation: object, text: str
+) -> None:
     with pytest.raises(DetcloudError) as failed:
-        beside.run(answering(operation)(first=1, children=0))
+        harness.run(answering(operation)(first=1, children=0))
     assert text in str(failed.value)
-    assert events(beside)["post"] == 0
-    beside.run(Generations(first=1, children=0))
-    assert beside.lengths() == expected(first=1, children=0)
+    assert events(harness)["post"] == 0
+    harness.run(Generations(first=1, children=0))
+    assert harness.lengths() == expected_lengths(first=1, children=0)
 
 
-def test_what_the_cluster_refuses_can_be_corrected(beside: Beside) -> None:
+def test_what_the_cluster_refuses_can_be_corrected(harness: SearchHarness) -> None:
     with pytest.raises(DetcloudError) as failed:
-        beside.run(answering(searcher.Create(ID, {"x": 1.0}), searcher.Close(OTHER))(1, 0))
+        harness.run(answering(searcher.Create(ID, {"x": 1.0}), searcher.Close(OTHER))(1, 0))
     assert str(failed.value).splitlines() == [
         f"operations[1].request_id: there is no trial {OTHER}; create it first",
         "nothing of it was done; correct the search method and run it again: it goes on before "
         "these events",
     ]
-    assert beside.lengths() == {}
-    beside.run(Generations(first=1, children=0))
-    assert beside.lengths() == expected(first=1, children=0)
+    assert harness.lengths() == {}
+    harness.run(Generations(first=1, children=0))
+    assert harness.lengths() == expected_lengths(first=1, children=0)
 
 
-def test_an_outage_is_waited_out(beside: Beside, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_waited_out(harness: SearchHarness, caplog: pytest.LogCaptureFixture) -> None:
     asked = 0
 
     def unreachable_now_and_then(method: str, path: str) -> None:
@@ -129,120 +137,124 @@ def test_an_outage_is_waited_out(beside: Beside, caplog: pytest.LogCaptureFixtur
         asked += "searcher-" in path
         if asked % 3:
             raise Unreachable("http://cluster.test could not be reached")
-        beside.train()
+        harness.train()
 
     with caplog.at_level(logging.WARNING, "detcloud.searcher"):
-        beside.run(Generations(first=2, children=0), before=unreachable_now_and_then)
-    assert beside.lengths() == expected(first=2, children=0)
+        harness.run(Generations(first=2, children=0), before=unreachable_now_and_then)
+    assert harness.lengths() == expected_lengths(first=2, children=0)
     assert "it is tried again until the cluster is back" in caplog.text
 
 
-def test_a_search_that_is_canceled_ends_its_runner(beside: Beside) -> None:
-    def canceled(method: str, path: str) -> None:
+def test_a_search_that_is_canceled_ends_its_runner(harness: SearchHarness) -> None:
+    def kill_experiment(method: str, path: str) -> None:
         if path.endswith("searcher-operations"):
-            beside.served.post("/experiments/1/kill", {})
+            harness.cluster.post("/experiments/1/kill", {})
 
-    runner = beside.run(Generations(), before=canceled)
+    runner = harness.run(Generations(), before=kill_experiment)
     assert runner == 1
-    assert beside.lengths() == {}
+    assert harness.lengths() == {}
 
 
-def test_how_it_ended_is_in_the_runners_state(beside: Beside) -> None:
+def test_how_it_ended_is_in_the_runners_state(harness: SearchHarness) -> None:
     method = answering(searcher.Shutdown(failure=True))()
-    runner = beside.prepared(method)
-    assert runner.run(*beside.files()) == 1
+    runner = harness.new_runner(method)
+    assert runner.run(*harness.files()) == 1
     assert (runner.state.experiment_failed, runner.state.experiment_completed) == (True, False)
     assert runner.state.experiment_id == 1
 
 
-def test_a_search_that_has_ended_may_be_run_again_and_says_so_at_once(beside: Beside) -> None:
-    beside.run(Generations(first=1, children=0))
-    before = beside.get("/experiments/1/history")["items"]
-    assert beside.run(Generations(first=1, children=0)) == 1
+def test_a_search_that_has_ended_may_be_run_again_and_says_so_at_once(
+    harness: SearchHarness,
+) -> None:
+    harness.run(Generations(first=1, children=0))
+    before = harness.get("/experiments/1/history")["items"]
+    assert harness.run(Generations(first=1, children=0)) == 1
     # The last post is repeated, and that is all.
-    assert len(beside.get("/experiments/1/history")["items"]) <= len(before) + 1
-    assert len(beside.get("/experiments")["items"]) == 1
+    assert len(harness.get("/experiments/1/history")["items"]) <= len(before) + 1
+    assert len(harness.get("/experiments")["items"]) == 1
 
 
-def test_a_copy_of_the_folder_is_found_out(beside: Beside, tmp_path: Path) -> None:
-    class Interrupted(Generations):
+def test_a_copy_of_the_folder_is_found_out(harness: SearchHarness, tmp_path: Path) -> None:
+    class InterruptedSearch(Generations):
         def on_trial_created(self, searcher_state: Any, request_id: UUID) -> Any:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        beside.run(Interrupted(first=2, children=0))
+        harness.run(InterruptedSearch(first=2, children=0))
     shutil.copytree(tmp_path / "search", tmp_path / "copy")
-    beside.run(Generations(first=2, children=0))
+    harness.run(Generations(first=2, children=0))
     shutil.rmtree(tmp_path / "search")
     (tmp_path / "copy").rename(tmp_path / "search")
     with pytest.raises(DetcloudError, match="another process drives this search, or the folder"):
-        beside.run(Generations(first=2, children=0))
+        harness.run(Generations(first=2, children=0))
 
 
-def test_a_folder_is_one_process(beside: Beside) -> None:
-    runner = beside.prepared(Generations())
+def test_a_folder_is_one_process(harness: SearchHarness) -> None:
+    runner = harness.new_runner(Generations())
     with (
-        runner._folder.locked(),
+        runner._folder.lock(),
         pytest.raises(DetcloudError, match="another process runs the search in"),
     ):
-        beside.run(Generations())
+        harness.run(Generations())
 
 
-def test_a_folder_of_another_cluster_is_refused(beside: Beside) -> None:
-    beside.run(Generations(first=1, children=0))
-    [saved] = sorted((beside.root / "search").glob("saved-*/runner.json"))[-1:]
+def test_a_folder_of_another_cluster_is_refused(harness: SearchHarness) -> None:
+    harness.run(Generations(first=1, children=0))
+    [saved] = sorted((harness.root / "search").glob("saved-*/runner.json"))[-1:]
     fields = json.loads(saved.read_text())
     saved.write_text(json.dumps({**fields, "cluster_id": "another"}))
     with pytest.raises(DetcloudError, match=r"is a search of another cluster \(another\)"):
-        beside.run(Generations())
+        harness.run(Generations())
 
 
-def test_a_file_is_no_folder_for_a_search(beside: Beside) -> None:
-    (beside.root / "search").write_text("")
+def test_a_file_is_no_folder_for_a_search(harness: SearchHarness) -> None:
+    (harness.root / "search").write_text("")
     with pytest.raises(DetcloudError, match="is no folder for a search: File exists"):
-        beside.run(Generations())
+        harness.run(Generations())
 
 
-def test_a_configuration_with_another_searcher_creates_nothing(beside: Beside) -> None:
+def test_a_configuration_with_another_searcher_creates_nothing(harness: SearchHarness) -> None:
     with pytest.raises(DetcloudError, match="searcher is random; expected custom"):
-        beside.run(Generations(), config=CONFIG)
-    assert beside.get("/experiments")["items"] == []
-    beside.run(Generations(first=1, children=0))
+        harness.run(Generations(), config=CONFIG)
+    assert harness.get("/experiments")["items"] == []
+    harness.run(Generations(first=1, children=0))
 
 
-def test_a_configuration_that_is_refused_may_be_corrected(beside: Beside) -> None:
+def test_a_configuration_that_is_refused_may_be_corrected(harness: SearchHarness) -> None:
     with pytest.raises(ApiError, match="the configuration is not valid"):
-        beside.run(Generations(), config="searcher: {name: custom}")
-    beside.run(Generations(first=1, children=0))
+        harness.run(Generations(), config="searcher: {name: custom}")
+    harness.run(Generations(first=1, children=0))
 
 
-def test_a_method_is_attached_to_an_experiment_that_waits(beside: Beside) -> None:
-    beside.served.create(CUSTOM)
-    runner = beside.prepared(Generations(first=1, children=0))
+def test_a_method_is_attached_to_an_experiment_that_waits(harness: SearchHarness) -> None:
+    harness.cluster.create(CUSTOM)
+    runner = harness.new_runner(Generations(first=1, children=0))
     assert runner.attach(1) == 1
-    assert beside.lengths() == expected(first=1, children=0)
+    assert harness.lengths() == expected_lengths(first=1, children=0)
     with pytest.raises(DetcloudError, match="is the search of experiment 1, not 2"):
-        beside.prepared(Generations()).attach(2)
+        harness.new_runner(Generations()).attach(2)
 
 
-def test_a_method_is_not_attached_where_another_one_is(beside: Beside, tmp_path: Path) -> None:
-    beside.run(Generations(first=1, children=0))
+def test_a_method_is_not_attached_where_another_one_is(
+    harness: SearchHarness, tmp_path: Path
+) -> None:
+    harness.run(Generations(first=1, children=0))
     (tmp_path / "search").rename(tmp_path / "elsewhere")
     with pytest.raises(DetcloudError, match="experiment 1 is driven already"):
-        beside.prepared(Generations()).attach(1)
+        harness.new_runner(Generations()).attach(1)
 
 
-def test_a_method_that_cannot_be_pickled_is_told_what_to_write(beside: Beside) -> None:
+def test_a_method_that_cannot_be_pickled_is_told_what_to_write(harness: SearchHarness) -> None:
     method = Generations()
     # Nobody can pickle a function without a name.
     vars(method)["judge"] = lambda metric: metric
     with pytest.raises(DetcloudError) as failed:
-        beside.run(method)
+        harness.run(method)
     assert "give it save_method_state and load_method_state of its own" in str(failed.value)
 
 
-def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(beside: Beside) -> None:
-    class Written(Generations):
+def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(harness: SearchHarness) -> None:
+    class JsonGenerations(Generations):
         def save_method_state(self, path: Path) -> None:
             assert list(path.iterdir()) == []
             (path / "runner.json").write_text(json.dumps({str(k): v for k, v in self.x.items()}))
@@ -251,11 +263,11 @@ def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(beside: Beside) -> N
             read = json.loads((path / "runner.json").read_text())
             self.x = {UUID(k): v for k, v in read.items()}
 
-    class Ending(Written):
+    class Ending(JsonGenerations):
         def on_trial_closed(self, searcher_state: Any, request_id: UUID) -> Any:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        beside.run(Ending(first=2, children=0))
-    beside.run(Written(first=2, children=0))
-    assert beside.lengths() == expected(first=2, children=0)
+        harness.run(Ending(first=2, children=0))
+    harness.run(JsonGenerations(first=2, children=0))
+    assert harness.lengths() == expected_lengths(first=2, children=0)

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from control_plane.searchers.brackets import (
-    Mode,
-    adaptive_asha,
-    rungs_of,
-    shared_concurrency,
-    shared_trials,
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.halving.bracket_division import rung_counts
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
+from control_plane.searchers.halving.options import Mode
+from control_plane.searchers.methods.adaptive_asha import (
+    divide_concurrency,
+    divide_trials,
+    plan_adaptive_asha,
 )
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
-from control_plane.searchers.tournament import TournamentPlan
-from tests.unit.config.samples import LENGTH, STEP, checked
-from tests.unit.searchers.driven import Driven
+from tests.unit.config.samples import LENGTH, STEP, check_changed
+from tests.unit.searchers.driven_search import DrivenSearch
 
 WHOLE = HalvingPlan(1000, 5, 4.0, 1000, 16, True, LENGTH_ERA)
 
 
-def brackets_of(plan: TournamentPlan) -> list[HalvingPlan]:
+def brackets_of(plan: MultiBracketPlan) -> list[HalvingPlan]:
     brackets = [bracket for bracket in plan.brackets if isinstance(bracket, HalvingPlan)]
     assert len(brackets) == len(plan.brackets)
     return brackets
@@ -45,9 +45,9 @@ def test_the_mode_says_which_brackets_there_are(
     standard: tuple[int, ...],
     aggressive: tuple[int, ...],
 ) -> None:
-    assert rungs_of("conservative", rungs_max) == conservative
-    assert rungs_of("standard", rungs_max) == standard
-    assert rungs_of("aggressive", rungs_max) == aggressive
+    assert rung_counts("conservative", rungs_max) == conservative
+    assert rung_counts("standard", rungs_max) == standard
+    assert rung_counts("aggressive", rungs_max) == aggressive
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_mode_says_which_brackets_there_are(
 def test_trials_are_shared_by_weight_and_the_first_bracket_takes_the_rest(
     rungs: tuple[int, ...], divisor: float, trials: int, expected: tuple[int, ...]
 ) -> None:
-    assert shared_trials(rungs, divisor, trials) == expected
+    assert divide_trials(rungs, divisor, trials) == expected
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
@@ -87,29 +87,29 @@ def test_trials_are_shared_by_weight_and_the_first_bracket_takes_the_rest(
     ],
 )
 def test_concurrency_is_shared_evenly(
-    rules: Rules,
+    rules: SearchRules,
     concurrent: int,
     divisor: float,
     trials: tuple[int, ...],
     expected: tuple[int, ...],
 ) -> None:
     whole = replace(WHOLE, max_concurrent_trials=concurrent, divisor=divisor, rules=rules)
-    assert shared_concurrency(trials, whole) == expected
+    assert divide_concurrency(trials, whole) == expected
 
 
 def test_less_concurrency_than_brackets_is_raised_in_the_length_era_only() -> None:
     two = replace(WHOLE, max_concurrent_trials=2)
-    assert shared_concurrency((12, 5, 3), two) == (1, 1, 1)
-    assert shared_concurrency((12, 5, 3), replace(two, rules=STEP_ERA)) == (1, 1, 0)
+    assert divide_concurrency((12, 5, 3), two) == (1, 1, 1)
+    assert divide_concurrency((12, 5, 3), replace(two, rules=STEP_ERA)) == (1, 1, 0)
 
 
 def test_a_bracket_that_got_no_concurrency_decides_by_itself() -> None:
     whole = HalvingPlan(9, 3, 3.0, 20, 2, True, STEP_ERA)
-    brackets = brackets_of(adaptive_asha(whole, "conservative"))
+    brackets = brackets_of(plan_adaptive_asha(whole, "conservative"))
     # Of 3, 2 and 1 rungs; 12, 5 and 3 trials; 1, 1 and none open, which is 3^0 = 1.
     assert [bracket.first_trials for bracket in brackets] == [1, 1, 1]
     # Of 3 and 2 rungs with 1 open in all: 3^1 = 3 in the second.
-    brackets = brackets_of(adaptive_asha(replace(whole, max_concurrent_trials=1), "standard"))
+    brackets = brackets_of(plan_adaptive_asha(replace(whole, max_concurrent_trials=1), "standard"))
     assert [bracket.first_trials for bracket in brackets] == [1, 3]
 
 
@@ -135,13 +135,13 @@ def test_there_are_no_more_rungs_than_lengths_and_trials_allow(
     whole = replace(
         WHOLE, max_length=length, num_rungs=rungs_max, divisor=divisor, max_trials=trials
     )
-    brackets = brackets_of(adaptive_asha(whole, "aggressive"))
+    brackets = brackets_of(plan_adaptive_asha(whole, "aggressive"))
     assert [bracket.num_rungs for bracket in brackets] == [expected]
 
 
 def test_brackets_that_are_given_are_sorted_and_not_limited() -> None:
     whole = replace(WHOLE, max_length=1, num_rungs=1, max_trials=20, divisor=3.0)
-    brackets = brackets_of(adaptive_asha(whole, "standard", (1, 3, 2)))
+    brackets = brackets_of(plan_adaptive_asha(whole, "standard", (1, 3, 2)))
     assert [bracket.num_rungs for bracket in brackets] == [3, 2, 1]
     assert [bracket.max_trials for bracket in brackets] == [12, 5, 3]
 
@@ -159,34 +159,36 @@ SPREAD: dict[str, Any] = {
 @pytest.mark.parametrize("mode", ["aggressive", "standard", "conservative"])
 def test_a_configuration_of_either_era_is_divided_alike(mode: Mode) -> None:
     searcher = {**SPREAD, "mode": mode, "metric": "loss", "smaller_is_better": False}
-    step = checked(STEP, {"searcher": {**searcher, "target_trial_steps": 9}}).search_plan()
-    length = checked(LENGTH, {"searcher": {**searcher, "max_length": {"batches": 9}}}).search_plan()
+    step = check_changed(STEP, {"searcher": {**searcher, "target_trial_steps": 9}}).search_plan()
+    length = check_changed(
+        LENGTH, {"searcher": {**searcher, "max_length": {"batches": 9}}}
+    ).search_plan()
     whole = HalvingPlan(9, 3, 3.0, 20, 11, False, STEP_ERA)
-    assert step.method == adaptive_asha(whole, mode)
-    assert length.method == adaptive_asha(replace(whole, rules=LENGTH_ERA), mode)
+    assert step.method == plan_adaptive_asha(whole, mode)
+    assert length.method == plan_adaptive_asha(replace(whole, rules=LENGTH_ERA), mode)
 
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_configured_adaptive_search_runs_brackets_of_3_2_and_1_rungs(stops: bool) -> None:
     searcher = {**SPREAD, "metric": "loss", "max_length": {"batches": 9}, "stop_once": stops}
-    plan = checked(LENGTH, {"searcher": searcher}).search_plan().method
-    assert isinstance(plan, TournamentPlan)
+    plan = check_changed(LENGTH, {"searcher": searcher}).search_plan().method
+    assert isinstance(plan, MultiBracketPlan)
     brackets = brackets_of(plan)
     assert {bracket.stops for bracket in brackets} == {stops}
     assert [bracket.lengths for bracket in brackets] == [(1, 3, 9), (3, 9), (9,)]
-    search = Driven(plan)
+    search = DrivenSearch(plan)
     # 4, 4 and 3 of the brackets.
     assert [trial.length for trial in search.trials.values()] == [1] * 4 + [3] * 4 + [9] * 3
 
 
 def test_a_configured_halving_is_in_the_unit_of_its_length() -> None:
     halved = {"name": "async_halving", "metric": "loss", "max_trials": 20, "num_rungs": 3}
-    step = checked(STEP, {"searcher": {**halved, "target_trial_steps": 9}}).search_plan()
+    step = check_changed(STEP, {"searcher": {**halved, "target_trial_steps": 9}}).search_plan()
     assert step.method == HalvingPlan(9, 3, 4.0, 20, 0, True, STEP_ERA)
     stopped = {
         "searcher": {**halved, "divisor": 3, "max_length": {"epochs": 9}, "stop_once": True},
         "records_per_epoch": 100,
         "hyperparameters.global_batch_size": 10,
     }
-    length = checked(LENGTH, stopped).search_plan()
+    length = check_changed(LENGTH, stopped).search_plan()
     assert length.method == HalvingPlan(9, 3, 3.0, 20, 16, True, LENGTH_ERA, stops=True)

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from control_plane.searchers.exploration import Exploration, explored
+from control_plane.searchers.exploration import Exploration, explore_hparams
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.space import Categorical, Const, Double, Group, Int, Log, Parameter
 
 SEED = 11
 
 
-def moved(parameter: Parameter, value: object, *, up: bool, factor: float = 0.2) -> object:
+def perturb(parameter: Parameter, value: object, *, up: bool, factor: float = 0.2) -> object:
     """The value, moved in a direction that a seed was found for."""
     exploration = Exploration(0.0, factor)
     for seed in range(100):
         first, second = np.random.RandomState(seed).random_sample(2)
         if first >= 0 and bool(second >= 0.5) is up:
-            generator = Generator.seeded(seed)
-            found = explored(
+            generator = Generator.from_seed(seed)
+            found = explore_hparams(
                 Group({"x": parameter}), {"x": value}, generator, exploration, maxval_drawn=False
             )
             return found["x"]
@@ -50,7 +50,7 @@ def moved(parameter: Parameter, value: object, *, up: bool, factor: float = 0.2)
 def test_a_value_moves_by_the_factor_within_its_bounds(
     parameter: Parameter, value: object, less: object, more: object
 ) -> None:
-    down, up = moved(parameter, value, up=False), moved(parameter, value, up=True)
+    down, up = perturb(parameter, value, up=False), perturb(parameter, value, up=True)
     assert (down, up) == (pytest.approx(less), pytest.approx(more))
     assert type(down) is type(value)
 
@@ -67,8 +67,8 @@ def test_each_name_draws_twice_in_sorted_order_whatever_its_kind(seed: int) -> N
         }
     )
     before: dict[str, Any] = {"a": "same", "b": 500, "c": "x", "d": 0.5, "e": 0.001}
-    generator = Generator.seeded(seed)
-    found = explored(space, before, generator, Exploration(0.5, 0.25), maxval_drawn=False)
+    generator = Generator.from_seed(seed)
+    found = explore_hparams(space, before, generator, Exploration(0.5, 0.25), maxval_drawn=False)
     numpy = np.random.RandomState(seed)
     expected: dict[str, Any] = {}
     draws: dict[str, Callable[[], Any]] = {
@@ -94,18 +94,22 @@ def test_each_name_draws_twice_in_sorted_order_whatever_its_kind(seed: int) -> N
             case _:
                 expected[name] = before[name]
     assert found == pytest.approx(expected)
-    assert generator.uniform() == numpy.random_sample()
+    assert generator.draw_uniform() == numpy.random_sample()
 
 
 def test_a_group_is_explored_member_by_member() -> None:
     flat = Group({"a": Double(0.0, 1.0), "b": Double(0.0, 1.0)})
     nested = Group({"a": Double(0.0, 1.0), "g": Group({"b": Double(0.0, 1.0)})})
     exploration = Exploration(0.3, 0.2)
-    one = explored(
-        flat, {"a": 0.5, "b": 0.5}, Generator.seeded(SEED), exploration, maxval_drawn=True
+    one = explore_hparams(
+        flat, {"a": 0.5, "b": 0.5}, Generator.from_seed(SEED), exploration, maxval_drawn=True
     )
-    other = explored(
-        nested, {"a": 0.5, "g": {"b": 0.5}}, Generator.seeded(SEED), exploration, maxval_drawn=True
+    other = explore_hparams(
+        nested,
+        {"a": 0.5, "g": {"b": 0.5}},
+        Generator.from_seed(SEED),
+        exploration,
+        maxval_drawn=True,
     )
     assert other == {"a": one["a"], "g": {"b": one["b"]}}
 
@@ -113,10 +117,10 @@ def test_a_group_is_explored_member_by_member() -> None:
 @pytest.mark.parametrize("maxval_drawn", [False, True])
 def test_what_is_resampled_is_drawn_as_at_the_start(maxval_drawn: bool) -> None:
     found = {
-        explored(
+        explore_hparams(
             Group({"n": Int(0, 2)}),
             {"n": 0},
-            Generator.seeded(seed),
+            Generator.from_seed(seed),
             Exploration(1.0, 0.2),
             maxval_drawn=maxval_drawn,
         )["n"]

@@ -5,34 +5,34 @@ from bisect import bisect_left, bisect_right
 
 import pytest
 
-from control_plane.searchers.ranking import LEAF_MAX, Ranking, Result
-from tests.unit.searchers.kept import Kept
+from control_plane.searchers.halving.ranking import LEAF_MAX, Ranking, Result
+from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 
 @pytest.mark.parametrize("before_equals", [False, True])
 @pytest.mark.parametrize("metrics", [3, 1_000_000])
 def test_a_result_goes_where_a_sorted_list_has_it(before_equals: bool, metrics: int) -> None:
     chance = random.Random(7)
-    parts, expected = Kept(), list[Result]()
+    blobs, expected = RecordingBlobStore(), list[Result]()
     bisect = bisect_left if before_equals else bisect_right
     for trial in range(9_000):
         if trial % 50 == 0:
             # What was written is all there is.
-            ranking = Ranking(parts, "rung")
+            ranking = Ranking(blobs, "rung")
         result = Result(float(chance.randrange(metrics)), trial)
         place = bisect(expected, result.metric, key=lambda known: known.metric)
         expected.insert(place, result)
         assert ranking.insert(result, before_equals=before_equals) == place
-        asked = chance.randrange(len(expected))
-        assert ranking.at(asked) == expected[asked]
-    assert len(Ranking(parts, "rung")) == 9_000
-    assert list(Ranking(parts, "rung")) == expected
+        index = chance.randrange(len(expected))
+        assert ranking.result_at(index) == expected[index]
+    assert len(Ranking(blobs, "rung")) == 9_000
+    assert list(Ranking(blobs, "rung")) == expected
 
 
 def test_a_result_is_found_by_its_trial_and_dropped() -> None:
     chance = random.Random(7)
-    parts, expected = Kept(), list[Result]()
-    ranking = Ranking(parts, "rung")
+    blobs, expected = RecordingBlobStore(), list[Result]()
+    ranking = Ranking(blobs, "rung")
     for trial in range(2_000):
         result = Result(chance.random(), trial)
         expected.append(result)
@@ -44,42 +44,42 @@ def test_a_result_is_found_by_its_trial_and_dropped() -> None:
         assert not ranking.remove(gone.trial)
         assert len(ranking) == len(expected)
         if len(expected) % 100 == 0:
-            ranking = Ranking(parts, "rung")
+            ranking = Ranking(blobs, "rung")
             assert list(ranking) == expected
     assert ranking.insert(Result(1.0, 5)) == 0
 
 
 @pytest.mark.parametrize("order", ["falling", "rising", "equal"])
 def test_any_order_of_results_keeps_nodes_within_a_kilobyte(order: str) -> None:
-    parts = Kept()
-    ranking = Ranking(parts, "rung")
+    blobs = RecordingBlobStore()
+    ranking = Ranking(blobs, "rung")
     for trial in range(5_000):
         metric = {"falling": -trial, "rising": trial, "equal": 0}[order]
         ranking.insert(Result(float(metric), trial))
-    assert max(map(len, parts.pieces.values())) <= 1_000
-    assert len(parts.pieces) > 5_000 / LEAF_MAX
+    assert max(map(len, blobs.contents.values())) <= 1_000
+    assert len(blobs.contents) > 5_000 / LEAF_MAX
 
 
 def test_one_result_more_among_a_hundred_thousand_writes_five_small_pieces() -> None:
     chance = random.Random(7)
-    parts = Kept()
-    ranking = Ranking(parts, "rung")
+    blobs = RecordingBlobStore()
+    ranking = Ranking(blobs, "rung")
     for trial in range(100_000):
         ranking.insert(Result(chance.random(), trial))
-    assert sum(map(len, parts.pieces.values())) / 100_000 < 20
-    parts.written.clear()
+    assert sum(map(len, blobs.contents.values())) / 100_000 < 20
+    blobs.written.clear()
     for trial in range(1_000):
         ranking.insert(Result(chance.random(), 100_000 + trial))
     # A split writes more.
-    assert len(parts.written) < 5_200
-    assert max(map(len, parts.pieces.values())) < 300
+    assert len(blobs.written) < 5_200
+    assert max(map(len, blobs.contents.values())) < 300
 
 
 def test_an_index_beyond_the_results_is_an_error() -> None:
-    ranking = Ranking(Kept(), "rung")
+    ranking = Ranking(RecordingBlobStore(), "rung")
     with pytest.raises(IndexError):
-        ranking.at(0)
+        ranking.result_at(0)
     ranking.insert(Result(1.0, 0))
     for index in (-1, 1):
         with pytest.raises(IndexError):
-            ranking.at(index)
+            ranking.result_at(index)

@@ -7,34 +7,34 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from control_plane.searchers.grid import GridPlan
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
 from control_plane.searchers.method import (
     Create,
     CreateTrial,
     Event,
     ExitReason,
+    MethodPlan,
     Shutdown,
     Tally,
     TrialClosed,
-    TrialExited,
+    TrialExitedEarly,
+    TrialLengthReached,
     TrialProgressed,
-    TrialReached,
 )
-from control_plane.searchers.random import RandomPlan
+from control_plane.searchers.methods.grid import GridPlan
+from control_plane.searchers.methods.random import RandomPlan
+from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.randomness import Generator
-from control_plane.searchers.rules import LENGTH_ERA, STEP_ERA, Rules
 from control_plane.searchers.search import (
-    MethodPlan,
     SearchPlan,
     SearchState,
     SearchStep,
     TrialOperation,
-    begin,
-    expand,
-    handle,
-    progress,
+    begin_search,
+    completed_share,
+    expand_creates,
+    handle_event,
 )
-from control_plane.searchers.single import SinglePlan
 from control_plane.searchers.space import Categorical, Const, Double, Group, Int, Log
 
 SPACE = Group(
@@ -49,42 +49,44 @@ SPACE = Group(
 SEED = 1234
 
 
-def plan_of(method: MethodPlan, space: Group = SPACE) -> SearchPlan:
+def search_plan(method: MethodPlan, space: Group = SPACE) -> SearchPlan:
     return SearchPlan(method, space, SEED)
 
 
-class Running:
+class RunningSearch:
     """A search with its generator, fed one event at a time."""
 
     def __init__(self, plan: SearchPlan, create_max: int = 100) -> None:
         self.plan = plan
         self.create_max = create_max
-        self.generator = Generator.seeded(plan.seed)
-        self.state = begin(plan).state
-        self.begun = self.take(expand(plan, self.state, self.generator, create_max))
+        self.generator = Generator.from_seed(plan.seed)
+        self.state = begin_search(plan).state
+        self.begun = self.accept_step(expand_creates(plan, self.state, self.generator, create_max))
 
-    def send(self, event: Event) -> tuple[TrialOperation, ...]:
-        return self.take(handle(self.plan, self.state, self.generator, event, self.create_max))
+    def send_event(self, event: Event) -> tuple[TrialOperation, ...]:
+        return self.accept_step(
+            handle_event(self.plan, self.state, self.generator, event, self.create_max)
+        )
 
-    def take(self, step: SearchStep) -> tuple[TrialOperation, ...]:
+    def accept_step(self, step: SearchStep) -> tuple[TrialOperation, ...]:
         self.state = step.state
         return step.operations
 
     @property
     def progress(self) -> float:
-        return progress(self.plan, self.state)
+        return completed_share(self.plan, self.state)
 
 
-def created(operations: tuple[TrialOperation, ...]) -> list[CreateTrial]:
+def created_trials(operations: tuple[TrialOperation, ...]) -> list[CreateTrial]:
     return [op for op in operations if isinstance(op, CreateTrial)]
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_create_draws_hyperparameters_then_request_id_then_seed(rules: Rules) -> None:
+def test_a_create_draws_hyperparameters_then_request_id_then_seed(rules: SearchRules) -> None:
     state = np.random.RandomState(SEED)
-    running = Running(plan_of(RandomPlan(9, 50, 0, rules)))
+    running = RunningSearch(search_plan(RandomPlan(9, 50, 0, rules)))
     assert len(running.begun) == 50
-    for trial, create in enumerate(created(running.begun)):
+    for trial, create in enumerate(created_trials(running.begun)):
         hparams: dict[str, object] = {
             "act": ("relu", "tanh")[state.randint(2)],
             "batch": 64,
@@ -99,11 +101,11 @@ def test_a_create_draws_hyperparameters_then_request_id_then_seed(rules: Rules) 
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_grid_create_draws_no_hyperparameters(rules: Rules) -> None:
+def test_a_grid_create_draws_no_hyperparameters(rules: SearchRules) -> None:
     space = Group({"a": Categorical(("x", "y")), "b": Int(0, 10, 3)})
     state = np.random.RandomState(SEED)
     points = [{"a": a, "b": b} for a in ("x", "y") for b in (0, 5, 10)]
-    operations = created(Running(plan_of(GridPlan(9, 0, rules), space)).begun)
+    operations = created_trials(RunningSearch(search_plan(GridPlan(9, 0, rules), space)).begun)
     assert [op.hparams for op in operations] == (points if rules is STEP_ERA else points[::-1])
     for create in operations:
         assert create.request_id == str(UUID(bytes=state.bytes(16), version=4))
@@ -111,7 +113,9 @@ def test_a_grid_create_draws_no_hyperparameters(rules: Rules) -> None:
 
 
 def test_a_request_id_is_a_random_uuid() -> None:
-    for create in created(Running(plan_of(RandomPlan(9, 100, 0, LENGTH_ERA))).begun):
+    for create in created_trials(
+        RunningSearch(search_plan(RandomPlan(9, 100, 0, LENGTH_ERA))).begun
+    ):
         request_id = UUID(create.request_id)
         assert (request_id.version, request_id.variant) == (4, "specified in RFC 4122")
         assert str(request_id) == create.request_id
@@ -119,65 +123,65 @@ def test_a_request_id_is_a_random_uuid() -> None:
 
 
 def test_beginning_draws_nothing() -> None:
-    step = begin(plan_of(RandomPlan(9, 3, 16, LENGTH_ERA)))
+    step = begin_search(search_plan(RandomPlan(9, 3, 16, LENGTH_ERA)))
     assert (step.operations, step.more) == ((), True)
-    assert step.state.position == Generator.seeded(SEED).position
+    assert step.state.position == Generator.from_seed(SEED).position
     assert (step.state.tally.requested, step.state.tally.created) == (3, 0)
 
 
 def test_creates_are_expanded_in_chunks() -> None:
-    plan = plan_of(RandomPlan(9, 5, 0, LENGTH_ERA))
-    generator = Generator.seeded(SEED)
-    state = begin(plan).state
+    plan = search_plan(RandomPlan(9, 5, 0, LENGTH_ERA))
+    generator = Generator.from_seed(SEED)
+    state = begin_search(plan).state
     sizes = []
     operations: tuple[TrialOperation, ...] = ()
     more = True
     while more:
-        step = expand(plan, state, generator, create_max=2)
+        step = expand_creates(plan, state, generator, create_max=2)
         state, more = step.state, step.more
         sizes.append(len(step.operations))
         operations += step.operations
     assert sizes == [2, 2, 1]
-    assert operations == Running(plan).begun
+    assert operations == RunningSearch(plan).begun
 
 
 def test_unlike_creates_are_expanded_in_the_order_they_were_asked_for() -> None:
-    plan = plan_of(RandomPlan(9, 4, 0, LENGTH_ERA))
+    plan = search_plan(RandomPlan(9, 4, 0, LENGTH_ERA))
     creates = [Create(2, "Sampled", 0, length, closed=False) for length in (5, 9)]
-    state = replace(begin(plan).state, backlog=tuple(creates))
-    generator = Generator.seeded(SEED)
+    state = replace(begin_search(plan).state, backlog=tuple(creates))
+    generator = Generator.from_seed(SEED)
     lengths = []
     for _ in range(4):
-        step = expand(plan, state, generator, create_max=1)
+        step = expand_creates(plan, state, generator, create_max=1)
         state = step.state
-        lengths += [(create.trial, create.length) for create in created(step.operations)]
+        lengths += [(create.trial, create.length) for create in created_trials(step.operations)]
     assert lengths == [(0, 5), (1, 5), (2, 9), (3, 9)]
 
 
 def test_a_waiting_backlog_keeps_its_order_and_its_size() -> None:
     # 100 points wait, and each trial that ends asks for one more: all of one descending row
-    plan = plan_of(GridPlan(9, 100, LENGTH_ERA), Group({"n": Int(0, 199, 200)}))
-    running = Running(plan, create_max=1)
+    plan = search_plan(GridPlan(9, 100, LENGTH_ERA), Group({"n": Int(0, 199, 200)}))
+    running = RunningSearch(plan, create_max=1)
     for trial in range(50):
-        running.send(TrialClosed(trial, 0.0))
+        running.send_event(TrialClosed(trial, 0.0))
     (waiting,) = running.state.backlog
     # 150 requested, 51 created: 99 wait, the first for point 199 - 51
     assert (waiting.count, waiting.first_point) == (99, 148)
 
 
 def test_replacements_of_invalid_trials_join_the_backlog() -> None:
-    running = Running(plan_of(RandomPlan(9, 30, 0, LENGTH_ERA)), create_max=1)
+    running = RunningSearch(search_plan(RandomPlan(9, 30, 0, LENGTH_ERA)), create_max=1)
     for trial in range(20):
-        running.send(TrialExited(trial, ExitReason.INVALID_HP, 0.0))
+        running.send_event(TrialExitedEarly(trial, ExitReason.INVALID_HP, 0.0))
     # 30 + 20 requested, 1 + 20 created
     assert [create.count for create in running.state.backlog] == [29]
 
 
 def test_the_search_shuts_down_with_its_last_trial() -> None:
-    running = Running(plan_of(RandomPlan(9, 2, 1, LENGTH_ERA)))
-    assert running.send(TrialReached(0, 9, 0.5)) == ()
-    assert [op.trial for op in created(running.send(TrialClosed(0, 0.0)))] == [1]
-    assert running.send(TrialClosed(1, 0.0)) == (Shutdown(failure=False),)
+    running = RunningSearch(search_plan(RandomPlan(9, 2, 1, LENGTH_ERA)))
+    assert running.send_event(TrialLengthReached(0, 9, 0.5)) == ()
+    assert [op.trial for op in created_trials(running.send_event(TrialClosed(0, 0.0)))] == [1]
+    assert running.send_event(TrialClosed(1, 0.0)) == (Shutdown(failure=False),)
     assert running.state.shutdown
 
 
@@ -194,108 +198,114 @@ def test_the_search_shuts_down_with_its_last_trial() -> None:
     ],
 )
 def test_a_search_ends_as_all_its_trials_did(
-    rules: Rules, reason: ExitReason, shutdown: Shutdown
+    rules: SearchRules, reason: ExitReason, shutdown: Shutdown
 ) -> None:
-    running = Running(plan_of(SinglePlan(9, rules)))
-    assert running.send(TrialExited(0, reason, 3.0)) == (shutdown,)
+    running = RunningSearch(search_plan(SinglePlan(9, rules)))
+    assert running.send_event(TrialExitedEarly(0, reason, 3.0)) == (shutdown,)
 
 
 @pytest.mark.parametrize("other", [ExitReason.USER_REQUESTED_STOP, ExitReason.ERRORED])
 def test_a_search_is_canceled_only_if_people_stopped_all_of_it(other: ExitReason) -> None:
     # 2 requested: 1 canceled < 2, 1 errored < 2.
-    running = Running(plan_of(RandomPlan(9, 2, 0, LENGTH_ERA)))
-    running.send(TrialExited(0, ExitReason.USER_CANCELED, 3.0))
-    assert running.send(TrialExited(1, other, 3.0)) == (Shutdown(failure=False),)
+    running = RunningSearch(search_plan(RandomPlan(9, 2, 0, LENGTH_ERA)))
+    running.send_event(TrialExitedEarly(0, ExitReason.USER_CANCELED, 3.0))
+    assert running.send_event(TrialExitedEarly(1, other, 3.0)) == (Shutdown(failure=False),)
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_one_good_trial_saves_the_search(rules: Rules) -> None:
-    running = Running(plan_of(RandomPlan(9, 3, 0, rules)))
-    running.send(TrialExited(0, ExitReason.ERRORED, 0.0))
-    running.send(TrialClosed(2, 0.0))
-    assert running.send(TrialExited(1, ExitReason.ERRORED, 0.0)) == (Shutdown(failure=False),)
+def test_one_good_trial_saves_the_search(rules: SearchRules) -> None:
+    running = RunningSearch(search_plan(RandomPlan(9, 3, 0, rules)))
+    running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 0.0))
+    running.send_event(TrialClosed(2, 0.0))
+    assert running.send_event(TrialExitedEarly(1, ExitReason.ERRORED, 0.0)) == (
+        Shutdown(failure=False),
+    )
 
 
 def test_replaced_trials_count_as_requested_in_the_failure_rule() -> None:
     # 1 errored of 2 requested: the search did not fail
-    running = Running(plan_of(RandomPlan(9, 1, 16, LENGTH_ERA)))
-    (replacement,) = created(running.send(TrialExited(0, ExitReason.INVALID_HP, 0.0)))
+    running = RunningSearch(search_plan(RandomPlan(9, 1, 16, LENGTH_ERA)))
+    (replacement,) = created_trials(
+        running.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 0.0))
+    )
     assert replacement.trial == 1
-    assert running.send(TrialExited(1, ExitReason.ERRORED, 0.0)) == (Shutdown(failure=False),)
+    assert running.send_event(TrialExitedEarly(1, ExitReason.ERRORED, 0.0)) == (
+        Shutdown(failure=False),
+    )
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_plan_without_trials_shuts_down_at_once(rules: Rules) -> None:
-    plan = plan_of(GridPlan(9, 16, rules), Group({}))
-    step = begin(plan)
+def test_a_plan_without_trials_shuts_down_at_once(rules: SearchRules) -> None:
+    plan = search_plan(GridPlan(9, 16, rules), Group({}))
+    step = begin_search(plan)
     assert (step.operations, step.more) == ((Shutdown(failure=True),), False)
     assert step.state.shutdown
-    assert progress(plan, step.state) == 1.0
+    assert completed_share(plan, step.state) == 1.0
 
 
 @pytest.mark.parametrize("trial", [-1, 2, 3])
 def test_an_event_of_an_unknown_trial_is_dropped(trial: int) -> None:
-    running = Running(plan_of(RandomPlan(9, 3, 2, LENGTH_ERA)))
+    running = RunningSearch(search_plan(RandomPlan(9, 3, 2, LENGTH_ERA)))
     before = running.state
-    assert running.send(TrialClosed(trial, 0.0)) == ()
+    assert running.send_event(TrialClosed(trial, 0.0)) == ()
     assert running.state == before
 
 
 def test_an_event_is_dropped_while_no_trial_is_open() -> None:
-    plan = plan_of(RandomPlan(9, 2, 1, LENGTH_ERA))
-    running = Running(plan)
+    plan = search_plan(RandomPlan(9, 2, 1, LENGTH_ERA))
+    running = RunningSearch(plan)
     running.create_max = 0  # the next trial is requested, not yet created
-    assert running.send(TrialExited(0, ExitReason.ERRORED, 1.0)) == ()
+    assert running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 1.0)) == ()
     before = running.state
-    assert running.send(TrialExited(0, ExitReason.ERRORED, 1.0)) == ()
+    assert running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 1.0)) == ()
     assert running.state == before
-    assert handle(plan, before, running.generator, TrialClosed(0, 1.0), 1).more
+    assert handle_event(plan, before, running.generator, TrialClosed(0, 1.0), 1).more
 
 
 def test_an_event_after_the_shutdown_is_dropped() -> None:
-    running = Running(plan_of(SinglePlan(9, LENGTH_ERA)))
+    running = RunningSearch(search_plan(SinglePlan(9, LENGTH_ERA)))
     open_still = replace(running.state, shutdown=True)
-    late = handle(running.plan, open_still, running.generator, TrialClosed(0, 9.0), 1)
+    late = handle_event(running.plan, open_still, running.generator, TrialClosed(0, 9.0), 1)
     assert late == SearchStep(open_still, (), more=False)
-    running.send(TrialClosed(0, 9.0))
+    running.send_event(TrialClosed(0, 9.0))
     before = running.state
-    assert running.send(TrialExited(0, ExitReason.ERRORED, 9.0)) == ()
+    assert running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 9.0)) == ()
     assert running.state == before
 
 
 def test_step_era_progress_follows_the_workloads() -> None:
-    running = Running(plan_of(RandomPlan(4, 2, 0, STEP_ERA)))
+    running = RunningSearch(search_plan(RandomPlan(4, 2, 0, STEP_ERA)))
     # (4 + 1) * 2 = 10 workloads
     assert running.progress == 0.0
-    running.send(TrialProgressed(0, 3.0))
+    running.send_event(TrialProgressed(0, 3.0))
     assert running.progress == 0.3
-    running.send(TrialProgressed(0, 1.0))
-    running.send(TrialReached(0, 4, 0.9))
+    running.send_event(TrialProgressed(0, 1.0))
+    running.send_event(TrialLengthReached(0, 4, 0.9))
     assert running.progress == 0.5
-    running.send(TrialClosed(0, 4.0))
+    running.send_event(TrialClosed(0, 4.0))
     assert running.progress == 0.5
-    running.send(TrialProgressed(1, 2.0))
+    running.send_event(TrialProgressed(1, 2.0))
     assert running.progress == 0.7
-    running.send(TrialExited(1, ExitReason.ERRORED, 2.0))
+    running.send_event(TrialExitedEarly(1, ExitReason.ERRORED, 2.0))
     assert running.progress == 1.0  # completed, whatever was missing
 
 
 def test_length_era_progress_follows_units_and_closed_trials() -> None:
-    running = Running(plan_of(RandomPlan(100, 4, 2, LENGTH_ERA)))
+    running = RunningSearch(search_plan(RandomPlan(100, 4, 2, LENGTH_ERA)))
     # 100 * 4 = 400 units
-    running.send(TrialProgressed(0, 30.0))
+    running.send_event(TrialProgressed(0, 30.0))
     assert running.progress == 30 / 400
-    running.send(TrialProgressed(1, 50.0))
+    running.send_event(TrialProgressed(1, 50.0))
     assert running.progress == 80 / 400
-    running.send(TrialExited(1, ExitReason.ERRORED, 50.0))
+    running.send_event(TrialExitedEarly(1, ExitReason.ERRORED, 50.0))
     assert running.progress == 130 / 400
-    running.send(TrialExited(0, ExitReason.INVALID_HP, 30.0))
+    running.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 30.0))
     assert running.progress == 100 / 400
     # trials 2 and 3 took their places, 3 in that of the invalid one
-    running.send(TrialClosed(2, 0.0))
-    running.send(TrialClosed(3, 0.0))
+    running.send_event(TrialClosed(2, 0.0))
+    running.send_event(TrialClosed(3, 0.0))
     assert running.progress == 300 / 400
-    assert running.send(TrialClosed(4, 0.0)) == (Shutdown(failure=False),)
+    assert running.send_event(TrialClosed(4, 0.0)) == (Shutdown(failure=False),)
     assert running.progress == 1.0
 
 
@@ -303,54 +313,54 @@ def test_length_era_progress_follows_units_and_closed_trials() -> None:
     ("units", "expected"), [(math.nan, 0.0), (math.inf, 0.0), (-5.0, 0.0), (500.0, 1.0)]
 )
 def test_progress_is_cut_to_its_range(units: float, expected: float) -> None:
-    running = Running(plan_of(SinglePlan(100, LENGTH_ERA)))
+    running = RunningSearch(search_plan(SinglePlan(100, LENGTH_ERA)))
     state = replace(running.state, tally=Tally(1, 1, open_units=units))
-    assert progress(running.plan, state) == expected
+    assert completed_share(running.plan, state) == expected
 
 
 @pytest.mark.parametrize("units", [math.nan, math.inf, -1.0])
 def test_units_that_are_no_amount_are_refused(units: float) -> None:
-    running = Running(plan_of(SinglePlan(100, LENGTH_ERA)))
+    running = RunningSearch(search_plan(SinglePlan(100, LENGTH_ERA)))
     events = (
         TrialProgressed(0, units),
         TrialClosed(0, units),
-        TrialExited(0, ExitReason.ERRORED, units),
+        TrialExitedEarly(0, ExitReason.ERRORED, units),
     )
     for event in events:
         with pytest.raises(ValueError, match="trial 0 reported"):
-            running.send(event)
+            running.send_event(event)
 
 
 def test_fractions_leave_nothing_behind() -> None:
-    running = Running(plan_of(RandomPlan(1, 3, 1, LENGTH_ERA)))
+    running = RunningSearch(search_plan(RandomPlan(1, 3, 1, LENGTH_ERA)))
     for _ in range(3):
-        running.send(TrialProgressed(0, 0.1))
+        running.send_event(TrialProgressed(0, 0.1))
     assert running.state.tally.open_units > 0.3
-    running.send(TrialClosed(0, 0.3))
+    running.send_event(TrialClosed(0, 0.3))
     assert running.state.tally.open_units == 0.0
 
 
 def test_a_trial_cannot_take_away_what_others_reported() -> None:
-    running = Running(plan_of(RandomPlan(9, 3, 3, LENGTH_ERA)))
-    running.send(TrialProgressed(0, 2.0))
-    running.send(TrialExited(1, ExitReason.INVALID_HP, 5.0))
+    running = RunningSearch(search_plan(RandomPlan(9, 3, 3, LENGTH_ERA)))
+    running.send_event(TrialProgressed(0, 2.0))
+    running.send_event(TrialExitedEarly(1, ExitReason.INVALID_HP, 5.0))
     assert running.state.tally.open_units == 0.0
-    running.send(TrialProgressed(2, 3.0))
+    running.send_event(TrialProgressed(2, 3.0))
     assert running.progress == 3 / 27
 
 
 def test_a_generator_that_stands_elsewhere_is_refused() -> None:
-    plan = plan_of(RandomPlan(9, 3, 1, LENGTH_ERA))
-    generator = Generator.seeded(SEED)
-    generator.word()
+    plan = search_plan(RandomPlan(9, 3, 1, LENGTH_ERA))
+    generator = Generator.from_seed(SEED)
+    generator.draw_word()
     with pytest.raises(AssertionError):
-        expand(plan, begin(plan).state, generator, 1)
+        expand_creates(plan, begin_search(plan).state, generator, 1)
 
 
 def test_the_stored_state_is_small_whatever_the_number_of_trials() -> None:
-    running = Running(plan_of(RandomPlan(10**9, 10**9, 0, LENGTH_ERA)))
-    running.send(TrialProgressed(99, 0.1 + 0.2))
-    running.send(TrialExited(98, ExitReason.ERRORED, 0.0))
+    running = RunningSearch(search_plan(RandomPlan(10**9, 10**9, 0, LENGTH_ERA)))
+    running.send_event(TrialProgressed(99, 0.1 + 0.2))
+    running.send_event(TrialExitedEarly(98, ExitReason.ERRORED, 0.0))
     codec = TypeAdapter(SearchState)
     stored = codec.dump_json(running.state)
     assert len(stored) < 600
@@ -363,10 +373,10 @@ def test_the_stored_state_is_small_whatever_the_number_of_trials() -> None:
 )
 def test_a_plan_survives_a_json_codec(method: MethodPlan) -> None:
     codec = TypeAdapter(SearchPlan)
-    plan = plan_of(method)
+    plan = search_plan(method)
     restored = codec.validate_json(codec.dump_json(plan))
     assert (restored.method, restored.seed) == (plan.method, plan.seed)
-    assert Running(restored).begun == Running(plan).begun
+    assert RunningSearch(restored).begun == RunningSearch(plan).begun
 
 
 @pytest.mark.parametrize(
@@ -376,6 +386,6 @@ def test_ten_thousand_creates_expand_fast(method: MethodPlan) -> None:
     # 10 * 10 * 10 * 10 * 1 = 10,000 points
     space = Group({f"p{i}": Double(0, 1, 10) for i in range(4)} | {"p4": Int(0, 9, 1)})
     started = perf_counter()
-    assert len(Running(plan_of(method, space), create_max=10_000).begun) == 10_000
+    assert len(RunningSearch(search_plan(method, space), create_max=10_000).begun) == 10_000
     # 0.1 to 0.2 s on an idle core; the limit leaves room for a busy one
     assert perf_counter() - started < 2

@@ -13,7 +13,7 @@ from control_plane.searchers.space import (
     Int,
     Log,
     Parameter,
-    draw,
+    draw_hparams,
     grid_point,
     grid_size,
 )
@@ -29,18 +29,18 @@ MIXED = Group(
 )
 
 
-def points(space: Group) -> list[dict[str, object]]:
+def grid_points(space: Group) -> list[dict[str, object]]:
     return [grid_point(space, i) for i in range(grid_size(space))]
 
 
-def values(parameter: Parameter) -> list[object]:
-    return [point["x"] for point in points(Group({"x": parameter}))]
+def grid_values(parameter: Parameter) -> list[object]:
+    return [point["x"] for point in grid_points(Group({"x": parameter}))]
 
 
 @pytest.mark.parametrize("maxval_drawn", [True, False])
 def test_a_sample_is_what_numpy_draws_by_sorted_names(maxval_drawn: bool) -> None:
     state = np.random.RandomState(99)
-    generator = Generator.seeded(99)
+    generator = Generator.from_seed(99)
     vals = ("relu", ["tanh", 2], None)
     for _ in range(200):
         expected = {
@@ -51,7 +51,7 @@ def test_a_sample_is_what_numpy_draws_by_sorted_names(maxval_drawn: bool) -> Non
             # 64 - 8 = 56 values without maxval, 57 with it
             "width": 8 + state.randint(57 if maxval_drawn else 56),
         }
-        sample = draw(MIXED, generator, maxval_drawn=maxval_drawn)
+        sample = draw_hparams(MIXED, generator, maxval_drawn=maxval_drawn)
         assert sample == expected
         assert list(sample) == sorted(MIXED.members)
 
@@ -60,31 +60,33 @@ def test_a_sample_is_what_numpy_draws_by_sorted_names(maxval_drawn: bool) -> Non
 def test_an_integers_maxval_is_drawn_in_the_length_era_only(
     maxval_drawn: bool, expected: set[int]
 ) -> None:
-    generator = Generator.seeded(5)
+    generator = Generator.from_seed(5)
     space = Group({"n": Int(3, 5)})
-    drawn = {draw(space, generator, maxval_drawn=maxval_drawn)["n"] for _ in range(100)}
+    drawn = {draw_hparams(space, generator, maxval_drawn=maxval_drawn)["n"] for _ in range(100)}
     assert drawn == expected
 
 
 def test_names_sort_as_strings() -> None:
     space = Group({"n2": Double(0, 1), "n10": Double(0, 1), "N3": Double(0, 1)})
     state = np.random.RandomState(1)
-    sample = draw(space, Generator.seeded(1), maxval_drawn=True)
+    sample = draw_hparams(space, Generator.from_seed(1), maxval_drawn=True)
     assert list(sample.items()) == [(name, state.random_sample()) for name in ["N3", "n10", "n2"]]
 
 
 def test_nested_groups_draw_depth_first_in_sorted_order() -> None:
     inner = Group({"z": Double(0, 1), "a": Double(0, 1), "empty": Group({})})
     state = np.random.RandomState(8)
-    sample = draw(Group({"m": inner, "b": Double(0, 1)}), Generator.seeded(8), maxval_drawn=True)
+    sample = draw_hparams(
+        Group({"m": inner, "b": Double(0, 1)}), Generator.from_seed(8), maxval_drawn=True
+    )
     b, a, z = state.random_sample(3)
     assert sample == {"b": b, "m": {"a": a, "empty": {}, "z": z}}
 
 
 def test_constants_and_single_choices_draw_nothing() -> None:
-    generator = Generator.seeded(4)
+    generator = Generator.from_seed(4)
     space = Group({"c": Const({"any": [1, None]}), "only": Categorical((0,))})
-    assert draw(space, generator, maxval_drawn=True) == {"c": {"any": [1, None]}, "only": 0}
+    assert draw_hparams(space, generator, maxval_drawn=True) == {"c": {"any": [1, None]}, "only": 0}
     assert generator.position == 624
 
 
@@ -119,17 +121,17 @@ def test_constants_and_single_choices_draw_nothing() -> None:
     ],
 )
 def test_the_grid_values_of(parameter: Parameter, expected: list[object]) -> None:
-    assert values(parameter) == expected
+    assert grid_values(parameter) == expected
 
 
 def test_the_grid_keeps_the_type_of_its_values() -> None:
-    assert [type(value) for value in values(Int(0, 10, 3))] == [int, int, int]
-    assert [type(value) for value in values(Double(0, 2, 2))] == [float, float]
+    assert [type(value) for value in grid_values(Int(0, 10, 3))] == [int, int, int]
+    assert [type(value) for value in grid_values(Double(0, 2, 2))] == [float, float]
 
 
 def test_the_first_name_varies_slowest() -> None:
     space = Group({"b": Categorical((1, 2, 3)), "a": Categorical(("x", "y")), "c": Const(0)})
-    assert [(p["a"], p["b"], p["c"]) for p in points(space)] == list(
+    assert [(p["a"], p["b"], p["c"]) for p in grid_points(space)] == list(
         product(["x", "y"], [1, 2, 3], [0])
     )
     assert list(grid_point(space, 0)) == ["a", "b", "c"]
@@ -147,11 +149,11 @@ def test_nested_axes_take_the_place_of_their_group() -> None:
         {"a": a, "b": {"x": x, "y": {}, "z": z}, "c": c}
         for a, x, z, c in product([7, 8], [1, 2], [3, 4], [5, 6])
     ]
-    assert points(space) == expected
+    assert grid_points(space) == expected
 
 
 def test_a_group_alone_makes_one_point_but_nothing_makes_none() -> None:
-    assert points(Group({"empty": Group({})})) == [{"empty": {}}]
+    assert grid_points(Group({"empty": Group({})})) == [{"empty": {}}]
     assert grid_size(Group({})) == 0
 
 
@@ -178,6 +180,6 @@ def test_a_space_survives_a_json_codec() -> None:
     space = Group({"nested": MIXED, "whole": Double(0, 1), "n": Int(0, 1)})
     codec = TypeAdapter(Group)
     restored = codec.validate_json(codec.dump_json(space))
-    assert draw(restored, Generator.seeded(6), maxval_drawn=True) == draw(
-        space, Generator.seeded(6), maxval_drawn=True
+    assert draw_hparams(restored, Generator.from_seed(6), maxval_drawn=True) == draw_hparams(
+        space, Generator.from_seed(6), maxval_drawn=True
     )

@@ -8,51 +8,57 @@ from hypothesis import strategies as st
 
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.records import Status
-from control_plane.actors.trial_state import TrialState
-from control_plane.searchers.bayesian import BayesianPlan
+from control_plane.actors.trial.state import TrialState
+from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.exploration import Exploration
-from control_plane.searchers.halving import HalvingPlan
-from control_plane.searchers.population import PopulationPlan
-from control_plane.searchers.rules import LENGTH_ERA
-from control_plane.simulation.experiment import SimulationStuck, simulate
-from control_plane.simulation.machines import Pace, machine_slots
-from control_plane.suggestions.simulated import suggestion
+from control_plane.searchers.halving.asynchronous import HalvingPlan
+from control_plane.searchers.methods.bayesian import BayesianPlan
+from control_plane.searchers.methods.pbt import PopulationPlan
+from control_plane.simulation.experiment import SimulationStuck, simulate_experiment
+from control_plane.simulation.machines import ValidationSchedule, machine_slots
+from control_plane.suggestions.in_memory import suggest_from_parts
 from tests.conftest import require
-from tests.unit.simulation.virtual import ByNumber, Straight, halving, random_search, submitted
+from tests.unit.simulation.virtual import (
+    ConstantCurve,
+    CurvesByNumber,
+    halving_plan,
+    random_plan,
+    submission,
+)
 
 
 def test_trials_share_the_slots_there_are() -> None:
     # 4 trials of 10 batches of 1 s on 2 slots: two after two, 2 * 10 s.
-    found = simulate(submitted(random_search(10, 4)), 2, ByNumber())
+    found = simulate_experiment(submission(random_plan(10, 4)), 2, CurvesByNumber())
     assert found.makespan_ms == 20_000
     assert found.experiment.status is Status.COMPLETED
     assert found.experiment.trials_completed == 4
-    account = found.account
+    account = found.usage
     assert (account.batches, account.units, account.slot_ms) == (40, 40.0, 40_000)
-    assert found.slot_use(2) == 1.0
+    assert found.slot_utilization(2) == 1.0
 
 
 def test_a_slot_that_is_free_first_takes_the_next_trial() -> None:
     # On 2 slots trials of 10, 30 and 15 s: the third begins at 10 s and ends at 25 s, the second
     # at 30 s. Busy: 10 + 30 + 15 of 2 * 30 s.
-    found = simulate(
-        submitted(random_search(10, 3)), 2, ByNumber(batch_ms=(1000.0, 3000.0, 1500.0))
+    found = simulate_experiment(
+        submission(random_plan(10, 3)), 2, CurvesByNumber(batch_ms=(1000.0, 3000.0, 1500.0))
     )
     assert found.makespan_ms == 30_000
-    assert found.slot_use(2) == 55 / 60
+    assert found.slot_utilization(2) == 55 / 60
 
 
 def test_trials_of_several_slots_need_them_all() -> None:
     # 3 trials of 2 slots on 5: two at a time, and one slot left over. 20 of 2 * 10 * 5 slot-seconds
     # of the first round and 10 * 2 of the second: 3 * 10 * 2 of 5 * 20.
-    found = simulate(submitted(random_search(10, 3), slots=2), 5, ByNumber())
+    found = simulate_experiment(submission(random_plan(10, 3), slots=2), 5, CurvesByNumber())
     assert found.makespan_ms == 20_000
-    assert found.slot_use(5) == 60 / 100
+    assert found.slot_utilization(5) == 60 / 100
 
 
 def test_a_limit_of_slots_holds_in_the_simulation_too() -> None:
     # 4 trials one after the other on one slot of 4.
-    found = simulate(submitted(random_search(10, 4), max_slots=1), 4, ByNumber())
+    found = simulate_experiment(submission(random_plan(10, 4), max_slots=1), 4, CurvesByNumber())
     assert found.makespan_ms == 40_000
 
 
@@ -61,64 +67,72 @@ def test_a_halving_is_promoted_as_its_rungs_say() -> None:
     # of three results one goes on, trial 0, to 3. Then 3, 4 and 5: of six two, which is trial 1;
     # 6, 7 and 8: of nine three, which is trial 2. Of the three at 3 batches trial 0 goes on to 9.
     # 9 trainings of 1, 3 of 2 more and 1 of 6 more: 9 + 6 + 6 = 21 batches of 1 s.
-    found = simulate(submitted(halving(9, 1)), 1, ByNumber())
-    assert found.account.batches == 21
+    found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber())
+    assert found.usage.batches == 21
     assert found.makespan_ms == 21_000
-    assert found.best == ((1_000, 1.0),)
+    assert found.improvements == ((1_000, 1.0),)
     assert found.experiment.best_trial == 1
 
 
 def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint() -> None:
-    courses = ByNumber()
-    found = simulate(submitted(halving(3, 3)), 3, courses)
+    courses = CurvesByNumber()
+    found = simulate_experiment(submission(halving_plan(3, 3)), 3, courses)
     # 3 trials of 1 batch; the first of them goes on to 3 and, alone in its rung, no further, as
     # one in three of one is none.
-    assert found.account.batches == 3 + 2
+    assert found.usage.batches == 3 + 2
     assert courses.started == [0, 1, 2, 0]
 
 
 def test_the_best_metric_is_told_with_its_time() -> None:
     # Trials one after the other, of which each is better than the one before.
-    class Falling(ByNumber):
-        def course(self, trial: TrialState) -> Straight:
-            return Straight(-float(trial.number), 1000.0)
+    class Falling(CurvesByNumber):
+        def curve_for(self, trial: TrialState) -> ConstantCurve:
+            return ConstantCurve(-float(trial.number), 1000.0)
 
-    found = simulate(submitted(random_search(2, 3)), 1, Falling())
-    assert found.best == ((2_000, 0.0), (4_000, -1.0), (6_000, -2.0))
+    found = simulate_experiment(submission(random_plan(2, 3)), 1, Falling())
+    assert found.improvements == ((2_000, 0.0), (4_000, -1.0), (6_000, -2.0))
 
 
 def test_a_metric_that_is_no_number_is_the_worst() -> None:
-    class Broken(ByNumber):
-        def course(self, trial: TrialState) -> Straight:
-            return Straight(None if trial.number == 0 else 1.0, 1000.0)
+    class Broken(CurvesByNumber):
+        def curve_for(self, trial: TrialState) -> ConstantCurve:
+            return ConstantCurve(None if trial.number == 0 else 1.0, 1000.0)
 
-    found = simulate(submitted(halving(3, 3)), 1, Broken())
+    found = simulate_experiment(submission(halving_plan(3, 3)), 1, Broken())
     assert found.experiment.status is Status.COMPLETED
     # It ran first, and another is promoted.
-    assert found.account.batches == 5
+    assert found.usage.batches == 5
 
 
 def test_a_period_of_validation_is_kept_to() -> None:
     validated: list[int] = []
 
-    class Watched(Straight):
+    class WatchedCurve(ConstantCurve):
         def metric(self, batches: int) -> float | None:
             validated.append(batches)
             return 1.0
 
-    class Watching(ByNumber):
-        def course(self, trial: TrialState) -> Straight:
-            return Watched(1.0, 1000.0)
+    class Watching(CurvesByNumber):
+        def curve_for(self, trial: TrialState) -> ConstantCurve:
+            return WatchedCurve(1.0, 1000.0)
 
-    found = simulate(submitted(random_search(10, 1)), 1, Watching(), pace=Pace(lambda trial: 4))
+    found = simulate_experiment(
+        submission(random_plan(10, 1)),
+        1,
+        Watching(),
+        validation_schedule=ValidationSchedule(lambda trial: 4),
+    )
     assert validated == [4, 8, 10]
     assert found.makespan_ms == 10_000
 
 
 def test_times_below_a_millisecond_add_up() -> None:
     # 100 validations, a batch of 0.3 ms before each: 30 ms.
-    found = simulate(
-        submitted(random_search(100, 1)), 1, ByNumber((0.3,)), pace=Pace(lambda trial: 1)
+    found = simulate_experiment(
+        submission(random_plan(100, 1)),
+        1,
+        CurvesByNumber((0.3,)),
+        validation_schedule=ValidationSchedule(lambda trial: 1),
     )
     assert found.makespan_ms == 30
 
@@ -126,28 +140,30 @@ def test_times_below_a_millisecond_add_up() -> None:
 def test_units_are_those_of_the_configuration() -> None:
     # 2 trials of 3 epochs of 320 records in batches of 1: 960 batches each.
     lengths = Lengths("epochs", records_per_epoch=320)
-    found = simulate(submitted(random_search(3, 2), lengths=lengths), 2, ByNumber((1.0,)))
-    assert (found.account.batches, found.account.units) == (1920, 6.0)
+    found = simulate_experiment(
+        submission(random_plan(3, 2), lengths=lengths), 2, CurvesByNumber((1.0,))
+    )
+    assert (found.usage.batches, found.usage.units) == (1920, 6.0)
     assert found.makespan_ms == 960
 
 
 def test_what_is_trained_beyond_the_records_is_counted() -> None:
     # Trials of 10 batches that are known for 4: 6 of each are beyond.
-    found = simulate(submitted(random_search(10, 2)), 1, ByNumber(known_batches=4))
-    assert found.account.beyond == 12
+    found = simulate_experiment(submission(random_plan(10, 2)), 1, CurvesByNumber(known_batches=4))
+    assert found.usage.extrapolated_batches == 12
     # In a halving trial 0 trains 1, then 2, then 6 batches, of which those beyond the fourth: 5.
-    found = simulate(submitted(halving(9, 1)), 1, ByNumber(known_batches=4))
-    assert found.account.beyond == 5
+    found = simulate_experiment(submission(halving_plan(9, 1)), 1, CurvesByNumber(known_batches=4))
+    assert found.usage.extrapolated_batches == 5
 
 
 def test_trials_measured_by_time_train_until_they_are_stopped() -> None:
     # Rungs at 2 and 4 of a clock that counts half batches; the metric of trial i is i + 1.
     plan = HalvingPlan(4, 2, 2.0, 3, 1, True, LENGTH_ERA, stops=True, by_time=True)
-    pace = Pace(lambda trial: 2, lambda trial, batches: batches / 2)
-    message = replace(submitted(plan), time_metric="half")
-    found = simulate(message, 1, ByNumber(), pace=pace)
+    pace = ValidationSchedule(lambda trial: 2, lambda trial, batches: batches / 2)
+    message = replace(submission(plan), time_metric="half")
+    found = simulate_experiment(message, 1, CurvesByNumber(), validation_schedule=pace)
     # Trial 0 is the first of each rung: 8 batches. The others are stopped at the first, after 4.
-    assert found.account.batches == 16
+    assert found.usage.batches == 16
     assert found.makespan_ms == 16_000
     assert found.experiment.trials_completed == 3
 
@@ -155,28 +171,28 @@ def test_trials_measured_by_time_train_until_they_are_stopped() -> None:
 def test_copies_go_on_with_the_curves_of_their_originals() -> None:
     validated: list[int] = []
 
-    class Watched(Straight):
+    class WatchedCurve(ConstantCurve):
         def metric(self, batches: int) -> float | None:
             validated.append(batches)
             return self.value
 
-    class Watching(ByNumber):
-        def course(self, trial: TrialState) -> Straight:
-            return Watched(float(trial.number), 1000.0)
+    class Watching(CurvesByNumber):
+        def curve_for(self, trial: TrialState) -> ConstantCurve:
+            return WatchedCurve(float(trial.number), 1000.0)
 
     exploration = Exploration(resample_probability=0.0, perturb_factor=0.2)
     plan = PopulationPlan(5, 2, 2, 0.5, exploration, smaller_is_better=True, rules=LENGTH_ERA)
-    found = simulate(submitted(plan), 2, Watching())
+    found = simulate_experiment(submission(plan), 2, Watching())
     # Two trials at 5; then trial 0 at 10 and its copy, which began with 5 batches' weights.
     assert sorted(validated) == [5, 5, 10, 10]
-    assert found.account.batches == 20
+    assert found.usage.batches == 20
     assert found.makespan_ms == 10_000
 
 
 def test_a_model_is_asked_in_no_time() -> None:
     require("optuna")
     plan = BayesianPlan(10, 12, 2, startup_trials=3, rules=LENGTH_ERA)
-    found = simulate(submitted(plan), 2, ByNumber(), advise=suggestion)
+    found = simulate_experiment(submission(plan), 2, CurvesByNumber(), suggest=suggest_from_parts)
     # Twelve trials of 10 s on two slots, and nobody waited for a suggestion.
     assert found.makespan_ms == 60_000
     assert found.experiment.trials_completed == 12
@@ -184,13 +200,13 @@ def test_a_model_is_asked_in_no_time() -> None:
 
 def test_a_pool_without_room_for_a_trial_is_told_apart_from_a_long_search() -> None:
     with pytest.raises(SimulationStuck, match=r"after 0 s nothing goes on.*needs 3 slots: agents"):
-        simulate(submitted(random_search(10, 2), slots=3), 2, ByNumber())
+        simulate_experiment(submission(random_plan(10, 2), slots=3), 2, CurvesByNumber())
 
 
 def test_an_experiment_that_is_paused_never_ends() -> None:
-    paused = replace(submitted(random_search(10, 2)), paused=True)
+    paused = replace(submission(random_plan(10, 2)), paused=True)
     with pytest.raises(SimulationStuck, match="2 of 2 trials open"):
-        simulate(paused, 2, ByNumber())
+        simulate_experiment(paused, 2, CurvesByNumber())
 
 
 @pytest.mark.parametrize(
@@ -210,7 +226,10 @@ def test_machines_hold_whole_trials(slots: int, per_trial: int, machines: list[i
 
 def test_the_same_again_is_the_same() -> None:
     first, again = (
-        simulate(submitted(halving(30, 4), seed=3), 4, ByNumber((900.0, 1100.0))) for _ in range(2)
+        simulate_experiment(
+            submission(halving_plan(30, 4), seed=3), 4, CurvesByNumber((900.0, 1100.0))
+        )
+        for _ in range(2)
     )
     assert first == again
 
@@ -229,18 +248,18 @@ def test_every_trial_ends_and_no_slot_is_used_twice(
 ) -> None:
     slots = max(slots, per_trial)
     plan = (
-        random_search(9, trials, concurrent)
+        random_plan(9, trials, concurrent)
         if kind == "random"
-        else halving(trials, concurrent, stops=kind == "stopping")
+        else halving_plan(trials, concurrent, stops=kind == "stopping")
     )
-    courses = ByNumber(tuple(map(float, speeds)))
-    found = simulate(submitted(plan, slots=per_trial), slots, courses)
+    courses = CurvesByNumber(tuple(map(float, speeds)))
+    found = simulate_experiment(submission(plan, slots=per_trial), slots, courses)
     assert found.experiment.status is Status.COMPLETED
     assert found.experiment.trials_completed == found.experiment.trials == trials
     # As much slot-time as the trials took; never more than there was.
-    assert found.account.slot_ms <= slots * found.makespan_ms
-    assert found.makespan_ms >= found.account.slot_ms / slots
+    assert found.usage.slot_ms <= slots * found.makespan_ms
+    assert found.makespan_ms >= found.usage.slot_ms / slots
     slowest_ms, fastest_ms = max(speeds), min(speeds)
-    assert fastest_ms * found.account.batches * per_trial <= found.account.slot_ms
-    assert found.account.slot_ms <= slowest_ms * found.account.batches * per_trial
-    assert trials <= found.account.batches <= 9 * trials
+    assert fastest_ms * found.usage.batches * per_trial <= found.usage.slot_ms
+    assert found.usage.slot_ms <= slowest_ms * found.usage.batches * per_trial
+    assert trials <= found.usage.batches <= 9 * trials

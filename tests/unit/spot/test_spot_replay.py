@@ -2,20 +2,20 @@
 
 import pytest
 
-from control_plane.spot.comparison import compared
-from control_plane.spot.deadline import (
+from control_plane.spot.comparison import compare_policies
+from control_plane.spot.deadline_policies import (
     HOUR_MS,
-    Job,
-    Machine,
+    DeadlineJob,
+    JobSnapshot,
+    MachineKind,
     Policy,
-    Standing,
-    greedy,
-    on_demand,
-    reserved_slack,
-    uniform_progress,
+    greedy_policy,
+    on_demand_policy,
+    reserved_slack_policy,
+    uniform_progress_policy,
 )
 from control_plane.spot.optimum import optimum_cost
-from control_plane.spot.replay import Replayed, job_on, replay
+from control_plane.spot.replay import ReplayResult, replay_policy, trace_job
 from control_plane.spot.traces import SpotTrace
 
 MINUTE = 60_000
@@ -26,21 +26,21 @@ def trace(market: str, price: float = 0.25) -> SpotTrace:
     return SpotTrace(5 * MINUTE, tuple(sign == "s" for sign in market), (price,) * len(market))
 
 
-def job(market: SpotTrace, work: int, deadline: int, changeover: int) -> Job:
-    return job_on(market, work * MINUTE, deadline * MINUTE, changeover * MINUTE)
+def job(market: SpotTrace, work: int, deadline: int, changeover: int) -> DeadlineJob:
+    return trace_job(market, work * MINUTE, deadline * MINUTE, changeover * MINUTE)
 
 
-def signs(found: Replayed) -> str:
+def signs(found: ReplayResult) -> str:
     return "".join({"wait": ".", "spot": "s", "on-demand": "D"}[it] for it in found.machines)
 
 
-def always_spot(job: Job, standing: Standing) -> Machine:
-    return Machine.SPOT if standing.spot_available else Machine.NONE
+def always_spot(job: DeadlineJob, standing: JobSnapshot) -> MachineKind:
+    return MachineKind.SPOT if standing.spot_available else MachineKind.NONE
 
 
 def test_a_machine_is_paid_from_its_changeover_to_the_end_of_the_work() -> None:
     market = trace("......")
-    found = replay(on_demand, job(market, 12, 30, 7), market)
+    found = replay_policy(on_demand_policy, job(market, 12, 30, 7), market)
     # 7 of changeover and 12 of work end after 19 minutes, in the fourth tick.
     assert (signs(found), found.finished_ms) == ("DDDD", 19 * MINUTE)
     assert found.cost == pytest.approx(19 / 60)
@@ -49,7 +49,7 @@ def test_a_machine_is_paid_from_its_changeover_to_the_end_of_the_work() -> None:
 
 def test_a_lost_spot_machine_costs_another_changeover() -> None:
     market = trace("ss.sss")
-    found = replay(always_spot, job(market, 10, 30, 3), market)
+    found = replay_policy(always_spot, job(market, 10, 30, 3), market)
     # 7 minutes of work in the first two ticks; 3 to start again, and 3 of work.
     assert (signs(found), found.finished_ms) == ("ss.ss", 21 * MINUTE)
     assert found.cost == pytest.approx(0.25 * 16 / 60)
@@ -58,7 +58,7 @@ def test_a_lost_spot_machine_costs_another_changeover() -> None:
 
 def test_a_changeover_that_is_cut_off_is_paid_for_nothing() -> None:
     market = trace("s.s...")
-    found = replay(always_spot, job(market, 10, 30, 7), market)
+    found = replay_policy(always_spot, job(market, 10, 30, 7), market)
     assert found.finished_ms is None
     assert found.cost == pytest.approx(0.25 * 10 / 60)
 
@@ -66,13 +66,15 @@ def test_a_changeover_that_is_cut_off_is_paid_for_nothing() -> None:
 def test_work_that_ends_after_the_deadline_is_late() -> None:
     market = trace("....")
     # 5 + 13 = 18 minutes, and the deadline lies within the fourth tick.
-    assert replay(on_demand, job(market, 13, 18, 5), market).finished_ms == 18 * MINUTE
-    assert replay(on_demand, job(market, 13, 17, 5), market).finished_ms is None
+    assert (
+        replay_policy(on_demand_policy, job(market, 13, 18, 5), market).finished_ms == 18 * MINUTE
+    )
+    assert replay_policy(on_demand_policy, job(market, 13, 17, 5), market).finished_ms is None
 
 
 def test_each_tick_has_its_price() -> None:
     market = SpotTrace(5 * MINUTE, (True,) * 3, (0.2, 0.4, 0.3))
-    found = replay(always_spot, job(market, 12, 15, 0), market)
+    found = replay_policy(always_spot, job(market, 12, 15, 0), market)
     # 5 at 0.2, 5 at 0.4 and 2 at 0.3.
     assert found.cost == pytest.approx((1 + 2 + 0.6) / 60)
 
@@ -82,18 +84,18 @@ def test_each_tick_has_its_price() -> None:
     [
         # 30 of work due after 60, changeover 1. After 40 minutes it has done 14 and its slack is
         # 4: on-demand, and there it stays although spot machines come back.
-        (greedy, ".....sssDDDD"),
+        (greedy_policy, ".....sssDDDD"),
         # ep(t) = t / 2. Behind at 5; 9 at 15 is more than ep(17) = 8.5, but less than ep(20) = 10.
         # 13 at 25 is less than ep(27) = 13.5, 18 at 30 more than ep(32) = 16; 27 at 40 is far
         # more than ep(40) = 20, and a spot machine at 45 does the rest.
-        (uniform_progress, ".DD.DDss.s"),
+        (uniform_progress_policy, ".DD.DDss.s"),
         # Slack 4 at 40: on-demand. At 45 slack 3 is more than two changeovers.
-        (reserved_slack, ".....sssDssD"),
+        (reserved_slack_policy, ".....sssDssD"),
     ],
 )
 def test_courses_of_the_policies(policy: Policy, course: str) -> None:
     market = trace(".....sss.ss.")
-    found = replay(policy, job(market, 30, 60, 1), market)
+    found = replay_policy(policy, job(market, 30, 60, 1), market)
     assert (signs(found), found.finished_ms is not None) == (course, True)
 
 
@@ -137,7 +139,7 @@ def test_the_optimum_takes_the_cheap_ticks() -> None:
 
 def test_a_comparison_has_a_sign_for_each_tick() -> None:
     market = trace("ss..ss")
-    found = compared(job(market, 10, 30, 0), market)
+    found = compare_policies(job(market, 10, 30, 0), market)
     assert (found["market"], found["availability"]) == ("ss..ss", pytest.approx(4 / 6))
     # 10 at a quarter of the price.
     assert found["optimum_share"] == pytest.approx(0.25)
@@ -149,5 +151,5 @@ def test_a_comparison_has_a_sign_for_each_tick() -> None:
 
 def test_costs_are_in_hours_of_an_on_demand_machine() -> None:
     market = trace("." * 12)
-    found = replay(on_demand, job_on(market, HOUR_MS, HOUR_MS, 0), market)
+    found = replay_policy(on_demand_policy, trace_job(market, HOUR_MS, HOUR_MS, 0), market)
     assert found.cost == pytest.approx(1.0)

@@ -13,7 +13,7 @@ from control_plane.spot.traces import (
     SpotTrace,
     TraceInvalid,
     availability,
-    generated,
+    generate_trace,
     read_trace,
 )
 
@@ -21,17 +21,21 @@ DAY_MS = 86_400_000
 
 
 def test_equal_arguments_draw_equal_traces() -> None:
-    assert generated(0.5, DAY_MS, 7) == generated(0.5, DAY_MS, 7) != generated(0.5, DAY_MS, 8)
+    assert (
+        generate_trace(0.5, DAY_MS, 7)
+        == generate_trace(0.5, DAY_MS, 7)
+        != generate_trace(0.5, DAY_MS, 8)
+    )
 
 
 def test_a_trace_lasts_as_long_as_it_has_to() -> None:
-    assert generated(0.5, 1, 0).length_ms == TICK_MS
-    assert generated(0.5, TICK_MS + 1, 0).length_ms == 2 * TICK_MS
+    assert generate_trace(0.5, 1, 0).length_ms == TICK_MS
+    assert generate_trace(0.5, TICK_MS + 1, 0).length_ms == 2 * TICK_MS
 
 
 @pytest.mark.parametrize("level", [0.2, 0.5, 0.8, 0.95])
 def test_a_long_trace_has_its_availability_and_periods(level: float) -> None:
-    trace = generated(level, 3000 * DAY_MS, 3)
+    trace = generate_trace(level, 3000 * DAY_MS, 3)
     # Some 9,000 periods whose standard deviation is 3 times their mean: within about 3 %.
     assert availability(trace, trace.length_ms) == pytest.approx(level, abs=0.04)
     hours = [len(list(run)) / 12 for up, run in groupby(trace.available) if up]
@@ -44,11 +48,11 @@ def test_a_long_trace_has_its_availability_and_periods(level: float) -> None:
 
 @pytest.mark.parametrize(("level", "share"), [(0.0, 0.0), (1.0, 1.0)])
 def test_a_zone_may_have_none_or_always_some(level: float, share: float) -> None:
-    assert availability(generated(level, DAY_MS, 0), DAY_MS) == share
+    assert availability(generate_trace(level, DAY_MS, 0), DAY_MS) == share
 
 
 def test_prices_stay_within_a_twentieth() -> None:
-    prices = generated(0.5, 30 * DAY_MS, 1).prices
+    prices = generate_trace(0.5, 30 * DAY_MS, 1).prices
     # One a day; two of them are alike.
     assert [len(list(run)) for _, run in groupby(prices)] == [288] * 30
     assert all(0.95 * PRICE <= price <= 1.05 * PRICE for price in prices)

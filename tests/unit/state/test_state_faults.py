@@ -81,7 +81,7 @@ def test_a_flaky_table_fails_before_and_after_and_repeats(table: SqliteTable) ->
         outcomes.add((outcome, table.get(Key("p", sort)) is not None))
     # A put that must be absent conflicts with its own first copy.
     assert outcomes == {("unavailable", False), ("unavailable", True), ("repeated", True)}
-    assert flaky.faults == 60
+    assert flaky.fault_count == 60
 
 
 def test_a_flaky_table_is_the_same_for_the_same_seed(tmp_path: Path) -> None:

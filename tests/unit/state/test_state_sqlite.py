@@ -1,4 +1,4 @@
-"""What the SQLite table owes to its file beyond what every state table does."""
+"""The SQLite table beyond the suite of state tables: query plans, readers beside a writer."""
 
 import sqlite3
 import threading
@@ -29,15 +29,15 @@ def test_no_read_looks_through_the_whole_table(
     asked: list[tuple[str, tuple[object, ...]]] = []
     read = SqliteTable._read
 
-    def noted(self: SqliteTable, statement: str, values: tuple[object, ...]) -> object:
+    def record_read(self: SqliteTable, statement: str, values: tuple[object, ...]) -> object:
         asked.append((statement, values))
         return read(self, statement, values)
 
-    monkeypatch.setattr(SqliteTable, "_read", noted)
+    monkeypatch.setattr(SqliteTable, "_read", record_read)
     table.get(KEYS[0])
     table.get_many(KEYS)
     table.query("trial#2", "A", "Z", descending=True)
-    table.due(0, 10)
+    table.due_keys(0, 10)
     db = sqlite3.connect(tmp_path / "state.db")
     plans = [db.execute(f"explain query plan {one}", values).fetchall() for one, values in asked]
     db.close()

@@ -3,7 +3,7 @@ from zlib import crc32
 
 import pytest
 
-from control_plane.state.table import SHARDS, Conflict, Key, shard_of, stored_bytes
+from control_plane.state.table import SHARDS, Conflict, Key, row_bytes, shard_of
 
 
 def test_a_shard_is_the_same_in_every_process() -> None:
@@ -29,7 +29,7 @@ def test_actors_spread_over_all_shards() -> None:
 def test_a_row_counts_its_keys_its_body_and_its_numbers(
     key: Key, body: bytes, expected: int
 ) -> None:
-    assert stored_bytes(key, body) == expected
+    assert row_bytes(key, body) == expected
 
 
 def test_a_conflict_names_the_row() -> None:

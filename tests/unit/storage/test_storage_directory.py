@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.storage import AlreadyStored, StorageError
+from detcloud.storage import KeyExists, StorageError
 from detcloud.storage.directory import DirectoryStore
 from tests.conformance.checkpoint_store import KEY
 
@@ -25,7 +25,7 @@ def test_nothing_half_written_is_left_behind(
     source.write_text("x")
     store = DirectoryStore(tmp_path / "store")
     store.put(KEY, source)
-    with pytest.raises(AlreadyStored):
+    with pytest.raises(KeyExists):
         store.put(KEY, source)
 
     def full(_descriptor: int) -> None:
@@ -57,11 +57,11 @@ def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(
     synced: set[int] = set()
     real = os.fsync
 
-    def noted(descriptor: int) -> None:
+    def record_sync(descriptor: int) -> None:
         synced.add(os.fstat(descriptor).st_ino)
         real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "fsync", record_sync)
     (tmp_path / "source").write_text("x")
     DirectoryStore(tmp_path / "store").put("3/4/1/file", tmp_path / "source")
     folders = [tmp_path, *(tmp_path / "store" / part for part in ("", "3", "3/4", "3/4/1"))]

@@ -1,4 +1,4 @@
-"""What Optuna is told of a space, and what it makes of results."""
+"""The conversion of spaces and trials for Optuna, and the points that it suggests."""
 
 import math
 import subprocess
@@ -16,9 +16,9 @@ from control_plane.searchers.space import (
     Int,
     Log,
     Parameter,
-    draw,
+    draw_hparams,
 )
-from control_plane.suggestions.model import Observation, Problem, Stage, suggested
+from control_plane.suggestions.model import Observation, Problem, Stage, suggest_point
 from tests.conftest import require
 
 require("optuna")
@@ -30,12 +30,12 @@ def problem(parameter: Parameter, *, maxval_drawn: bool = True, smaller: bool = 
     return Problem(Group({"x": parameter}), maxval_drawn, smaller, seed=7)
 
 
-def seen(asked: Problem, trials: int) -> list[Observation]:
-    """Points drawn at random, one in three running, one in three without a result."""
-    generator, stages = Generator.seeded(3), list(Stage)
+def random_observations(search: Problem, trials: int) -> list[Observation]:
+    """Observations of random points: one in three runs, one in three has no result."""
+    generator, stages = Generator.from_seed(3), list(Stage)
     return [
         Observation(
-            draw(asked.space, generator, maxval_drawn=asked.maxval_drawn),
+            draw_hparams(search.space, generator, maxval_drawn=search.maxval_drawn),
             stages[i % 3],
             float(i) if i % 3 else None,
         )
@@ -43,31 +43,31 @@ def seen(asked: Problem, trials: int) -> list[Observation]:
     ]
 
 
-def values(asked: Problem, suggestions: int = 20) -> list[object]:
-    """What the model makes of x, given more and more trials."""
-    known = seen(asked, suggestions)
-    return [suggested(asked, known[:n], n)["x"] for n in range(suggestions)]
+def suggested_values(search: Problem, suggestions: int = 20) -> list[object]:
+    """The values that the model suggests for x, given more and more trials."""
+    known = random_observations(search, suggestions)
+    return [suggest_point(search, known[:n], n)["x"] for n in range(suggestions)]
 
 
 @pytest.mark.parametrize(("maxval_drawn", "expected"), [(True, {3, 4, 5}), (False, {3, 4})])
 def test_integers_have_the_bounds_of_their_era(maxval_drawn: bool, expected: set[int]) -> None:
-    assert set(values(problem(Int(3, 5), maxval_drawn=maxval_drawn))) == expected
+    assert set(suggested_values(problem(Int(3, 5), maxval_drawn=maxval_drawn))) == expected
 
 
 def test_an_integer_that_can_have_one_value_has_it() -> None:
-    assert set(values(problem(Int(3, 4), maxval_drawn=False), 3)) == {3}
+    assert set(suggested_values(problem(Int(3, 4), maxval_drawn=False), 3)) == {3}
 
 
 @pytest.mark.parametrize("bounds", [(-(2**63), 2**63 - 1), (2**62, 2**62 + 3), (-(2**62), 5)])
 def test_integers_of_any_size_stay_within_their_bounds(bounds: tuple[int, int]) -> None:
-    for value in values(problem(Int(*bounds))):
+    for value in suggested_values(problem(Int(*bounds))):
         assert type(value) is int
         assert bounds[0] <= value <= bounds[1]
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1e300, 1e300), (1.0, math.nextafter(1.0, 2.0))])
 def test_doubles_stay_below_their_maxval(bounds: tuple[float, float]) -> None:
-    for value in values(problem(Double(*bounds))):
+    for value in suggested_values(problem(Double(*bounds))):
         assert isinstance(value, float)
         assert bounds[0] <= value < bounds[1]
 
@@ -77,25 +77,25 @@ def test_doubles_stay_below_their_maxval(bounds: tuple[float, float]) -> None:
 )
 def test_a_log_is_a_power_of_its_base(base: float, minval: float, maxval: float) -> None:
     least, most = sorted((base**minval, base**maxval))
-    for value in values(problem(Log(base, minval, maxval))):
+    for value in suggested_values(problem(Log(base, minval, maxval))):
         assert isinstance(value, float)
         assert least <= value <= most
 
 
 def test_a_log_of_base_one_is_one() -> None:
-    assert set(values(problem(Log(1.0, 0.0, 3.0)), 3)) == {1.0}
+    assert set(suggested_values(problem(Log(1.0, 0.0, 3.0)), 3)) == {1.0}
 
 
 def test_categories_are_any_json_values() -> None:
     known = {repr(value) for value in JSON}
-    found = {repr(value) for value in values(problem(Categorical(JSON)), 60)}
+    found = {repr(value) for value in suggested_values(problem(Categorical(JSON)), 60)}
     assert found <= known
     assert len(found) > 3
 
 
 def test_constants_and_groups_stay_as_they_are() -> None:
     inner = Group({"lr": Double(0.0, 1.0), "only": Categorical(("a",)), "kind": Const([1])})
-    found = suggested(Problem(Group({"lr": Const(5), "sgd": inner}), True, True, 7), [], 0)
+    found = suggest_point(Problem(Group({"lr": Const(5), "sgd": inner}), True, True, 7), [], 0)
     assert list(found) == ["lr", "sgd"]
     group = found["sgd"]
     assert isinstance(group, dict)
@@ -104,29 +104,29 @@ def test_constants_and_groups_stay_as_they_are() -> None:
 
 
 def test_a_space_without_a_choice_needs_no_model() -> None:
-    asked = Problem(Group({"x": Const(1), "y": Group({})}), True, True, 7)
-    assert suggested(asked, [], 0) == {"x": 1, "y": {}}
+    search = Problem(Group({"x": Const(1), "y": Group({})}), True, True, 7)
+    assert suggest_point(search, [], 0) == {"x": 1, "y": {}}
 
 
 def test_the_same_observations_and_number_give_the_same_point() -> None:
-    asked = problem(Double(0.0, 1.0))
-    known = seen(asked, 12)
-    first, again, other = (suggested(asked, known, n) for n in (5, 5, 6))
+    search = problem(Double(0.0, 1.0))
+    known = random_observations(search, 12)
+    first, again, other = (suggest_point(search, known, n) for n in (5, 5, 6))
     assert first == again != other
 
 
 @pytest.mark.parametrize(("smaller", "best"), [(True, 0.2), (False, 0.8)])
 def test_points_are_sought_where_results_were_good(smaller: bool, best: float) -> None:
-    asked = problem(Double(0.0, 1.0), smaller=smaller)
+    search = problem(Double(0.0, 1.0), smaller=smaller)
     # The metric is the place itself, moved so that `best` is an end of what was tried.
     tried = [0.2 + 0.6 * i / 29 for i in range(30)]
     known = [Observation({"x": x}, Stage.COMPLETE, x) for x in tried]
-    assert mean_distance(asked, known, best) < 0.2
+    assert mean_distance(search, known, best) < 0.2
 
 
 @pytest.mark.parametrize("metric", [None, 0.1])
 def test_points_are_sought_away_from_trials_that_were_stopped(metric: float | None) -> None:
-    asked = problem(Double(0.0, 1.0))
+    search = problem(Double(0.0, 1.0))
     # Whatever those above 0.5 reported before they ended, those below were trained to the end.
     known = [
         Observation({"x": i / 20}, Stage.COMPLETE, 0.5)
@@ -134,19 +134,19 @@ def test_points_are_sought_away_from_trials_that_were_stopped(metric: float | No
         else Observation({"x": i / 20}, Stage.STOPPED, metric)
         for i in range(20)
     ]
-    assert mean_distance(asked, known, 0.0) < 0.5
+    assert mean_distance(search, known, 0.0) < 0.5
 
 
 def test_points_asked_for_at_a_time_are_kept_apart() -> None:
-    asked = problem(Double(0.0, 1.0))
+    search = problem(Double(0.0, 1.0))
     known = [Observation({"x": i / 10}, Stage.COMPLETE, abs(i / 10 - 0.5)) for i in range(11)]
-    alone = mean_distance(asked, known, 0.5)
+    alone = mean_distance(search, known, 0.5)
     running = [Observation({"x": 0.5}, Stage.RUNNING)] * 8
-    assert mean_distance(asked, [*known, *running], 0.5) > alone
+    assert mean_distance(search, [*known, *running], 0.5) > alone
 
 
-def mean_distance(asked: Problem, known: Sequence[Observation], place: float) -> float:
-    found = [suggested(asked, known, n) for n in range(10)]
+def mean_distance(search: Problem, known: Sequence[Observation], place: float) -> float:
+    found = [suggest_point(search, known, n) for n in range(10)]
     return sum(distance(point, place) for point in found) / len(found)
 
 
@@ -157,5 +157,5 @@ def distance(point: Mapping[str, object], place: float) -> float:
 
 
 def test_the_server_does_without_optuna_until_it_is_needed() -> None:
-    look = "import sys, lambdas.local_cluster; sys.exit('optuna' in sys.modules)"
+    look = "import sys, lambdas.local.cluster; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment_messages import CancelRequested, PauseRequested
-from control_plane.actors.experiment_suggestions import SUGGESTIONS
-from control_plane.dispatch.replay import replay
-from control_plane.searchers.bayesian import BayesianPlan
-from control_plane.searchers.method import Suggested
-from control_plane.searchers.rules import LENGTH_ERA
+from control_plane.actors.experiment.suggestions import SUGGESTIONS
+from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
+from control_plane.engine.replay import replay_actor
+from control_plane.searchers.era_rules import LENGTH_ERA
+from control_plane.searchers.method import SuggestedPoints
+from control_plane.searchers.methods.bayesian import BayesianPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
 from control_plane.state.table import Key, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
-from lambdas.suggesting import Suggesting
-from tests.simulation.cluster import Cluster, submitted
+from lambdas.local.suggestion_thread import SuggestionThread
+from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import train_at_once
 
 EXPERIMENT = "experiment#1"
@@ -58,8 +58,8 @@ def cluster(tmp_path: Path, model: Model) -> Cluster:
     cluster.add_pool()
     cluster.add_agent("a", 1, train_at_once)
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), Group({"x": Double(0.0, 1.0)}), 7)
-    cluster.command(EXPERIMENT, replace(submitted(1, 4), plan=plan, searcher="bayesian"))
-    while INTENT not in cluster.shadow.rows:
+    cluster.command(EXPERIMENT, replace(submission(1, 4), plan=plan, searcher="bayesian"))
+    while INTENT not in cluster.checker.rows:
         for agent in cluster.agents:
             agent.sync()
             agent.work()
@@ -68,21 +68,21 @@ def cluster(tmp_path: Path, model: Model) -> Cluster:
 
 def values(cluster: Cluster) -> list[float]:
     """The hyperparameter of every trial, by number."""
-    trials = sorted(cluster.shadow.states("trial"), key=lambda trial: trial.number)
+    trials = sorted(cluster.checker.actor_states("trial"), key=lambda trial: trial.number)
     return [trial.hparams["x"] for trial in trials]
 
 
-def folded(cluster: Cluster) -> list[str]:
-    return [name for name, _ in cluster.shadow.folded(EXPERIMENT)]
+def folded_messages(cluster: Cluster) -> list[str]:
+    return [name for name, _ in cluster.checker.folded_messages(EXPERIMENT)]
 
 
 def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
     cluster: Cluster, model: Model
 ) -> None:
-    assert cluster.host.suggester.suggest()
+    assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
-    assert INTENT not in cluster.shadow.rows
-    assert not cluster.host.suggester.suggest()
+    assert INTENT not in cluster.checker.rows
+    assert not cluster.host.suggester.suggest_all()
     [[ended, running]] = model.shown
     # The scripted trial validates with the sum of its hyperparameters.
     assert ended == Observation(ended.hparams, Stage.COMPLETE, round(ended.hparams["x"], 6))
@@ -90,42 +90,42 @@ def test_a_suggestion_makes_a_trial_and_takes_the_intent_away(
 
 
 def test_the_search_ends_with_all_its_trials_and_replays(cluster: Cluster) -> None:
-    cluster.settle()
-    assert cluster.shadow.state(EXPERIMENT).status == "COMPLETED"
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
     assert values(cluster)[2:] == [100.0, 101.0]
-    assert replay(cluster.host.table, EXPERIMENT).difference is None
+    assert replay_actor(cluster.host.table, EXPERIMENT).difference is None
 
 
 def test_a_second_worker_at_the_same_time_has_no_effect(cluster: Cluster, model: Model) -> None:
     other = Suggester(cluster.engine, lambda problem, observations, number: {"x": 200.0})
-    model.meanwhile = other.suggest
-    cluster.host.suggester.suggest()
+    model.meanwhile = other.suggest_all
+    cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [200.0]
-    assert folded(cluster).count("Suggested") == 2
+    assert folded_messages(cluster).count("Suggested") == 2
 
 
 def test_an_answer_that_comes_again_has_no_effect(cluster: Cluster) -> None:
     for _ in range(2):
-        cluster.post(EXPERIMENT, Suggested(0, ({"x": 100.0},)))
+        cluster.post(EXPERIMENT, SuggestedPoints(0, ({"x": 100.0},)))
     assert values(cluster)[2:] == [100.0]
 
 
 def test_nothing_is_suggested_to_a_search_that_is_stopped(cluster: Cluster, model: Model) -> None:
     cluster.command(EXPERIMENT, CancelRequested())
-    assert INTENT not in cluster.shadow.rows
-    assert not cluster.host.suggester.suggest()
-    cluster.post(EXPERIMENT, Suggested(0, ({"x": 100.0},)))
+    assert INTENT not in cluster.checker.rows
+    assert not cluster.host.suggester.suggest_all()
+    cluster.post(EXPERIMENT, SuggestedPoints(0, ({"x": 100.0},)))
     assert len(values(cluster)) == 2
-    cluster.settle()
+    cluster.run_to_rest()
     assert model.shown == []
-    assert cluster.shadow.state(EXPERIMENT).status == "CANCELED"
+    assert cluster.checker.actor_state(EXPERIMENT).status == "CANCELED"
 
 
 def test_a_paused_search_takes_its_suggestion(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, PauseRequested())
-    assert cluster.host.suggester.suggest()
+    assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
-    assert cluster.shadow.state("trial#3").allocation is None
+    assert cluster.checker.actor_state("trial#3").allocation is None
 
 
 def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
@@ -134,25 +134,25 @@ def test_a_model_that_fails_is_tried_again_and_then_a_point_is_drawn(
     model.raises = ValueError("out of\nluck")
     begun_ms = cluster.now_ms
     while len(values(cluster)) == 2:
-        cluster.host.suggester.suggest()
+        cluster.host.suggester.suggest_all()
         cluster.now_ms += 500
     assert len(model.shown) == TRIES_MAX
     # Pauses of 1, 2 and 4 s between the four tries.
     assert cluster.now_ms - begun_ms == 7_500
     assert 0 <= values(cluster)[2] < 1
     text = "drawn at random instead of suggested: ValueError: out of luck"
-    assert cluster.shadow.state(EXPERIMENT).message == text
+    assert cluster.checker.actor_state(EXPERIMENT).message == text
 
 
 def test_after_a_failure_one_try_is_enough_until_a_suggestion_comes(
     cluster: Cluster, model: Model
 ) -> None:
     model.raises = ImportError("No module named 'optuna'")
-    cluster.settle()
-    assert cluster.shadow.state(EXPERIMENT).status == "COMPLETED"
+    cluster.run_to_rest()
+    assert cluster.checker.actor_state(EXPERIMENT).status == "COMPLETED"
     assert len(values(cluster)) == 4
     assert len(model.shown) == TRIES_MAX + 1
-    assert cluster.shadow.state(EXPERIMENT).message.endswith(
+    assert cluster.checker.actor_state(EXPERIMENT).message.endswith(
         "Optuna cannot be used on this server (No module named 'optuna'):"
         " pip install 'detcloud[optuna]'"
     )
@@ -164,34 +164,34 @@ def test_a_table_that_does_not_answer_is_no_failure_of_the_model(
     model.raises = Unavailable("throttled")
     for _ in range(TRIES_MAX + 1):
         with pytest.raises(Unavailable):
-            cluster.host.suggester.suggest()
+            cluster.host.suggester.suggest_all()
         cluster.now_ms += 60_000
     model.raises = None
-    assert cluster.host.suggester.suggest()
+    assert cluster.host.suggester.suggest_all()
     assert values(cluster)[2:] == [100.0]
 
 
 def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
     cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster.engine, "post", lambda *told, sender: None)
-    assert cluster.host.suggester.suggest()
-    assert not cluster.host.suggester.suggest()
+    monkeypatch.setattr(cluster.engine, "post_message", lambda *told, sender: None)
+    assert cluster.host.suggester.suggest_all()
+    assert not cluster.host.suggester.suggest_all()
     cluster.now_ms += 1_000
-    assert cluster.host.suggester.suggest()
+    assert cluster.host.suggester.suggest_all()
     assert len(model.shown) == 2
 
 
 def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
     cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lambdas.suggesting.LOOK_SECONDS", 60)
-    made = Suggesting(cluster.host.suggester)
-    cluster.engine.on_row = made.row_written
+    monkeypatch.setattr("lambdas.local.suggestion_thread.LOOK_SECONDS", 60)
+    made = SuggestionThread(cluster.host.suggester)
+    cluster.engine.on_row = made.wake_on_row
     made.start()
     try:
         wait_until(lambda: len(values(cluster)) == 3)
-        while INTENT not in cluster.shadow.rows and len(values(cluster)) == 3:
+        while INTENT not in cluster.checker.rows and len(values(cluster)) == 3:
             for agent in cluster.agents:
                 agent.sync()
                 agent.work()

@@ -1,0 +1,51 @@
+"""The groups of figures of a deployed cluster. What they need is imported as they begin: it takes
+packages that the others can do without.
+"""
+
+from collections.abc import Iterator
+
+from bench.figures import Figure, Row, Scale
+
+
+def latency(scale: Scale) -> Iterator[Row]:
+    """Latencies of a deployed cluster."""
+    from bench.deployed_latency import latency
+
+    yield from latency(scale)
+
+
+def cold_starts(scale: Scale) -> Iterator[Row]:
+    """Start-up times of the functions."""
+    from bench.cold_starts import cold_starts
+
+    yield from cold_starts(scale)
+
+
+def costs(scale: Scale) -> Iterator[Row]:
+    """Costs of a deployed cluster at work."""
+    from bench.deployed_cost import costs
+
+    yield from costs(scale)
+
+
+def idle_cost(scale: Scale) -> Iterator[Row]:
+    """Cost of a deployed cluster without work."""
+    from bench.deployed_cost import idle_cost
+
+    yield from idle_cost(scale)
+
+
+def many_agents(scale: Scale) -> Iterator[Row]:
+    """Call times of many agents at once."""
+    from bench.many_agents import many_agents
+
+    yield from many_agents(scale)
+
+
+DEPLOYED: dict[str, Figure] = {
+    "latency": latency,
+    "cold-starts": cold_starts,
+    "costs": costs,
+    "idle": idle_cost,
+    "agents": many_agents,
+}

@@ -1,0 +1,155 @@
+"""The cost of a table's use on DynamoDB, counted by a decorator over any StateTable.
+
+The rules are those of DynamoDB's developer guide, the same for on-demand and provisioned capacity,
+applied to the requests that control_plane/aws/state_table.py makes of each call.
+
+Writes: a unit per started KB of the row as it was before or after, whichever is larger. A delete is
+billed by the row it removes, at least one unit. A commit of one row is a plain conditional write; a
+commit of several is a transaction, in which each row costs twice that, and a condition on its own
+two units. The sparse due index, which holds keys only, costs one unit per started KB for each entry
+that is added or removed, so two for one that moves. A write that fails on its condition is billed
+too.
+
+Reads: a unit per started 4 KB. Each row that is read by its key is rounded up by itself, whether it
+exists or not; a query by all that it reads, which is two rows more than its limit. Reads of the due
+index cost half of that, since they are not consistent.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import (
+    Check,
+    Delete,
+    Expect,
+    InvalidCommit,
+    Key,
+    Page,
+    Put,
+    Row,
+    StateTable,
+    TableError,
+    Write,
+    is_unconditional_check,
+    row_bytes,
+)
+
+UNIT_BYTES = 1024
+READ_UNIT_BYTES = 4096
+TRANSACTION_FACTOR = 2
+# Rows a query reads beyond its limit: one shows whether there are more, and one may be the end of
+# the range itself.
+READ_BEYOND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Cost of a commit: write units, and the bytes of the rows it puts."""
+
+    units: int
+    bytes: int
+
+
+OnBill = Callable[[Sequence[Write], Bill], None]
+OnRead = Callable[[float], None]
+
+
+def _ignore_read(units: float) -> None:
+    """Take no note of a read."""
+
+
+class MeteredTable(TableDecorator):
+    """A table that calls `on_bill` with the cost of each commit, once it succeeded or failed on a
+    condition, and `on_read` with the units of each read.
+
+    Rows are read before the commit to learn their size, so another commit in between makes the bill
+    of this one inexact, never the commit.
+    """
+
+    def __init__(self, table: StateTable, on_bill: OnBill, on_read: OnRead = _ignore_read) -> None:
+        super().__init__(table)
+        self._on_bill = on_bill
+        self._on_read = on_read
+
+    def get(self, key: Key) -> Row | None:
+        row = super().get(key)
+        self._on_read(_read_units(_size(row)))
+        return row
+
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        rows = self.table.get_many(keys)
+        by_key = dict(zip(keys, rows, strict=True))
+        self._on_read(sum(_read_units(_size(row)) for row in by_key.values()))
+        return rows
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        if first < last:
+            beyond = limit + READ_BEYOND
+            read = self.table.query(partition, first, last, limit=beyond, descending=descending)
+            self._on_read(_read_units(sum(map(_size, read.rows))))
+        return super().query(partition, first, last, limit=limit, descending=descending)
+
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        keys = super().due_keys(shard, until_ms, limit=limit)
+        self._on_read(_read_units(sum(row_bytes(key, b"") for key in keys)) / 2)
+        return keys
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        cost = compute_bill(writes, self.table.get)
+        try:
+            super().commit(writes)
+        except InvalidCommit:
+            raise
+        except TableError:
+            self._on_bill(writes, cost)
+            raise
+        self._on_bill(writes, cost)
+
+
+def compute_bill(writes: Sequence[Write], read: Callable[[Key], Row | None]) -> Bill:
+    """Compute the bill of a commit, given the rows as they are before it."""
+    sent = [write for write in writes if not is_unconditional_check(write)]
+    is_plain = len(sent) == 1 and not isinstance(sent[0], Check)
+    factor = 1 if is_plain else TRANSACTION_FACTOR
+    units = sum(_write_units(write, _row_before(write, read), factor) for write in sent)
+    written = sum(row_bytes(put.key, put.body) for put in writes if isinstance(put, Put))
+    return Bill(units, written)
+
+
+def _row_before(write: Write, read: Callable[[Key], Row | None]) -> Row | None:
+    return None if write.expect is Expect.ABSENT else read(write.key)
+
+
+def _write_units(write: Write, before: Row | None, factor: int) -> int:
+    due_before = before.due_ms if before else None
+    match write:
+        case Put(key, _, body, _, due_ms):
+            size = max(_size(before), row_bytes(key, body))
+            return factor * _started_units(size) + _index_units(key, due_before, due_ms)
+        case Delete(key):
+            return factor * _started_units(_size(before)) + _index_units(key, due_before, None)
+        case _:
+            return factor
+
+
+def _index_units(key: Key, before_ms: int | None, after_ms: int | None) -> int:
+    """The units of a change of the due index; to move an entry takes two writes."""
+    if before_ms == after_ms:
+        return 0
+    entries = (before_ms is not None) + (after_ms is not None)
+    return entries * _started_units(row_bytes(key, b""))
+
+
+def _size(row: Row | None) -> int:
+    return row_bytes(row.key, row.body) if row else 0
+
+
+def _started_units(size: int) -> int:
+    return max(1, -(-size // UNIT_BYTES))
+
+
+def _read_units(size: int) -> int:
+    return max(1, -(-size // READ_UNIT_BYTES))

@@ -1,0 +1,1 @@
+"""Access control: roles, principals and the tokens that stand for them."""

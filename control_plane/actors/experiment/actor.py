@@ -1,0 +1,345 @@
+"""The step of the experiment actor, which owns a search, its trials' summaries and the best metric.
+
+While the experiment is stopping, the search counts events and asks for nothing. A trial that ends
+twice counts once: its summary says that it has ended. Most commands are in other modules here:
+continuation.py, deletion.py, job.py, settings.py and cost_limit.py.
+"""
+
+from typing import assert_never
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.continuation import continue_experiment
+from control_plane.actors.experiment.cost_limit import apply_cost_message, check_affordable
+from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
+from control_plane.actors.experiment.job import move_to_pool, repair_job_row, write_job_row
+from control_plane.actors.experiment.search import (
+    apply_event,
+    apply_operations,
+    apply_post,
+    apply_suggestion,
+    expand_backlog,
+)
+from control_plane.actors.experiment.settings import change_settings, set_archived
+from control_plane.actors.experiment.state import (
+    Definition,
+    ExperimentState,
+    SearchParts,
+    definition_of,
+    write_listing_row,
+)
+from control_plane.actors.experiment.status import change_status, finish_if_no_trial_open
+from control_plane.actors.experiment.trial_summaries import (
+    open_summary,
+    replace_summary,
+)
+from control_plane.actors.messages.experiment import (
+    ActivateRequested,
+    ArchiveRequested,
+    CancelRequested,
+    CollectionEnded,
+    ContinueRequested,
+    CostCheckDue,
+    DeleteRequested,
+    DeletionContinued,
+    ExperimentCommand,
+    ExperimentMessage,
+    ExperimentSubmitted,
+    JobAudited,
+    KillRequested,
+    OperationsPosted,
+    PauseRequested,
+    PoolChanged,
+    SearchContinued,
+    SettingsChanged,
+    TrialEnded,
+    TrialLengthReached,
+    TrialMetered,
+    TrialValidationReported,
+    UnarchiveRequested,
+)
+from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.trial import (
+    WorkAssigned,
+)
+from control_plane.actors.pins import add_pin
+from control_plane.actors.records import Status, worst_metric
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.evolve import evolve
+from control_plane.searchers import method, search
+from control_plane.searchers.method import Event, ExitReason, SuggestedPoints, SuggestionFailed
+from control_plane.searchers.randomness import Generator
+
+
+def step(
+    state: ExperimentState | None, message: ExperimentMessage, context: StepContext
+) -> ExperimentState | None:
+    """Apply one message."""
+    if isinstance(message, ExperimentSubmitted):
+        context.reply = message.experiment_id
+        return _submit(message, context) if state is None else state
+    if state is None:
+        return None
+    match message:
+        case TrialValidationReported():
+            return _apply_validation(state, message, context)
+        case TrialLengthReached():
+            return _apply_length_reached(state, message, context)
+        case TrialEnded():
+            return _apply_trial_end(state, message, context)
+        case TrialMetered() | CostCheckDue():
+            return apply_cost_message(state, message, context)
+        case SearchContinued():
+            return expand_backlog(state, context)
+        case SuggestedPoints() | SuggestionFailed():
+            return apply_suggestion(state, message, context)
+        case CollectionEnded() | DeletionContinued() | JobAudited():
+            return _apply_housekeeping(state, message, context)
+        case _:
+            return _apply_command(state, message, context)
+
+
+def fallback(
+    state: ExperimentState | None, message: object, context: StepContext
+) -> ExperimentState | None:
+    """Stop an experiment in ERROR, with its trials, that cannot process a message."""
+    if state is None:
+        return None
+    if state.status is Status.DELETING:
+        text = f"internal error: {stored_name(type(message))} could not be processed"
+        return write_listing_row(evolve(state, status=Status.DELETE_FAILED, message=text), context)
+    if state.status.is_final:
+        return state
+    if isinstance(message, TrialEnded):
+        # The trial sends this once, and the experiment cannot end while the trial counts as open.
+        state = _count_trial_end(state, message, context)
+    text = f"internal error: {stored_name(type(message))} could not be processed"
+    return change_status(evolve(state, message=text), Status.STOPPING_ERROR, context)
+
+
+def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentState:
+    if message.warm_start is not None:
+        add_pin(message.warm_start.uuid, message.experiment_id, context)
+    begun = search.begin_search(message.plan, SearchParts(context))
+    state = ExperimentState(
+        experiment_id=message.experiment_id,
+        owner=message.owner,
+        name=message.name,
+        metric=message.metric,
+        smaller_is_better=message.settings.smaller_is_better,
+        searcher=message.searcher,
+        pool=message.settings.pool,
+        created_ms=context.now_ms,
+        status=Status.PAUSED if message.paused else Status.ACTIVE,
+        search=begun.state,
+        time_metric=message.time_metric,
+    )
+    definition = Definition(
+        plan=message.plan,
+        settings=message.settings,
+        config=message.config,
+        code_sha256=message.code_sha256,
+        description=message.description,
+        labels=message.labels,
+        job_id=message.job_id,
+        test_mode=message.test_mode,
+        retention=message.retention,
+        warm_start=message.warm_start,
+        rules=message.rules,
+        job=message.job,
+    )
+    context.write_part("definition", definition)
+    generator = Generator.from_seed(message.plan.seed)
+    context.write_part("generator", generator.key)
+    state = apply_operations(state, begun, context)
+    if begun.more:
+        state = expand_backlog(state, context)
+    # Written after all trials, so that the pool may learn of their requests at once.
+    write_job_row(state, context)
+    return write_listing_row(state, context)
+
+
+def _apply_housekeeping(
+    state: ExperimentState,
+    message: CollectionEnded | DeletionContinued | JobAudited,
+    context: StepContext,
+) -> ExperimentState:
+    """Apply a message about what the experiment keeps outside its parts: checkpoints and rows."""
+    match message:
+        case CollectionEnded():
+            return finish_collection(state, message, context)
+        case DeletionContinued():
+            return remove_parts(state, context)
+        case JobAudited():
+            return repair_job_row(state, message, context)
+
+
+def _apply_command(
+    state: ExperimentState, message: ExperimentCommand, context: StepContext
+) -> ExperimentState:
+    if state.status is Status.DELETED:
+        raise CommandRefused("not_found", f"experiment {state.experiment_id} was deleted")
+    match message:
+        case SettingsChanged():
+            return change_settings(state, message, context)
+        case PoolChanged():
+            return move_to_pool(state, message, context)
+        case ArchiveRequested() | UnarchiveRequested():
+            return set_archived(state, isinstance(message, ArchiveRequested), context)
+        case DeleteRequested():
+            return begin_deletion(state, context)
+        case ContinueRequested():
+            state = continue_experiment(state, message, context)
+            write_job_row(state, context)
+            return write_listing_row(
+                expand_backlog(state, context) if state.search.backlog else state, context
+            )
+        case KillRequested():
+            return _kill(state, context)
+        case OperationsPosted(posted=posted):
+            return apply_post(state, posted, context)
+        case ActivateRequested() | PauseRequested() | CancelRequested():
+            return _apply_status_command(state, message, context)
+        case _:
+            assert_never(message)
+
+
+_STATUS_COMMANDS: dict[type, tuple[Status, str]] = {
+    ActivateRequested: (Status.ACTIVE, "activated"),
+    PauseRequested: (Status.PAUSED, "paused"),
+    CancelRequested: (Status.STOPPING_CANCELED, "canceled"),
+}
+
+
+def _apply_status_command(
+    state: ExperimentState,
+    message: ActivateRequested | PauseRequested | CancelRequested,
+    context: StepContext,
+) -> ExperimentState:
+    status, verb = _STATUS_COMMANDS[type(message)]
+    context.reply = state.experiment_id
+    if status is state.status:
+        return state
+    if not (state.status.is_stopping or state.status.is_final):
+        if status is Status.ACTIVE:
+            check_affordable(state, context)
+        return change_status(state, status, context)
+    if status.is_stopping and not definition_of(context).rules.cancel_needs_running:
+        return state
+    raise CommandRefused(
+        "conflict",
+        f"experiment {state.experiment_id} is {state.status} and can no longer be {verb}",
+    )
+
+
+def _kill(state: ExperimentState, context: StepContext) -> ExperimentState:
+    """Stop at once what runs. Where the era has no status for that, every kill is sent again."""
+    context.reply = state.experiment_id
+    rules = definition_of(context).rules
+    if state.status.is_final:
+        if rules.kill_needs_live:
+            text = f"experiment {state.experiment_id} has ended ({state.status})"
+            raise CommandRefused("not_found", f"{text}: nothing of it is left to kill")
+        return state
+    worse = not state.status.is_stopping or state.status is Status.STOPPING_CANCELED
+    status = rules.killed if worse else state.status
+    forced = rules.killed is not Status.STOPPING_KILLED
+    if status is state.status and not forced:
+        return state
+    return change_status(state, status, context, forced=forced)
+
+
+def _apply_validation(
+    state: ExperimentState, message: TrialValidationReported, context: StepContext
+) -> ExperimentState:
+    summary = open_summary(message.number, state.life, context)
+    if summary is None:
+        return state
+    if message.lack:
+        return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
+    best, metric = summary.metric, message.metric
+    if metric is not None and (best is None or _is_better(state, metric, best)):
+        best = metric
+    units = max(summary.units, message.units)
+    replace_summary(message.number, summary._replace(units=units, metric=best), context)
+    if metric is not None and (
+        state.best_metric is None or _is_better(state, metric, state.best_metric)
+    ):
+        state = evolve(state, best_metric=metric, best_trial=summary.trial_id)
+    if units > summary.units:
+        state = apply_event(
+            state, method.TrialProgressed(message.number, units - summary.units), context
+        )
+    if message.time is None:
+        return state
+    if metric is None:
+        metric = worst_metric(state.smaller_is_better)
+    event = method.TrialValidationReported(message.number, message.time, metric)
+    return apply_event(state, event, context)
+
+
+def _apply_length_reached(
+    state: ExperimentState, message: TrialLengthReached, context: StepContext
+) -> ExperimentState:
+    summary = open_summary(message.number, state.life, context)
+    if summary is None:
+        return state
+    if message.lack:
+        return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
+    reached = max(summary.reached, message.length)
+    replace_summary(message.number, summary._replace(reached=reached), context)
+    event = method.TrialLengthReached(message.number, message.length, message.metric)
+    state = apply_event(state, event, context)
+    to = addresses.trial(summary.trial_id)
+    if not message.closed and all(send.to != to for send in context.sends):
+        # The trial waits for an answer: it has nothing to do for now.
+        context.send(to, WorkAssigned(None, False))
+    return state
+
+
+def _end_without_metric(state: ExperimentState, text: str, context: StepContext) -> ExperimentState:
+    """End an experiment in ERROR whose search lacks its metric, unless it is ending already."""
+    if state.status.is_stopping or state.status.is_final:
+        return state
+    return change_status(evolve(state, message=text), Status.STOPPING_ERROR, context)
+
+
+def _apply_trial_end(
+    state: ExperimentState, message: TrialEnded, context: StepContext
+) -> ExperimentState:
+    summary = open_summary(message.number, state.life, context)
+    if summary is None or message.life != state.life:
+        return state
+    state = _count_trial_end(state, message, context)
+    event: Event
+    if message.early_exit:
+        reason = ExitReason(message.early_exit)
+        event = method.TrialExitedEarly(message.number, reason, summary.units, summary.reached)
+    else:
+        event = method.TrialClosed(message.number, summary.units)
+    before = state.status
+    after = finish_if_no_trial_open(apply_event(state, event, context), context)
+    return after if after.status is before else write_listing_row(after, context)
+
+
+def _count_trial_end(
+    state: ExperimentState, message: TrialEnded, context: StepContext
+) -> ExperimentState:
+    """Count the end of a trial in its summary and the head, once."""
+    summary = open_summary(message.number, state.life, context)
+    if summary is None or message.life != state.life:
+        return state
+    ended = summary._replace(status=message.status, life=state.life)
+    replace_summary(message.number, ended, context)
+    # The message of a trial that is being stopped does not hide what stopped the experiment.
+    reason = state.message if state.status is Status.STOPPING_ERROR else ""
+    return evolve(
+        state,
+        trials_open=state.trials_open - 1,
+        trials_completed=state.trials_completed + (message.status is Status.COMPLETED),
+        trials_errored=state.trials_errored + (message.status is Status.ERROR),
+        message=reason or message.message or state.message,
+    )
+
+
+def _is_better(state: ExperimentState, metric: float, than: float) -> bool:
+    return metric < than if state.smaller_is_better else metric > than

@@ -1,0 +1,31 @@
+"""Requests to the checkpoint collector.
+
+A row in `collections` requests a collection. It is written in the commit that makes it necessary,
+and counted by `generation`, so that a late answer to an earlier request changes nothing.
+"""
+
+import json
+
+from control_plane.actors.collection_rows import COLLECTIONS
+from control_plane.actors.experiment.state import ExperimentState, listing_sort_key, settings_of
+from control_plane.actors.step import StepContext
+from control_plane.evolve import evolve
+
+
+def request_collection(
+    state: ExperimentState, context: StepContext, *, delete: bool = False
+) -> ExperimentState:
+    """Request that the experiment's checkpoints are collected as its settings say, or that all it
+    made is deleted.
+    """
+    retention = settings_of(context).retention
+    limits = [
+        retention.save_experiment_best,
+        retention.save_trial_best,
+        retention.save_trial_latest,
+    ]
+    generation = state.generation + 1
+    request = {"generation": generation, "retention": limits, "delete": delete}
+    body = json.dumps(request).encode()
+    context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), body)
+    return evolve(state, generation=generation)

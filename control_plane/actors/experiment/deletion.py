@@ -1,0 +1,84 @@
+"""The deletion of an experiment.
+
+The collector first deletes everything that the experiment made (collection.py). The experiment then
+removes its own parts, some in each commit, and leaves a head that says that it existed.
+"""
+
+from control_plane.actors.collection_rows import COLLECTIONS
+from control_plane.actors.experiment.bill import Bill
+from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.state import (
+    LISTING,
+    ExperimentState,
+    definition_of,
+    listing_sort_key,
+    write_listing_row,
+)
+from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
+from control_plane.actors.messages.experiment import CollectionEnded, DeletionContinued
+from control_plane.actors.pins import remove_pin
+from control_plane.actors.records import Status
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.evolve import evolve
+
+# Trial parts removed in one commit, which holds 100 operations with the mail that it folds.
+REMOVED_MAX = 32
+
+
+def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentState:
+    """Begin to delete an ended experiment, again after a failure; CommandRefused for any other."""
+    context.reply = state.experiment_id
+    if state.status is Status.DELETING:
+        return state
+    if not state.status.is_final:
+        raise CommandRefused(
+            "conflict",
+            f"experiment {state.experiment_id} is {state.status}: only one that has ended can be"
+            " deleted; cancel or kill it first",
+        )
+    context.add_reason(f"{state.status} to {Status.DELETING}")
+    state = evolve(state, status=Status.DELETING, message="")
+    return write_listing_row(request_collection(state, context, delete=True), context)
+
+
+def finish_collection(
+    state: ExperimentState, message: CollectionEnded, context: StepContext
+) -> ExperimentState:
+    """Remove the request that the collector has processed, unless there is a newer one, and go on
+    with a deletion.
+    """
+    if message.generation != state.generation:
+        return state
+    context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), None)
+    if message.failure:
+        context.add_reason(f"the collection failed: {message.failure}")
+    if state.status is not Status.DELETING:
+        return state
+    if message.failure:
+        failed = evolve(state, status=Status.DELETE_FAILED, message=message.failure)
+        return write_listing_row(failed, context)
+    return remove_parts(state, context)
+
+
+def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentState:
+    """Remove the experiment's parts, those of the last trials first, and last its listing row."""
+    if state.status is not Status.DELETING:
+        return state
+    parts = -(-state.trials // SUMMARIES_PER_PART)
+    first = max(0, parts - REMOVED_MAX)
+    for index in range(first, parts):
+        context.write_part(f"trials/{index}", None)
+        if state.bill != Bill():
+            context.write_part(f"meters/{index}", None)
+    state = evolve(state, trials=min(state.trials, first * SUMMARIES_PER_PART))
+    if first:
+        context.send(context.address, DeletionContinued())
+        return state
+    warm_start = definition_of(context).warm_start
+    if warm_start is not None:
+        remove_pin(warm_start.uuid, state.experiment_id, context)
+    for name in ("definition", "settings", "generator"):
+        context.write_part(name, None)
+    context.write_row(LISTING, listing_sort_key(state.experiment_id), None)
+    context.add_reason("deleted")
+    return evolve(state, status=Status.DELETED, name="", message="")

@@ -1,0 +1,100 @@
+"""The experiment's job: its row in the partition of its pool, which the experiment alone writes."""
+
+from dataclasses import replace
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.state import (
+    ExperimentState,
+    Settings,
+    definition_of,
+    settings_of,
+)
+from control_plane.actors.experiment.trial_summaries import summaries
+from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.experiment import JobAudited, PoolChanged
+from control_plane.actors.messages.pool import JobChanged
+from control_plane.actors.messages.trial import TrialMoved
+from control_plane.actors.records import TrialSettings
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.evolve import evolve
+
+JOB_IDS = "job-ids"
+"""The partition with the experiment of each job, by the job's UUID, while it is in a queue."""
+
+
+def write_job_row(state: ExperimentState, context: StepContext) -> None:
+    """Write the job row of the experiment, or remove it where it has ended, and tell its pool."""
+    body = None if state.status.is_final else encode_job(current_job(context))
+    context.write_row(jobs_partition(state.pool), job_sort_key(state.experiment_id), body)
+    if job_id := definition_of(context).job_id:
+        context.write_row(JOB_IDS, job_id, None if body is None else b"%d" % state.experiment_id)
+    context.send(addresses.pool(state.pool), JobChanged(state.experiment_id))
+
+
+def current_job(context: StepContext) -> JobRow:
+    """The experiment's job with its present settings."""
+    definition = definition_of(context)
+    return effective_job(definition.job, definition.settings, settings_of(context))
+
+
+def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
+    """The job with the settings in force, given the job as it was submitted."""
+    return replace(
+        job,
+        submitted_ms=trials.submitted_ms,
+        weight=settings.weight,
+        priority=settings.priority,
+        max_slots=settings.max_slots,
+        position=settings.position,
+        deadline_ms=trials.deadline_ms,
+    )
+
+
+def current_trial_settings(state: ExperimentState, context: StepContext) -> TrialSettings:
+    """The settings for trials that begin or are continued now."""
+    return replace(definition_of(context).settings, pool=state.pool)
+
+
+def move_to_pool(
+    state: ExperimentState, message: PoolChanged, context: StepContext
+) -> ExperimentState:
+    """Move to another pool: queued trials request slots there at once, running ones once they have
+    saved their work.
+
+    Raises:
+        CommandRefused: conflict for one that has ended and for the pool that it is in; invalid for
+            no pool.
+    """
+    context.reply = state.experiment_id
+    if state.status.is_final:
+        text = f"experiment {state.experiment_id} is {state.status} and can no longer be moved"
+        raise CommandRefused("conflict", text)
+    if not message.pool:
+        raise CommandRefused("invalid", "resource pool must be set")
+    if message.pool == state.pool:
+        raise CommandRefused("conflict", "resource pool is unchanged")
+    context.add_reason(f"resource pool {state.pool} to {message.pool}")
+    _remove_job_row(state, state.pool, context)
+    state = evolve(state, pool=message.pool)
+    write_job_row(state, context)
+    if state.trials_open:
+        for summary in summaries(state.trials, context):
+            if summary.is_open(state.life):
+                context.send(addresses.trial(summary.trial_id), TrialMoved(message.pool))
+    return state
+
+
+def repair_job_row(
+    state: ExperimentState, message: JobAudited, context: StepContext
+) -> ExperimentState:
+    """Write or remove again a job row that the audit found to be wrong."""
+    if message.pool == state.pool:
+        write_job_row(state, context)
+    else:
+        _remove_job_row(state, message.pool, context)
+    return state
+
+
+def _remove_job_row(state: ExperimentState, pool: str, context: StepContext) -> None:
+    context.write_row(jobs_partition(pool), job_sort_key(state.experiment_id), None)
+    context.send(addresses.pool(pool), JobChanged(state.experiment_id))

@@ -1,0 +1,145 @@
+"""Changing the settings of an experiment that a user may change at any time."""
+
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+
+from control_plane.actors.cost import to_micros
+from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.cost_limit import apply_changed_limit
+from control_plane.actors.experiment.job import effective_job, write_job_row
+from control_plane.actors.experiment.state import (
+    ExperimentState,
+    Settings,
+    definition_of,
+    settings_of,
+    write_listing_row,
+)
+from control_plane.actors.messages.experiment import SettingsChanged
+from control_plane.actors.records import Status
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.evolve import evolve
+
+# 1 is served first.
+PRIORITY_MIN, PRIORITY_MAX = 1, 99
+_ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
+
+
+def change_settings(
+    state: ExperimentState, message: SettingsChanged, context: StepContext
+) -> ExperimentState:
+    """Change settings; those that concern running trials are in force at once.
+
+    Raises:
+        CommandRefused: conflict for an experiment that is being deleted; invalid for a limit of
+            slots below what one trial needs, and for values that no job can have.
+    """
+    context.reply = state.experiment_id
+    if state.status is Status.DELETING:
+        raise CommandRefused(
+            "conflict",
+            f"experiment {state.experiment_id} is {state.status} and can no longer be changed",
+        )
+    _check_cost(message)
+    before = settings_of(context)
+    after = _merge_settings(before, message)
+    name = state.name if message.name is None else message.name
+    if after == before and name == state.name and message.retention is None:
+        return state
+    _check_limit(after, context)
+    _check_job(after)
+    if after != before:
+        context.write_part("settings", after)
+    if (name, after.labels) != (state.name, before.labels):
+        state = write_listing_row(evolve(state, name=name), context)
+    definition = definition_of(context)
+    jobs = [
+        effective_job(definition.job, definition.settings, settings) for settings in (before, after)
+    ]
+    if jobs[0] != jobs[1] and not state.status.is_final:
+        write_job_row(state, context)
+    if after.max_cost_micros != before.max_cost_micros:
+        state = apply_changed_limit(state, context)
+    if message.retention is not None:
+        # Also where the numbers are the same: checkpoints beyond them are collected at once.
+        state = request_collection(state, context)
+    return state
+
+
+def set_archived(state: ExperimentState, archived: bool, context: StepContext) -> ExperimentState:
+    """Leave an ended experiment out of the list, or list it again; CommandRefused for any other."""
+    context.reply = state.experiment_id
+    if state.status not in _ARCHIVABLE:
+        verb = "archived" if archived else "unarchived"
+        raise CommandRefused(
+            "conflict",
+            f"experiment {state.experiment_id} is {state.status}: only one that is COMPLETED,"
+            f" CANCELED or ERROR can be {verb}",
+        )
+    if state.archived is archived:
+        return state
+    return write_listing_row(evolve(state, archived=archived), context)
+
+
+def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
+    if message.max_slots_given:
+        settings = replace(settings, max_slots=message.max_slots)
+    if message.retention is not None:
+        settings = replace(settings, retention=message.retention)
+    if message.description is not None:
+        settings = replace(settings, description=message.description)
+    if message.labels is not None:
+        settings = replace(settings, labels=message.labels)
+    return _merge_job_settings(settings, message)
+
+
+def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Settings:
+    """Merge the settings for schedulers and the cost limit. With another priority the job goes back
+    to its place by submission.
+    """
+    if message.max_cost_given:
+        limit = None if message.max_cost is None else to_micros(message.max_cost)
+        settings = replace(settings, max_cost_micros=limit)
+    if message.weight is not None:
+        settings = replace(settings, weight=message.weight)
+    if message.priority is not None and message.priority != settings.priority:
+        position = settings.position if message.keep_position else None
+        settings = replace(settings, priority=message.priority, position=position)
+    if message.position is not None:
+        settings = replace(settings, position=message.position)
+    return settings
+
+
+def _check_cost(message: SettingsChanged) -> None:
+    limit = message.max_cost
+    if limit is not None and not 0 < limit < float("inf"):
+        raise CommandRefused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
+
+
+def _check_job(settings: Settings) -> None:
+    # Also refuses a NaN.
+    if not 0 < settings.weight < float("inf"):
+        raise CommandRefused("invalid", f"weight must be greater than 0, not {settings.weight}")
+    priority = settings.priority
+    if priority is not None and not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        text = f"priority must be between {PRIORITY_MIN} and {PRIORITY_MAX}, not {priority}"
+        raise CommandRefused("invalid", text)
+    if settings.position is not None and not _is_number(settings.position):
+        text = f"position must be a decimal number, not {settings.position!r:.40}"
+        raise CommandRefused("invalid", text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _check_limit(settings: Settings, context: StepContext) -> None:
+    slots = definition_of(context).settings.slots
+    if settings.max_slots is not None and settings.max_slots < slots:
+        raise CommandRefused(
+            "invalid",
+            f"max_slots: must be at least slots_per_trial ({slots}), not {settings.max_slots}:"
+            " no trial could ever start",
+        )

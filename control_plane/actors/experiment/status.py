@@ -1,0 +1,50 @@
+"""Changes of an experiment's status.
+
+ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is open.
+"""
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.job import write_job_row
+from control_plane.actors.experiment.state import ExperimentState, definition_of, write_listing_row
+from control_plane.actors.experiment.suggestions import update_suggestion_row
+from control_plane.actors.experiment.trial_summaries import summaries
+from control_plane.actors.messages.trial import ExperimentStatusChanged
+from control_plane.actors.records import Status
+from control_plane.actors.step import StepContext
+from control_plane.evolve import evolve
+
+_FINAL = {
+    Status.STOPPING_COMPLETED: Status.COMPLETED,
+    Status.STOPPING_CANCELED: Status.CANCELED,
+    Status.STOPPING_KILLED: Status.CANCELED,
+    Status.STOPPING_ERROR: Status.ERROR,
+}
+
+
+def change_status(
+    state: ExperimentState, status: Status, context: StepContext, *, forced: bool = False
+) -> ExperimentState:
+    """Change the status, tell every open trial, and end at once if there is none."""
+    context.add_reason(f"{state.status} to {status}")
+    if state.trials_open:
+        for summary in summaries(state.trials, context):
+            if summary.is_open(state.life):
+                to = addresses.trial(summary.trial_id)
+                context.send(to, ExperimentStatusChanged(status, forced))
+    after = update_suggestion_row(state, evolve(state, status=status), context)
+    return write_listing_row(finish_if_no_trial_open(after, context), context)
+
+
+def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> ExperimentState:
+    """End an experiment that is stopping, if no trial is open."""
+    final = _FINAL.get(state.status)
+    if final is None or state.trials_open:
+        return state
+    context.add_reason(f"{state.status} to {final}: no trial is left")
+    progress = 1.0 if final is Status.COMPLETED else state.progress
+    if definition_of(context).rules.progress_cleared:
+        progress = None
+    state = evolve(state, status=final, ended_ms=context.now_ms, progress=progress)
+    write_job_row(state, context)
+    return request_collection(state, context)

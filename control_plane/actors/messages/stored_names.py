@@ -1,0 +1,31 @@
+"""Names under which messages are stored, where a class has another name by now.
+
+Mailboxes, timers and journals hold a message under the name its class had in release 0.1.0. A
+class that is renamed keeps that name here, so that what is stored stays readable and unchanged.
+"""
+
+from collections.abc import Mapping
+
+from control_plane.actors.messages.experiment import CostCheckDue, TrialValidationReported
+from control_plane.actors.messages.pool import StaleAllocationsFound
+from control_plane.actors.messages.trial import (
+    CheckpointDeletionRequested,
+    CheckpointRequested,
+    LengthReached,
+)
+from control_plane.searchers.method import SuggestedPoints
+
+STORED_NAMES: Mapping[type, str] = {
+    StaleAllocationsFound: "AuditFound",
+    CheckpointDeletionRequested: "CheckpointsUnwanted",
+    CheckpointRequested: "CheckpointWanted",
+    CostCheckDue: "CostLookDue",
+    LengthReached: "LengthReported",
+    SuggestedPoints: "Suggested",
+    TrialValidationReported: "TrialValidated",
+}
+
+
+def stored_name(message_type: type) -> str:
+    """The name under which messages of a class are stored."""
+    return STORED_NAMES.get(message_type, message_type.__name__)

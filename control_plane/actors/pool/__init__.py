@@ -1,0 +1,1 @@
+"""The resource pool actor: owns its agents, the jobs that ask for slots, and who runs where."""

@@ -1,0 +1,202 @@
+"""The step of the pool actor: its settings, the jobs that request slots, the agents, and their use.
+
+Jobs, their requests and the agents are ordered maps in parts, so that a decision writes as much
+for a queue of ten thousand as for one of ten. Messages only record what changed; the scheduler
+runs once at the end of a fold.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import (
+    AgentAvailabilityChanged,
+    AgentJoined,
+    AgentLost,
+    BudgetChecked,
+    JobChanged,
+    PoolConfigured,
+    PoolMessage,
+    PoolRemoved,
+    PoolSettings,
+    SchedulingContinued,
+    SlotsReleased,
+    SlotsRequested,
+    StaleAllocationsFound,
+)
+from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.trial import AllocationExited
+from control_plane.actors.pool.membership import apply_agent_message
+from control_plane.actors.pool.scheduling import run_scheduler
+from control_plane.actors.pool.state import (
+    POOLS,
+    PoolState,
+    agents_of,
+    job_queue_of,
+    parse_allocation,
+    release_part,
+    settings_of,
+)
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.evolve import evolve
+from control_plane.scheduling.model import AllocationRequest
+
+__all__ = [
+    "POOLS",
+    "PoolState",
+    "agents_of",
+    "fallback",
+    "finish_fold",
+    "job_queue_of",
+    "parse_allocation",
+    "settings_of",
+    "step",
+]
+
+
+def step(state: PoolState | None, message: PoolMessage, context: StepContext) -> PoolState | None:
+    """Apply one message."""
+    if isinstance(message, PoolConfigured):
+        return _configure_pool(state, message, context)
+    if state is None or state.removed:
+        return _answer_without_pool(state, message, context)
+    match message:
+        case PoolRemoved():
+            return _remove_pool(state, context)
+        case SlotsRequested():
+            return _enqueue_request(state, message, context)
+        case SlotsReleased():
+            return _release_slots(state, message, context)
+        case JobChanged(group):
+            is_new = job_queue_of(context).reload_group(group)
+            return evolve(state, unscheduled=True, changed=True) if is_new else state
+        case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
+            return apply_agent_message(state, message, context)
+        case SchedulingContinued():
+            return state
+        case StaleAllocationsFound() | BudgetChecked():
+            return _apply_check(state, message, context)
+        case _:
+            assert_never(message)
+
+
+def finish_fold(state: PoolState, context: StepContext) -> PoolState:
+    """Run the scheduler if something changed that concerns a queued or running allocation."""
+    if not state.unscheduled:
+        return state
+    concerned = state.queued or (state.changed and state.running)
+    state = evolve(state, unscheduled=False, changed=False, waits="")
+    return run_scheduler(state, context) if concerned else state
+
+
+def fallback(state: PoolState | None, message: object, context: StepContext) -> PoolState | None:
+    """Drop a message that the pool cannot process; its audit repairs what that leaves. A request
+    for slots is denied, so that the trial tries again as often as after a failure.
+    """
+    text = f"{stored_name(type(message))} could not be processed"
+    context.add_reason(text)
+    if isinstance(message, SlotsRequested):
+        _deny_slots(message, text, context)
+    return state
+
+
+def _configure_pool(
+    state: PoolState | None, message: PoolConfigured, context: StepContext
+) -> PoolState:
+    context.reply = message.name
+    if state is None or state.removed:
+        context.write_row(POOLS, message.name, b"")
+        context.write_part("settings", message.settings or PoolSettings())
+        return PoolState(message.name)
+    if message.settings is None or message.settings == settings_of(context):
+        return state
+    context.write_part("settings", message.settings)
+    return evolve(state, unscheduled=True, changed=True)
+
+
+def _apply_check(
+    state: PoolState, message: StaleAllocationsFound | BudgetChecked, context: StepContext
+) -> PoolState:
+    if isinstance(message, StaleAllocationsFound):
+        return _release_stale(state, message, context)
+    settings = settings_of(context)
+    if settings.over_budget == message.over_budget:
+        return state
+    context.write_part("settings", replace(settings, over_budget=message.over_budget))
+    return evolve(state, unscheduled=True, changed=True)
+
+
+def _answer_without_pool(
+    state: PoolState | None, message: PoolMessage, context: StepContext
+) -> PoolState | None:
+    """Answer a message to a pool that does not exist or was removed: a request for slots is denied,
+    since the trial would wait for ever.
+    """
+    if state is not None and isinstance(message, SlotsRequested):
+        _deny_slots(message, f"resource pool {state.name} was removed", context)
+    if state is not None and isinstance(message, PoolRemoved):
+        context.reply = state.name
+    return state
+
+
+def _deny_slots(message: SlotsRequested, text: str, context: StepContext) -> None:
+    failed = AllocationExited(message.epoch, "errored", message=f"the pool: {text}")
+    context.send(addresses.trial(message.trial_id), failed)
+
+
+def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
+    context.reply = state.name
+    jobs = [number for number, _ in job_queue_of(context).groups()]
+    if jobs or state.agents:
+        text = f"resource pool {state.name} has {len(jobs)} jobs and {state.agents} agents"
+        raise CommandRefused(
+            "conflict", f"{text}: drain it, move or end the jobs and stop the agents first"
+        )
+    context.write_row(POOLS, state.name, None)
+    context.write_part("settings", None)
+    return PoolState(state.name, removed=True)
+
+
+def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepContext) -> PoolState:
+    """Add a request to the queue; a repeated one changes nothing."""
+    allocation = f"{message.trial_id}.{message.epoch}"
+    request = AllocationRequest(allocation, message.slots, message.ticket, message.group)
+    if agents_of(context).find_agent(allocation) or not job_queue_of(context).add(request):
+        return state
+    return evolve(state, queued=state.queued + 1, unscheduled=True)
+
+
+def _release_slots(state: PoolState, message: SlotsReleased, context: StepContext) -> PoolState:
+    """Remove the allocation from its agents or from the queue; a repeat changes nothing.
+
+    A trial that withdraws may not know yet that it was placed: its release names no agent.
+    """
+    allocation = f"{message.trial_id}.{message.epoch}"
+    agents, queue = agents_of(context), job_queue_of(context)
+    request = AllocationRequest(allocation, 0, message.ticket, message.group)
+    if not message.agents and queue.remove(request):
+        return evolve(state, queued=state.queued - 1, unscheduled=True)
+    named = message.agents or _agents_of_allocation(allocation, context)
+    for name in named:
+        found = agents.get(name)
+        if found is not None and allocation in found.parts:
+            state = release_part(state, name, allocation, context)
+    return state
+
+
+def _agents_of_allocation(allocation: str, context: StepContext) -> tuple[str, ...]:
+    agents = agents_of(context)
+    holder = agents.find_agent(allocation)
+    found = agents.get(holder) if holder else None
+    if found is None:
+        return ()
+    return tuple(place.agent for place in found.parts[allocation].places) or (holder,)
+
+
+def _release_stale(
+    state: PoolState, message: StaleAllocationsFound, context: StepContext
+) -> PoolState:
+    for released in message.stale:
+        context.add_reason(f"the audit frees {released.trial_id}.{released.epoch}")
+        state = _release_slots(state, released, context)
+    return state

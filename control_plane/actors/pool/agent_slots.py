@@ -1,0 +1,258 @@
+"""The agents of a pool: the slots of each, and the allocations that hold them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from control_plane.actors.availability import OPEN, Availability
+from control_plane.actors.ordered_map import Entries, OrderedMap
+from control_plane.scheduling.model import AgentCapacity, Placement, RunningAllocation
+
+AGENTS_PER_PART = 8
+# The number of fields of an encoded agent that takes all work and has no label.
+_PLAIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPart:
+    """The part of an allocation on one agent: the ids of the slots that it holds there.
+
+    `group`: its job. `start`: its number among the starts of the pool. `leaving`: it was asked to
+    release its slots. `places`: all agents that it holds slots of, with how many, if these are
+    several; this agent is number `rank` of them.
+    """
+
+    slots: tuple[int, ...]
+    group: int = 0
+    start: int = 0
+    leaving: bool = False
+    rank: int = 0
+    places: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSlots:
+    """The slots of an agent in its session `epoch`, and the parts of allocations that hold them."""
+
+    epoch: int
+    slots: tuple[int, ...]
+    parts: Mapping[str, AllocationPart] = field(default_factory=dict)
+    availability: Availability = OPEN
+    label: str = ""
+
+    @property
+    def slots_by_allocation(self) -> dict[str, tuple[int, ...]]:
+        """The slots of each allocation."""
+        return {name: part.slots for name, part in self.parts.items()}
+
+    @property
+    def first_rank_count(self) -> int:
+        """The number of allocations whose first rank is here."""
+        return sum(part.rank == 0 for part in self.parts.values())
+
+    @property
+    def free_slots(self) -> tuple[int, ...]:
+        """The ids of slots that are not held and take work, in order."""
+        held = {slot for part in self.parts.values() for slot in part.slots}
+        if self.availability is OPEN:
+            return tuple([slot for slot in self.slots if slot not in held])
+        is_open = self.availability.is_slot_open
+        return tuple(slot for slot in self.slots if slot not in held and is_open(slot))
+
+    @property
+    def held_count(self) -> int:
+        """The number of slots that are held."""
+        return sum([len(part.slots) for part in self.parts.values()])
+
+    @property
+    def free_count(self) -> int:
+        """The number of `free_slots`."""
+        if self.availability is OPEN:
+            return len(self.slots) - self.held_count
+        return len(self.free_slots)
+
+    @property
+    def usable_count(self) -> int:
+        """The number of slots that count for the pool: free ones and held ones."""
+        return self.free_count + self.held_count
+
+    @property
+    def can_take_work(self) -> bool:
+        """Whether any slot may be given to an allocation once it is free; for an agent without
+        slots, whether it takes allocations that need none.
+        """
+        if not self.slots:
+            return self.availability.enabled
+        return any(map(self.availability.is_slot_open, self.slots))
+
+    @property
+    def aux_count(self) -> int:
+        """The number of allocations here that hold no slot."""
+        return sum([not part.slots for part in self.parts.values()])
+
+    @property
+    def allocations_to_stop(self) -> tuple[str, ...]:
+        """Allocations that are to be stopped, by name: their slots are closed and not draining."""
+        if self.availability.draining:
+            return ()
+        is_open = self.availability.is_slot_open
+        stopped = (
+            name
+            for name, part in self.parts.items()
+            if not self.availability.enabled or not all(map(is_open, part.slots))
+        )
+        return tuple(sorted(stopped))
+
+    def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
+        """A copy with the given part of the allocation."""
+        return replace(self, parts={**self.parts, allocation: part})
+
+    def with_allocation_leaving(self, allocation: str) -> "AgentSlots":
+        """A copy in which the allocation was asked to release its slots."""
+        return self.with_allocation(allocation, replace(self.parts[allocation], leaving=True))
+
+    def without_allocation(self, allocation: str) -> "AgentSlots":
+        """A copy without the allocation."""
+        parts = {name: part for name, part in self.parts.items() if name != allocation}
+        return replace(self, parts=parts)
+
+
+class Agents:
+    """The pool's agents by name, an ordered map in parts."""
+
+    def __init__(self, ordered: OrderedMap) -> None:
+        self._ordered = ordered
+
+    def get(self, name: str) -> AgentSlots | None:
+        """The slots of an agent, or None."""
+        value = self._ordered.get(name)
+        return None if value is None else _decode_agent(value)
+
+    def items(self) -> list[tuple[str, AgentSlots]]:
+        """All agents, by name."""
+        return [(name, _decode_agent(value)) for name, value in self._ordered.items()]
+
+    def capacities(self, aux_per_agent: int) -> Iterator[AgentCapacity]:
+        """The capacities of agents that take work or are draining, by name. Computed again only
+        for leaves that changed.
+        """
+        capacities = (
+            leaf.compute_once(_agent_capacities, aux_per_agent) for leaf in self._ordered.leaves()
+        )
+        return chain.from_iterable(capacities)
+
+    def running_allocations(self, group: int) -> Iterator[RunningAllocation]:
+        """The running allocations of a group, by the agent of their first rank."""
+        for leaf in self._ordered.leaves():
+            yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
+
+    def find_agent(self, allocation: str) -> str:
+        """The name of an agent that has a part of the allocation, "" for none."""
+        names = (
+            leaf.compute_once(_agents_by_allocation, None).get(allocation)
+            for leaf in self._ordered.leaves()
+        )
+        return next(filter(None, names), "")
+
+    def put(self, name: str, slots: AgentSlots) -> None:
+        """Write the slots of an agent."""
+        self._ordered.put(name, _encode_agent(slots))
+
+    def remove(self, name: str) -> None:
+        """Remove an agent."""
+        self._ordered.remove(name)
+
+
+def _agent_capacities(entries: Entries, aux_per_agent: int) -> tuple[AgentCapacity, ...]:
+    capacities = (_capacity(name, value, aux_per_agent) for name, value in entries)
+    return tuple(capacity for capacity in capacities if capacity is not None)
+
+
+def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
+    """The capacity of an encoded agent; None if it takes no work and is not draining."""
+    assert isinstance(value, list | tuple)
+    if len(value) == _PLAIN:
+        _, slots, parts = value
+        held = [len(part[0]) for part in parts.values()]
+        used, aux_used = sum(held), held.count(0)
+        return AgentCapacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))
+    agent = _decode_agent(value)
+    if agent.availability.draining:
+        held_count = agent.held_count
+        return AgentCapacity(name, held_count, 0, agent.label, agent.aux_count, 0, draining=True)
+    if not agent.can_take_work:
+        return None
+    aux_free = max(0, aux - agent.aux_count)
+    return AgentCapacity(name, agent.usable_count, agent.free_count, agent.label, aux, aux_free)
+
+
+def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
+    found: dict[int, list[RunningAllocation]] = {}
+    for agent, value in entries:
+        for allocation, part in _decode_agent(value).parts.items():
+            if part.rank:
+                continue
+            places = part.places or (Placement(agent, len(part.slots)),)
+            slots = sum([place.slots for place in places])
+            holding = RunningAllocation(
+                allocation, slots, part.group, part.start, leaving=part.leaving, placements=places
+            )
+            found.setdefault(part.group, []).append(holding)
+    return found
+
+
+def _agents_by_allocation(entries: Entries, _: None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for agent, value in entries:
+        assert isinstance(value, list | tuple)
+        found |= dict.fromkeys(value[2], agent)
+    return found
+
+
+def _encode_agent(slots: AgentSlots) -> list[object]:
+    """Encode an agent without its defaults, since a part of the pool holds several agents."""
+    parts = {name: _encode_part(part) for name, part in slots.parts.items()}
+    value: list[object] = [slots.epoch, slots.slots, parts]
+    availability = slots.availability
+    if availability != OPEN or slots.label:
+        value.append([availability.enabled, availability.draining, availability.disabled])
+        value.append(slots.label)
+    return value
+
+
+def _encode_part(part: AllocationPart) -> list[object]:
+    value: list[object] = [part.slots, part.group, part.start]
+    if part.leaving or part.places:
+        value.append(part.leaving)
+    if part.places:
+        value += [part.rank, [(place.agent, place.slots) for place in part.places]]
+    return value
+
+
+def _decode_agent(value: object) -> AgentSlots:
+    assert isinstance(value, list | tuple)
+    epoch, slots, parts, *more = value
+    availability, label = OPEN, ""
+    if more:
+        (enabled, draining, disabled), label = more
+        availability = Availability(enabled, draining, tuple(disabled))
+        availability = OPEN if availability == OPEN else availability
+    read = {name: _decode_part(part) for name, part in parts.items()}
+    return AgentSlots(epoch, tuple(slots), read, availability, label)
+
+
+def _decode_part(value: list[object]) -> AllocationPart:
+    slots, group, start, *more = value
+    assert isinstance(slots, list | tuple)
+    assert isinstance(group, int)
+    assert isinstance(start, int)
+    if not more:
+        return AllocationPart(tuple(slots), group, start)
+    leaving, *gang = more
+    if not gang:
+        return AllocationPart(tuple(slots), group, start, bool(leaving))
+    rank, places = gang
+    assert isinstance(rank, int)
+    assert isinstance(places, list | tuple)
+    named = tuple(Placement(agent, count) for agent, count in places)
+    return AllocationPart(tuple(slots), group, start, bool(leaving), rank, named)

@@ -1,0 +1,136 @@
+"""The agents of a pool: they join, change their availability, and are lost with what runs there."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.agent import AgentDeclaredLost, AllocationRemoved
+from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined, AgentLost
+from control_plane.actors.messages.trial import AllocationLost, PreemptionRequested
+from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.pool.state import (
+    PoolState,
+    agents_of,
+    job_queue_of,
+    mark_leaving,
+    parse_allocation,
+    update_totals,
+)
+from control_plane.actors.step import StepContext
+from control_plane.evolve import evolve
+
+_NO_SLOTS = AgentSlots(0, ())
+
+
+def apply_agent_message(
+    state: PoolState,
+    message: AgentJoined | AgentAvailabilityChanged | AgentLost,
+    context: StepContext,
+) -> PoolState:
+    """Apply a message about an agent; one about another session changes nothing."""
+    match message:
+        case AgentJoined():
+            return _join_agent(state, message, context)
+        case AgentAvailabilityChanged():
+            return _change_availability(state, message, context)
+        case AgentLost():
+            return _lose_agent(state, message, context)
+        case _:
+            assert_never(message)
+
+
+def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) -> PoolState:
+    """Begin an agent's new session with its slots; what runs on those that remain stays."""
+    agents = agents_of(context)
+    before = agents.get(message.agent)
+    if before is not None and before.epoch >= message.epoch:
+        return state
+    known = before or _NO_SLOTS
+    has = {*message.slots}
+    gone = [name for name, part in known.parts.items() if not {*part.slots} <= has]
+    after = replace(
+        known,
+        epoch=message.epoch,
+        slots=message.slots,
+        parts={name: part for name, part in known.parts.items() if name not in gone},
+        availability=message.availability,
+        label=message.label,
+    )
+    agents.put(message.agent, after)
+    state = update_totals(evolve(state, agents=state.agents + (before is None)), known, after)
+    for name in gone:
+        without = AgentLost(message.agent, message.epoch, "it came back without the slot")
+        state = _lose_part(state, without, name, known.parts[name], context)
+    _stop_on_closed_slots(message.agent, after, context)
+    return state
+
+
+def _change_availability(
+    state: PoolState, message: AgentAvailabilityChanged, context: StepContext
+) -> PoolState:
+    """Change which slots of an agent take work."""
+    agents = agents_of(context)
+    before = agents.get(message.agent)
+    if before is None or before.epoch != message.epoch:
+        return state
+    after = replace(before, availability=message.availability)
+    agents.put(message.agent, after)
+    _stop_on_closed_slots(message.agent, after, context)
+    return update_totals(state, before, after)
+
+
+def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) -> None:
+    """Stop at once what runs on slots that are closed and not draining."""
+    for allocation in agent.allocations_to_stop:
+        trial_id, epoch = parse_allocation(allocation)
+        whole = not agent.availability.enabled
+        reason = f"agent {name} was disabled" if whole else f"a slot of agent {name} was disabled"
+        context.send(addresses.trial(trial_id), PreemptionRequested(epoch, reason, forced=True))
+        mark_leaving(name, allocation, context)
+
+
+def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> PoolState:
+    agents = agents_of(context)
+    known = agents.get(message.agent)
+    if known is None or known.epoch != message.epoch:
+        return state
+    agents.remove(message.agent)
+    state = update_totals(evolve(state, agents=state.agents - 1), known, _NO_SLOTS)
+    for allocation in sorted(known.parts):
+        part = known.parts[allocation]
+        state = _lose_part(state, message, allocation, part, context)
+    context.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
+    return state
+
+
+def _lose_part(
+    state: PoolState,
+    message: AgentLost,
+    allocation: str,
+    part: AllocationPart,
+    context: StepContext,
+) -> PoolState:
+    """Record the loss of an allocation's part on an agent. Its parts on other agents stay until the
+    trial releases them, which it does once they have ended.
+    """
+    trial_id, epoch = parse_allocation(allocation)
+    agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
+    lost = AllocationLost(epoch, text, agent, message.heard_ms)
+    context.send(addresses.trial(trial_id), lost)
+    context.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
+    left = tuple(place for place in part.places if place.agent != agent)
+    queue = job_queue_of(context)
+    queue.release_slots(part.group, len(part.slots), ended=not left, leaving=part.leaving)
+    agents = agents_of(context)
+    for rank, place in enumerate(left):
+        before = agents.get(place.agent)
+        if before is None or allocation not in before.parts:
+            continue
+        there = before.parts[allocation]
+        if not there.leaving:
+            queue.add_leaving_slots(there.group, len(there.slots))
+        there = replace(there, rank=rank, places=left, leaving=True)
+        after = before.with_allocation(allocation, there)
+        agents.put(place.agent, after)
+        state = update_totals(state, before, after)
+    return state

@@ -1,0 +1,134 @@
+"""Running a pool's scheduler and applying its plan, as far as one commit holds it.
+
+The plan is based on the state that it is committed with. What does not fit into the commit is
+planned again from the state after it.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.agent import AllocationPlaced
+from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
+from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
+from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.pool.state import (
+    PoolState,
+    agents_of,
+    job_queue_of,
+    mark_leaving,
+    parse_allocation,
+    settings_of,
+    update_totals,
+)
+from control_plane.actors.records import Place
+from control_plane.actors.step import StepContext
+from control_plane.evolve import evolve
+from control_plane.scheduling.model import AllocationStart, SchedulePlan, Victim
+from control_plane.scheduling.schedule import schedule_jobs
+from control_plane.scheduling.sizes import AGENTS_MAX
+
+# The most starts in one commit: each is mail to a trial, which spills into parts of the outbox.
+STARTS_MAX = 256
+# Parts that one start or victim touches besides those of agents, with nodes of a directory.
+PARTS_OF_ONE = 5
+# Parts that a plan may touch before the commit is full, where each agent of a gang is in a separate
+# part: a fold may have used 60 of a commit's 100 operations, and a spilled outbox takes a few.
+PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
+
+
+def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
+    """Run the scheduler on the present state, start allocations and preempt others."""
+    settings = settings_of(context)
+    closed = _closed_reason(state.name, settings) if state.queued else ""
+    if closed:
+        context.add_reason(closed)
+        return evolve(state, waits=closed)
+    plan = _plan(settings, context)
+    done = 0
+    decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
+    for decision in decisions:
+        if len(context.parts) + PARTS_OF_ONE + _place_count(decision) > PARTS_MAX and done:
+            break
+        state = _apply_decision(state, decision, context)
+        done += 1
+    more = done < len(plan.starts) + len(plan.victims) or len(plan.starts) == STARTS_MAX
+    if more:
+        context.send(context.address, SchedulingContinued())
+    if plan.wait_reason:
+        context.add_reason(plan.wait_reason)
+    return evolve(state, unscheduled=more, waits=plan.wait_reason if state.queued else "")
+
+
+def _plan(settings: PoolSettings, context: StepContext) -> SchedulePlan:
+    agents, queue = agents_of(context), job_queue_of(context)
+    jobs = tuple(queue.jobs(settings.default_priority, agents.running_allocations))
+    capacities = tuple(agents.capacities(settings.aux_per_agent))
+    return schedule_jobs(jobs, capacities, settings.scheduler, STARTS_MAX)
+
+
+def _closed_reason(name: str, settings: PoolSettings) -> str:
+    """Why nothing may start in the pool, "" if it may."""
+    if settings.draining:
+        return f"waits: pool {name} is draining, so nothing starts in it"
+    if settings.over_budget:
+        return f"waits: the budget of pool {name} is used up, so nothing starts in it"
+    return ""
+
+
+def _place_count(decision: AllocationStart | Victim) -> int:
+    return len(
+        decision.placements
+        if isinstance(decision, AllocationStart)
+        else decision.allocation.placements
+    )
+
+
+def _apply_decision(
+    state: PoolState, decision: AllocationStart | Victim, context: StepContext
+) -> PoolState:
+    if isinstance(decision, AllocationStart):
+        return _start_allocation(state, decision, context)
+    _preempt_allocation(decision, context)
+    return state
+
+
+def _preempt_allocation(victim: Victim, context: StepContext) -> None:
+    """Ask an allocation to save its work and release its slots, once."""
+    holding = victim.allocation
+    if not mark_leaving(holding.placements[0].agent, holding.allocation_id, context):
+        return
+    trial_id, epoch = parse_allocation(holding.allocation_id)
+    context.send(addresses.trial(trial_id), PreemptionRequested(epoch, victim.reason))
+    context.add_reason(f"{holding.allocation_id} is preempted: {victim.reason}")
+
+
+def _start_allocation(state: PoolState, start: AllocationStart, context: StepContext) -> PoolState:
+    """Give a request its slots, if these are free as the plan assumes."""
+    request, agents = start.request, agents_of(context)
+    allocation = request.allocation_id
+    found = [(place, agents.get(place.agent)) for place in start.placements]
+    if not all(_has_room(a, place.slots) for place, a in found):
+        context.add_reason(f"{allocation} does not start on {', '.join(p.agent for p, _ in found)}")
+        return state
+    trial_id, epoch = parse_allocation(allocation)
+    number = state.started + 1
+    places: list[Place] = []
+    for rank, (place, before) in enumerate(found):
+        assert before is not None
+        slots = before.free_slots[: place.slots]
+        spread = start.placements if len(found) > 1 else ()
+        part = AllocationPart(slots, request.group, number, rank=rank, places=spread)
+        after = before.with_allocation(allocation, part)
+        agents.put(place.agent, after)
+        state = update_totals(state, before, after)
+        places.append(Place(place.agent, slots))
+        placed = AllocationPlaced(trial_id, epoch, slots, rank, len(found))
+        context.send(addresses.agent(place.agent), placed)
+    job_queue_of(context).start_request(request)
+    context.send(addresses.trial(trial_id), SlotsAssigned(epoch, tuple(places)))
+    return evolve(state, queued=state.queued - 1, started=number)
+
+
+def _has_room(agent: AgentSlots | None, slots: int) -> bool:
+    return agent is not None and agent.availability.enabled and agent.free_count >= slots

@@ -1,0 +1,1 @@
+"""The trial actor: its training target, restarts, checkpoints and one allocation."""

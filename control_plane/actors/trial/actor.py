@@ -1,0 +1,491 @@
+"""The step of the trial actor, which owns its target, restarts, checkpoints and one allocation.
+
+An allocation is named by the trial's epoch, which counts them. A message of an older epoch
+changes nothing, so a zombie's reports, a late loss and a repeated exit are harmless. The trial
+wants slots exactly while its experiment is ACTIVE and it has unfinished work; a failure beyond
+`max_restarts` ends it, a loss of its machine does not. A machine that cannot start it is no
+failure of the trial either, but starts are not tried for ever.
+"""
+
+from typing import assert_never
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.trial import (
+    AllocationExited,
+    AllocationLost,
+    AllocationMessage,
+    CheckpointDeletionRequested,
+    CheckpointFilesDeleted,
+    CheckpointHandedOver,
+    CheckpointReported,
+    CheckpointRequested,
+    ContainerStateReported,
+    EarlyExitReported,
+    ExperimentStatusChanged,
+    LengthReached,
+    PreemptionRequested,
+    RestartDue,
+    SlotsAssigned,
+    TerminationOverdue,
+    TrialContinued,
+    TrialCreated,
+    TrialDeleted,
+    TrialKillRequested,
+    TrialMessage,
+    TrialMoved,
+    ValidationReported,
+    WorkAssigned,
+)
+from control_plane.actors.records import Status
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.actors.trial import gang
+from control_plane.actors.trial.allocation import (
+    apply_container_state,
+    apply_first_report,
+    assign_places,
+    kill,
+    kill_overdue,
+    preempt,
+    record_early_exit,
+    refuses_hparams,
+    set_exit_deadline,
+)
+from control_plane.actors.trial.checkpoints import hand_over_checkpoint, mark_deleted, mark_deleting
+from control_plane.actors.trial.lifecycle import (
+    end_trial,
+    end_with_error,
+    is_done,
+    move_to_pool,
+    reconcile,
+    release_and_reconcile,
+    wants_slots,
+)
+from control_plane.actors.trial.metering import stop_metering_agent
+from control_plane.actors.trial.state import Allocation, DesiredState, Loss, TrialState
+from control_plane.actors.trial.training import (
+    apply_training_report,
+    batches_of,
+    report_length_already_reached,
+    report_missing_parent_checkpoint,
+)
+from control_plane.evolve import evolve
+from control_plane.searchers.method import ExitReason
+
+# How often in a row an allocation may end without a trained batch or a counted failure: it gave up
+# its slots unasked, could not be started, or vanished from a machine that is still there.
+STALLS_MAX = 20
+# The delay before a start is tried again doubles; STALLS_MAX of them come to 15 minutes.
+RESTART_MS_FIRST = 1_000
+RESTART_MS_MAX = 60_000
+LOSSES_KEPT = 5
+
+_WORSE = (
+    Status.STOPPING_COMPLETED,
+    Status.STOPPING_CANCELED,
+    Status.STOPPING_KILLED,
+    Status.STOPPING_ERROR,
+)
+
+
+def step(
+    state: TrialState | None, message: TrialMessage, context: StepContext
+) -> TrialState | None:
+    """Apply one message."""
+    if isinstance(message, TrialCreated):
+        return _create_trial(message, context) if state is None else state
+    if state is None or state.deleted:
+        return _answer_without_trial(state, message)
+    match message:
+        case CheckpointDeletionRequested():
+            return mark_deleting(state, message, context)
+        case CheckpointFilesDeleted():
+            return mark_deleted(state, message, context)
+        case CheckpointRequested():
+            hand_over_checkpoint(state, message, context)
+            return state
+        case TrialKillRequested():
+            return _kill_trial(state, context)
+        case TrialContinued():
+            return _continue_trial(state, message, context)
+        case TrialDeleted():
+            return _delete_trial(state)
+        case _:
+            return state if state.status.is_final else _apply_to_open_trial(state, message, context)
+
+
+def _apply_to_open_trial(
+    state: TrialState,
+    message: WorkAssigned
+    | CheckpointHandedOver
+    | ExperimentStatusChanged
+    | TrialMoved
+    | RestartDue
+    | AllocationMessage,
+    context: StepContext,
+) -> TrialState:
+    match message:
+        case WorkAssigned():
+            return _assign_work(state, message, context)
+        case CheckpointHandedOver():
+            return _inherit_checkpoint(state, message, context)
+        case ExperimentStatusChanged():
+            return _follow_experiment(state, message, context)
+        case TrialMoved(pool=pool):
+            return move_to_pool(state, pool, context)
+        case RestartDue():
+            return _end_restart_delay(state, message, context)
+        case _:
+            return _apply_allocation_message(state, message, context)
+
+
+def _apply_allocation_message(
+    state: TrialState, message: AllocationMessage, context: StepContext
+) -> TrialState:
+    allocation = state.allocation
+    if message.epoch != state.epoch or allocation is None:
+        return state
+    match message:
+        case SlotsAssigned() | PreemptionRequested() | AllocationLost():
+            return _apply_pool_message(state, allocation, message, context)
+        case ContainerStateReported() | EarlyExitReported() | AllocationExited():
+            return _apply_agent_message(state, allocation, message, context)
+        case ValidationReported() | LengthReached() | CheckpointReported():
+            return _apply_training_message(state, allocation, message, context)
+        case TerminationOverdue():
+            return kill_overdue(state, allocation)
+        case _:
+            assert_never(message)
+
+
+def fallback(state: TrialState | None, message: object, context: StepContext) -> TrialState | None:
+    """End a trial in ERROR that cannot process a message, and tell its experiment."""
+    if state is None:
+        if not isinstance(message, TrialCreated):
+            return None
+        state = _initial_state(message, context)
+    if isinstance(message, CheckpointRequested):
+        # The copy waits for an answer.
+        context.send(addresses.trial(message.by), CheckpointHandedOver(state.trial_id, None))
+    if state.status.is_final:
+        return state
+    text = f"internal error: {stored_name(type(message))} could not be processed"
+    return end_with_error(state, text, context)
+
+
+def _answer_without_trial(state: TrialState | None, message: TrialMessage) -> TrialState | None:
+    if state is not None and isinstance(message, TrialKillRequested):
+        raise CommandRefused("not_found", f"trial {state.trial_id} was deleted with its experiment")
+    return state
+
+
+def _initial_state(message: TrialCreated, context: StepContext) -> TrialState:
+    return TrialState(
+        trial_id=message.trial_id,
+        experiment_id=message.experiment_id,
+        number=message.number,
+        hparams=message.hparams,
+        seed=message.seed,
+        settings=message.settings,
+        created_ms=context.now_ms,
+        experiment_status=message.experiment_status,
+        length_units=message.length,
+        length=batches_of(message.settings, message.hparams, message.length),
+        closed=message.closed,
+        life=message.life,
+        awaits_checkpoint=message.parent_id is not None,
+    )
+
+
+def _create_trial(message: TrialCreated, context: StepContext) -> TrialState:
+    state = _initial_state(message, context)
+    if message.parent_id is not None:
+        # Requested only now, so that the answer finds this trial created.
+        context.send(addresses.trial(message.parent_id), CheckpointRequested(state.trial_id))
+    return reconcile(state, context)
+
+
+def _assign_work(state: TrialState, message: WorkAssigned, context: StepContext) -> TrialState:
+    """Take the search's decision on the latest length reached."""
+    before = state.length_units
+    state = evolve(
+        state,
+        closed=state.closed or message.closed,
+        stopped=state.stopped or message.stopped,
+        answered=state.reached,
+        revision=state.revision + 1,
+    )
+    if message.length is not None:
+        length = batches_of(state.settings, state.hparams, message.length)
+        state = evolve(state, length_units=message.length, length=length)
+        if before is not None and message.length > before:
+            report_length_already_reached(state, context)
+    return reconcile(state, context)
+
+
+def _inherit_checkpoint(
+    state: TrialState, message: CheckpointHandedOver, context: StepContext
+) -> TrialState:
+    """Take the checkpoint of another trial to start from; without one the search cannot go on."""
+    if not state.awaits_checkpoint:
+        return state
+    if message.checkpoint is None:
+        report_missing_parent_checkpoint(state, message.by, context)
+        return state
+    return reconcile(evolve(state, awaits_checkpoint=False, inherited=message.checkpoint), context)
+
+
+def _follow_experiment(
+    state: TrialState, message: ExperimentStatusChanged, context: StepContext
+) -> TrialState:
+    """Follow the experiment's status; a trial that is stopping only takes a more severe one."""
+    if _should_follow(state.experiment_status, message.status):
+        # A user who activates it does not want to wait for the next start.
+        state = evolve(state, experiment_status=message.status, held_back=False)
+    return reconcile(evolve(state, killed=state.killed or message.forced), context)
+
+
+def _should_follow(before: Status, status: Status) -> bool:
+    if not before.is_stopping:
+        return not status.is_final
+    return status.is_stopping and _WORSE.index(status) > _WORSE.index(before)
+
+
+def _kill_trial(state: TrialState, context: StepContext) -> TrialState:
+    """End this trial alone; one that has ended stays as it is."""
+    context.reply = state.trial_id
+    if state.status.is_final or state.killed:
+        return state
+    context.add_reason("killed")
+    return reconcile(evolve(state, killed=True), context)
+
+
+def _continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
+    """Go on from the latest checkpoint, in a later run generation of the experiment."""
+    if not state.status.is_final or message.life <= state.life:
+        return state
+    context.add_reason(f"{state.status} to {Status.ACTIVE}: the experiment goes on")
+    state = evolve(
+        state,
+        status=Status.ACTIVE,
+        experiment_status=Status.ACTIVE,
+        settings=message.settings,
+        life=message.life,
+        restarts=0,
+        stalls=0,
+        killed=False,
+        held_back=False,
+        early_exit="",
+        ended_ms=None,
+        message="",
+        steps=state.checkpoint.steps_completed if state.checkpoint else 0,
+    )
+    if message.length is not None:
+        length = batches_of(state.settings, state.hparams, message.length)
+        state = evolve(state, length_units=message.length, length=length)
+    return reconcile(state, context)
+
+
+def _delete_trial(state: TrialState) -> TrialState:
+    """Delete an ended trial, leaving a head that says that it existed."""
+    if not state.status.is_final:
+        return state
+    return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
+
+
+def _apply_pool_message(
+    state: TrialState,
+    allocation: Allocation,
+    message: SlotsAssigned | PreemptionRequested | AllocationLost,
+    context: StepContext,
+) -> TrialState:
+    match message:
+        case SlotsAssigned():
+            return assign_places(state, allocation, message, context)
+        case PreemptionRequested(reason=reason, forced=True):
+            return kill(state, allocation, reason)
+        case PreemptionRequested(reason=reason):
+            return preempt(state, allocation, reason, context)
+        case AllocationLost():
+            return _lose_agent(state, allocation, message, context)
+
+
+def _lose_agent(
+    state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
+) -> TrialState:
+    allocation = stop_metering_agent(state, allocation, message, context)
+    state = evolve(state, allocation=allocation)
+    if allocation.is_gang:
+        after = gang.record_lost_agent(allocation, message)
+        return _end_member(state, allocation, after, context)
+    lost = AllocationExited(state.epoch, gang.AGENT_LOST, message=message.reason)
+    return _end_allocation(state, allocation, lost, context)
+
+
+def _apply_training_message(
+    state: TrialState,
+    allocation: Allocation,
+    message: ValidationReported | LengthReached | CheckpointReported,
+    context: StepContext,
+) -> TrialState:
+    after = apply_first_report(allocation, message)
+    if after is None:
+        return state
+    set_exit_deadline(state, allocation, message, context)
+    running = state if after is allocation else evolve(state, allocation=after)
+    return apply_training_report(running, message, context)
+
+
+def _apply_agent_message(
+    state: TrialState,
+    allocation: Allocation,
+    message: ContainerStateReported | EarlyExitReported | AllocationExited,
+    context: StepContext,
+) -> TrialState:
+    match message:
+        case ContainerStateReported():
+            return apply_container_state(state, allocation, message)
+        case EarlyExitReported(reason=reason):
+            return record_early_exit(state, reason, context)
+        case AllocationExited() if message.nodes > 1:
+            return _end_member(
+                state, allocation, gang.record_node_exit(allocation, message), context
+            )
+        case AllocationExited():
+            return _end_allocation(state, allocation, message, context)
+
+
+def _end_member(
+    state: TrialState, before: Allocation, allocation: Allocation, context: StepContext
+) -> TrialState:
+    """Apply the exit or loss of a gang's node. Where the rest cannot go on it is stopped, so that
+    no slots are requested again before its own are free.
+    """
+    verdict = allocation.verdict
+    if allocation is before or verdict is None:
+        return state
+    state = evolve(state, allocation=allocation)
+    if gang.is_over(allocation):
+        whole = evolve(allocation, wish=gang.desired_state(allocation))
+        return _end_allocation(state, whole, verdict.exit, context)
+    if not gang.is_broken(allocation) and not refuses_hparams(state):
+        return state
+    reason = f"node {verdict.exit.node_rank} of {verdict.exit.nodes} is gone"
+    context.add_reason(f"the rest is stopped: {reason}")
+    return kill(state, allocation, f"{reason}: {gang.exit_cause(verdict.exit)}")
+
+
+def _end_allocation(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    reason = message.reason
+    if reason == gang.AGENT_LOST:
+        return release_and_reconcile(
+            _record_loss(state, allocation, message, context), allocation, context
+        )
+    if refuses_hparams(state):
+        state = evolve(state, message=message.message or "the hyperparameters were refused")
+        return end_trial(state, Status.COMPLETED, ExitReason(state.early_exit), context)
+    if reason == "stop_requested" and allocation.wish is DesiredState.KILL and not state.early_exit:
+        # It ended well because it was killed, not because its code asked to stop.
+        reason = "killed"
+    if reason == "stop_requested" or (reason == "errored" and state.early_exit):
+        # Training code that asked to stop may end in any way.
+        return end_trial(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, context)
+    if reason == "completed":
+        return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
+    if gang.is_loss(message, allocation.wish):
+        # The trial was to run: its machine ends, or its agent was stopped.
+        return _after_loss(state, allocation, message, context)
+    if reason in ("preempted", "idle"):
+        return _after_yield(state, allocation, context)
+    if allocation.wish is not DesiredState.RUN:
+        # It was told to stop: however it ended, that is no failure.
+        return _after_stop(state, allocation, message, context)
+    if reason == "start_failed":
+        return _after_failed_start(state, allocation, message, context)
+    return _after_failure(state, allocation, message, context)
+
+
+def _after_yield(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
+    """Release the slots of an allocation that gave them up; one that does so unasked, with work
+    left and none done, counts as a stall.
+    """
+    worked = state.steps > allocation.from_steps
+    idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
+    state = evolve(state, stalls=state.stalls + 1 if idle else 0)
+    if state.stalls > STALLS_MAX:
+        text = f"it gave up its slots {state.stalls} times in a row without training a batch"
+        return end_with_error(state, text, context)
+    return release_and_reconcile(state, allocation, context)
+
+
+def _after_stop(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    if message.message and message.reason not in ("lost", "killed"):
+        state = evolve(state, message=message.message)
+    return release_and_reconcile(state, allocation, context)
+
+
+def _after_loss(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    """Begin again after a loss, which is no failure unless the trial makes no progress for long."""
+    worked = state.steps > allocation.from_steps or message.reason != "lost"
+    stalls = 0 if worked else state.stalls + 1
+    state = _record_loss(evolve(state, stalls=stalls), allocation, message, context)
+    if stalls > STALLS_MAX:
+        text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
+        return end_with_error(state, text, context)
+    return release_and_reconcile(state, allocation, context)
+
+
+def _record_loss(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    """Record a loss, which shows users why the trial begins again."""
+    place, cause = allocation.places[message.node_rank :][:1], gang.exit_cause(message)
+    context.add_reason(f"lost, which is no failure: {cause}")
+    loss = Loss(context.now_ms, place[0].agent if place else "", cause)
+    recent = (*state.recent_losses, loss)[-LOSSES_KEPT:]
+    return evolve(state, losses=state.losses + 1, recent_losses=recent)
+
+
+def _after_failed_start(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    """Try again after a delay when the machine could not start the allocation; not for ever."""
+    stalls = state.stalls + 1
+    text = message.message or "the trial could not be started"
+    if stalls > STALLS_MAX:
+        text = f"it could not be started {stalls} times in a row: {text}"
+        return end_with_error(state, text, context)
+    delay_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
+    context.set_timer(context.now_ms + delay_ms, RestartDue(state.epoch))
+    context.add_reason(f"it is started again in {delay_ms} ms")
+    return release_and_reconcile(
+        evolve(state, stalls=stalls, message=text, held_back=True), allocation, context
+    )
+
+
+def _end_restart_delay(state: TrialState, message: RestartDue, context: StepContext) -> TrialState:
+    if not state.held_back or message.epoch != state.epoch:
+        return state
+    return reconcile(evolve(state, held_back=False), context)
+
+
+def _after_failure(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    if state.length is not None and is_done(state):
+        # It had trained everything, and failed while it ended.
+        return end_trial(state, Status.COMPLETED, None, context)
+    text = message.message or f"the trial's process failed ({message.reason})"
+    state = evolve(state, restarts=state.restarts + 1, stalls=0, message=text)
+    allowed = state.settings.max_restarts
+    if state.restarts > allowed:
+        context.add_reason(f"it failed more often than its {allowed} restarts allow")
+        return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
+    context.add_reason(f"restart {state.restarts} of {allowed}")
+    return release_and_reconcile(state, allocation, context)

@@ -1,0 +1,166 @@
+"""The checkpoints of a trial: the record of each, and their deletion.
+
+A checkpoint is deleted in two commits, with the removal of its files between them, so that no
+failure leaves a file without a record, or a COMPLETED record without its files. The first commit
+writes a row that asks for the files to be removed, the second one removes the row.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from control_plane.actors import addresses
+from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
+from control_plane.actors.messages.trial import (
+    CheckpointDeletionRequested,
+    CheckpointFilesDeleted,
+    CheckpointHandedOver,
+    CheckpointReported,
+    CheckpointRequested,
+    ValidationReported,
+)
+from control_plane.actors.pins import PINS, Pin, add_pin, decode_pin, encode_pin
+from control_plane.actors.records import CheckpointRef
+from control_plane.actors.step import StepContext
+from control_plane.actors.trial.state import TrialState
+from control_plane.evolve import evolve
+
+CHECKPOINT_PARTS = "checkpoint/"
+# The partition in which a checkpoint's trial is found by the checkpoint's UUID.
+CHECKPOINTS = "checkpoints"
+
+
+class CheckpointState(StrEnum):
+    """The state of a checkpoint, which never goes back. DELETING: its files are being removed."""
+
+    COMPLETED = "COMPLETED"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """The record of a complete checkpoint: part `checkpoint/UUID` of its trial."""
+
+    checkpoint: CheckpointRef
+    size_bytes: int
+    files: int
+    metric: float | None
+    created_ms: int
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    state: CheckpointState = CheckpointState.COMPLETED
+
+
+def record_checkpoint(
+    state: TrialState, message: CheckpointReported, context: StepContext
+) -> TrialState:
+    """Record a complete checkpoint; the one of the most steps is the trial's latest.
+
+    Ignores a checkpoint that was deleted, and one that belongs to another trial: reports come from
+    training code, which may claim anything.
+    """
+    checkpoint = message.checkpoint
+    known = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
+    if known is not None and known.state is not CheckpointState.COMPLETED:
+        return state
+    if known is None and not _claim_checkpoint(state, checkpoint, context):
+        context.add_reason(f"checkpoint {checkpoint.uuid} is another trial's; not recorded")
+        return state
+    metric = state.metric if state.metric_steps == checkpoint.steps_completed else None
+    record = CheckpointRecord(
+        checkpoint, message.size_bytes, message.files, metric, context.now_ms, message.metadata
+    )
+    context.write_part(CHECKPOINT_PARTS + checkpoint.uuid, record)
+    newest = state.checkpoint
+    if newest is not None and newest.steps_completed > checkpoint.steps_completed:
+        return state
+    return evolve(state, checkpoint=checkpoint, steps=max(state.steps, checkpoint.steps_completed))
+
+
+def update_checkpoint_metric(
+    state: TrialState, message: ValidationReported, context: StepContext
+) -> None:
+    """Give the latest checkpoint the metric of a validation at its step, which may come later."""
+    if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
+        return
+    name = CHECKPOINT_PARTS + state.checkpoint.uuid
+    record = context.part(name, CheckpointRecord)
+    if record is not None:
+        context.write_part(name, dataclasses.replace(record, metric=message.metric))
+
+
+def hand_over_checkpoint(
+    state: TrialState, message: CheckpointRequested, context: StepContext
+) -> None:
+    """Send the latest checkpoint to a copy of this trial, pinned so that it is kept as long as the
+    experiment.
+    """
+    if state.checkpoint is not None:
+        add_pin(state.checkpoint.uuid, state.experiment_id, context)
+    answer = CheckpointHandedOver(state.trial_id, state.checkpoint)
+    context.send(addresses.trial(message.by), answer)
+
+
+def mark_deleting(
+    state: TrialState, message: CheckpointDeletionRequested, context: StepContext
+) -> TrialState:
+    """Mark as DELETING those of the checkpoints that may go; replies with all that are so now."""
+    deleting = tuple(
+        uuid for uuid in message.uuids if _mark_one_deleting(state, uuid, message.whole, context)
+    )
+    context.reply = deleting
+    if state.checkpoint is None or state.checkpoint.uuid not in deleting:
+        return state
+    record = context.part(CHECKPOINT_PARTS + message.instead, CheckpointRecord)
+    stays = record is not None and record.state is CheckpointState.COMPLETED
+    return evolve(state, checkpoint=record.checkpoint if record and stays else None)
+
+
+def mark_deleted(
+    state: TrialState, message: CheckpointFilesDeleted, context: StepContext
+) -> TrialState:
+    """Mark as DELETED checkpoints whose files were removed."""
+    for uuid in message.uuids:
+        name = CHECKPOINT_PARTS + uuid
+        record = context.part(name, CheckpointRecord)
+        if record is not None and record.state is CheckpointState.DELETING:
+            deleted = dataclasses.replace(record, state=CheckpointState.DELETED)
+            context.write_part(name, deleted)
+            context.write_row(COLLECTIONS, removal_sort_key(state.experiment_id, uuid), None)
+    return state
+
+
+def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
+    """Claim a checkpoint's UUID for this trial; whether it is this trial's to record. The trial
+    whose row is first has it: the commit fails if another trial's row comes in between.
+    """
+    if not checkpoint.path.startswith(f"{state.experiment_id}/{state.trial_id}/"):
+        return False
+    row = context.row(CHECKPOINTS, checkpoint.uuid)
+    if row.body:
+        return int(row.body) == state.trial_id
+    context.write_row(CHECKPOINTS, checkpoint.uuid, b"%d" % state.trial_id, expected=row)
+    return True
+
+
+def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
+    """Mark a checkpoint as DELETING if no pin holds it; whether it is DELETING now. Where the
+    `whole` experiment is deleted, its own pin does not count.
+    """
+    name = CHECKPOINT_PARTS + uuid
+    record = context.part(name, CheckpointRecord)
+    if record is None or record.state is not CheckpointState.COMPLETED:
+        return record is not None and record.state is CheckpointState.DELETING
+    if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
+        return False
+    row = context.row(PINS, uuid)
+    ignored = (state.experiment_id,) if whole else ()
+    if set(decode_pin(row.body).by).difference(ignored):
+        return False
+    context.write_row(PINS, uuid, encode_pin(Pin(gone=True)), expected=row)
+    context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
+    context.write_row(
+        COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
+    )
+    return True

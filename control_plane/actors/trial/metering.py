@@ -1,0 +1,105 @@
+"""The metering of a trial's allocations, from the assignment of their slots to the release.
+
+The experiment is told the rate when slots are assigned, and the sum when they are released, for
+trials whose machines have a price or that have a deadline. A lost machine is counted until it was
+last heard of: nobody used it after that.
+"""
+
+from control_plane.actors import addresses
+from control_plane.actors.cost import (
+    Usage,
+    cost_of,
+    encode_usage,
+    place_rates,
+    usage_partition,
+    usage_sort_key,
+)
+from control_plane.actors.messages.experiment import TrialMetered
+from control_plane.actors.messages.trial import AllocationLost
+from control_plane.actors.step import StepContext
+from control_plane.actors.trial.state import Allocation, TrialState
+from control_plane.evolve import evolve
+
+
+def start_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
+    """Start the meter of an allocation that has just got its places."""
+    rates = place_rates(allocation.places, allocation.pool, context)
+    allocation = evolve(allocation, rates=rates)
+    if sum(rates) or state.settings.deadline_ms is not None:
+        _send_metered(state, state.cost_micros, sum(rates), True, context)
+    return evolve(state, allocation=allocation)
+
+
+def stop_metering_agent(
+    state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
+) -> Allocation:
+    """Stop metering a lost agent of the allocation, from when it was last heard of."""
+    allocation = _with_rates(allocation, context)
+    heard_ms = context.now_ms if message.heard_ms is None else min(context.now_ms, message.heard_ms)
+    gone = {message.agent} if message.agent in allocation.agents else {*allocation.agents}
+    spent, rates = allocation.spent_micros, []
+    for agent, rate in zip(allocation.agents, allocation.rates, strict=False):
+        spent += cost_of(rate, heard_ms - allocation.placed_ms) if agent in gone else 0
+        rates.append(0 if agent in gone else rate)
+    if tuple(rates) == allocation.rates:
+        return allocation
+    _send_metered(state, state.cost_micros + spent, sum(rates), True, context, allocation.placed_ms)
+    return evolve(allocation, rates=tuple(rates), spent_micros=spent)
+
+
+def finish_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
+    """Add the cost of an ended allocation to the trial's, and write its usage row."""
+    if not allocation.places:
+        return state
+    allocation = _with_rates(allocation, context)
+    cost = cost_so_far(allocation, context.now_ms)
+    if cost:
+        usage = Usage(
+            state.experiment_id,
+            state.trial_id,
+            state.epoch,
+            allocation.placed_ms,
+            context.now_ms,
+            cost,
+        )
+        context.write_row(
+            usage_partition(allocation.pool), usage_sort_key(usage), encode_usage(usage)
+        )
+    state = evolve(state, cost_micros=state.cost_micros + cost)
+    if allocation.rates or state.settings.deadline_ms is not None:
+        _send_metered(state, state.cost_micros, 0, False, context)
+    return state
+
+
+def cost_so_far(allocation: Allocation, now_ms: int) -> int:
+    """The cost of an allocation from its beginning to `now_ms`."""
+    running_ms = now_ms - allocation.placed_ms
+    return allocation.spent_micros + sum(cost_of(rate, running_ms) for rate in allocation.rates)
+
+
+def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
+    """The allocation with its rates, also where its machine enrolled before the instance's row
+    was written: the rates count from the beginning.
+    """
+    if allocation.rates or not allocation.places:
+        return allocation
+    return evolve(allocation, rates=place_rates(allocation.places, allocation.pool, context))
+
+
+def _send_metered(
+    state: TrialState,
+    cost_micros: int,
+    rate_micros: int,
+    holds_slots: bool,
+    context: StepContext,
+    since_ms: int | None = None,
+) -> None:
+    message = TrialMetered(
+        number=state.number,
+        epoch=state.epoch,
+        cost_micros=cost_micros,
+        rate_micros=rate_micros,
+        since_ms=context.now_ms if since_ms is None else since_ms,
+        holds_slots=holds_slots,
+    )
+    context.send(addresses.experiment(state.experiment_id), message)

@@ -1,0 +1,143 @@
+"""The state of a trial: its head and its one allocation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from control_plane.actors.messages.trial import AllocationExited
+from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+
+
+class AllocationState(StrEnum):
+    """The state of an allocation, which never goes back."""
+
+    PENDING = "PENDING"
+    ASSIGNED = "ASSIGNED"
+    PULLING = "PULLING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+
+
+class DesiredState(StrEnum):
+    """The state that the trial wants its running allocation to be in."""
+
+    RUN = "run"
+    PREEMPT = "preempt"
+    KILL = "kill"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of a gang: the state of its container, and whether it is gone."""
+
+    state: AllocationState = AllocationState.PENDING
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The exit that decides how a gang ends, and the gang's desired state when it exited."""
+
+    exit: AllocationExited
+    wish: DesiredState
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Slots requested or held, for training from batch `from_steps` on. `ticket` is its place in
+    the queue of `pool`. It has no `places` while queued, and got them at `placed_ms`; they cost
+    `rates`, and lost ones cost `spent_micros` in all (metering.py). `wish`: its desired state.
+
+    Fields of gangs alone: `members` by rank, the `verdict` on them so far, and the steps of the
+    latest validation that counted, `validated`.
+    """
+
+    ticket: str
+    state: AllocationState = AllocationState.PENDING
+    places: tuple[Place, ...] = ()
+    wish: DesiredState = DesiredState.RUN
+    wish_reason: str = ""
+    from_steps: int = 0
+    members: tuple[Member, ...] = ()
+    verdict: Verdict | None = None
+    validated: int = -1
+    pool: str = ""
+    placed_ms: int = 0
+    rates: tuple[int, ...] = ()
+    spent_micros: int = 0
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents of its slots, as far as the trial knows."""
+        return tuple(place.agent for place in self.places)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether the allocation has several nodes, as far as the trial knows."""
+        return len(self.places) > 1 or len(self.members) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of an allocation, which is no failure of the trial: when, on which agent ("":
+    unknown), and why.
+    """
+
+    at_ms: int
+    agent: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """The head of a trial. Lengths are in batches except `length_units`.
+
+    `revision` counts changes of directives. `metric` is that of the last validation, at
+    `metric_steps`. `reached`: the latest length that it validated at; `answered`: the latest one
+    that the search has decided on. `closed`: the search will ask for no further length; `stopped`:
+    it wants the trial to end. `life`: the run generation of the experiment in which the trial last
+    began or was continued. `killed`: the allocation is to be stopped at once and for good.
+    `deleted`: nothing is left of the trial but this. `held_back`: it waits before it requests slots
+    again. `stalls`: ends of allocations in a row that are no failures and made no progress.
+    `inherited`: the checkpoint of another trial to start from; it has not come while
+    `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
+    `cost_micros`: the cost of ended allocations.
+    """
+
+    trial_id: int
+    experiment_id: int
+    number: int
+    hparams: Mapping[str, object]
+    seed: int
+    settings: TrialSettings
+    created_ms: int
+    experiment_status: Status
+    status: Status = Status.ACTIVE
+    length_units: int | None = None
+    length: int | None = None
+    closed: bool = False
+    reached: int = 0
+    answered: int = 0
+    steps: int = 0
+    metric: float | None = None
+    metric_steps: int | None = None
+    best_metric: float | None = None
+    restarts: int = 0
+    losses: int = 0
+    stalls: int = 0
+    checkpoint: CheckpointRef | None = None
+    epoch: int = 0
+    revision: int = 1
+    allocation: Allocation | None = None
+    early_exit: str = ""
+    ended_ms: int | None = None
+    message: str = ""
+    life: int = 0
+    killed: bool = False
+    deleted: bool = False
+    held_back: bool = False
+    stopped: bool = False
+    awaits_checkpoint: bool = False
+    inherited: CheckpointRef | None = None
+    recent_losses: tuple[Loss, ...] = ()
+    cost_micros: int = 0

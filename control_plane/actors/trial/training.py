@@ -1,0 +1,117 @@
+"""Reports of a trial's training: validations, lengths reached, checkpoints."""
+
+from collections.abc import Mapping
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.experiment import TrialLengthReached, TrialValidationReported
+from control_plane.actors.messages.trial import (
+    CheckpointReported,
+    LengthReached,
+    ValidationReported,
+)
+from control_plane.actors.records import TrialSettings, worst_metric
+from control_plane.actors.step import StepContext
+from control_plane.actors.trial.checkpoints import record_checkpoint, update_checkpoint_metric
+from control_plane.actors.trial.state import TrialState
+from control_plane.evolve import evolve
+from control_plane.searchers.method import ENDLESS
+
+
+def apply_training_report(
+    state: TrialState,
+    message: ValidationReported | LengthReached | CheckpointReported,
+    context: StepContext,
+) -> TrialState:
+    """Apply a report of the current allocation."""
+    match message:
+        case ValidationReported():
+            return _apply_validation(state, message, context)
+        case LengthReached():
+            return _apply_length_reached(state, message, context)
+        case CheckpointReported():
+            return record_checkpoint(state, message, context)
+
+
+def batches_of(
+    settings: TrialSettings, hparams: Mapping[str, object], length: int | None
+) -> int | None:
+    """A length in the configured unit as batches; None and ENDLESS stay as they are."""
+    if length is None or length == ENDLESS:
+        return length
+    return settings.lengths.batches(length, hparams)
+
+
+def report_length_already_reached(state: TrialState, context: StepContext) -> None:
+    """Tell the search that a newly assigned length is reached, if it comes to no more batches than
+    before: a longer length of records or epochs may. The validation there is its metric.
+    """
+    if state.length is None or state.length > state.reached:
+        return
+    metric = state.metric if state.metric_steps == state.reached else None
+    _send_length_reached(state, metric, "", context)
+
+
+def report_missing_parent_checkpoint(state: TrialState, parent: int, context: StepContext) -> None:
+    """Tell the search that the trial to copy has no checkpoint, which ends the search."""
+    missing_metric_reason = (
+        f"it is to begin as a copy of trial {parent}, which has no checkpoint: write one before "
+        "the metric of a length is reported"
+    )
+    _send_length_reached(state, None, missing_metric_reason, context)
+
+
+def _apply_validation(
+    state: TrialState, message: ValidationReported, context: StepContext
+) -> TrialState:
+    steps = max(state.steps, message.steps)
+    best = state.best_metric
+    if message.metric is not None:
+        smaller = state.settings.smaller_is_better
+        if best is None or (message.metric < best if smaller else message.metric > best):
+            best = message.metric
+    update_checkpoint_metric(state, message, context)
+    units = _in_units(state, message.steps)
+    validated = TrialValidationReported(
+        state.number, units, message.metric, message.time, message.lack
+    )
+    context.send(addresses.experiment(state.experiment_id), validated)
+    return evolve(
+        state,
+        steps=steps,
+        metric=message.metric,
+        metric_steps=message.steps,
+        best_metric=best,
+    )
+
+
+def _apply_length_reached(
+    state: TrialState, message: LengthReached, context: StepContext
+) -> TrialState:
+    """Record that the assigned length is reached, and tell the search once: not again after a
+    rollback.
+    """
+    if state.length is None or message.length != state.length or message.length <= state.reached:
+        return state
+    if state.length == ENDLESS:
+        # Only the training code knows where an endless training ends.
+        return state
+    _send_length_reached(state, message.metric, message.lack, context)
+    if message.lack:
+        # Without a metric no length counts as reached: the experiment ends because of it.
+        return state
+    return evolve(state, reached=message.length, steps=max(state.steps, message.length))
+
+
+def _send_length_reached(
+    state: TrialState, metric: float | None, lack: str, context: StepContext
+) -> None:
+    assert state.length_units is not None
+    if metric is None:
+        metric = worst_metric(state.settings.smaller_is_better)
+    units, closed = state.length_units, state.closed
+    reached = TrialLengthReached(state.number, units, metric, closed, lack)
+    context.send(addresses.experiment(state.experiment_id), reached)
+
+
+def _in_units(state: TrialState, batches: int) -> float:
+    return state.settings.lengths.units(batches, state.hparams)

@@ -1,0 +1,153 @@
+"""The request bodies of agents, checked: a trial may have written any of it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from control_plane.actors.messages.agent import LOOPBACK
+from control_plane.agents.reports import Report
+from control_plane.agents.service import SyncRequest
+from control_plane.agents.sessions import LogChunk
+from control_plane.errors import invalid
+
+ALLOCATIONS_MAX = 30
+KNOWN_MAX = 2_000
+LINES_MAX = 20_000
+LINE_BYTES_MAX = 256 * 1024
+# Reports of one trial become one row, and a row holds 400 KiB.
+PORTION_BYTES_MAX = 320 * 1024
+SLOTS_MAX = 1024
+MARKS_MAX = 1024
+
+# A host name, an IPv4 or an IPv6 address.
+ADDRESS = r"^[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?$|^::1$"
+AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+
+_COUNT_MAX = 2**53
+
+AllocationName = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$")]
+Writer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
+LogMark = Annotated[list[Offset], Field(min_length=2, max_length=2)]
+ShortText = Annotated[str, Field(max_length=200)]
+
+
+class AgentBody(BaseModel):
+    """A body that an agent sends. Unknown fields are ignored, so that an agent may be newer."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Slot(AgentBody):
+    """A device of the agent."""
+
+    id: Annotated[int, Field(ge=0, le=1_000_000)]
+    type: Literal["cpu", "cuda"]
+    uuid: ShortText
+    name: ShortText
+
+
+class Enrolment(AgentBody):
+    """The body of `POST /agents`."""
+
+    name: Annotated[str, Field(pattern=AGENT_NAME)]
+    resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
+    slots: Annotated[list[Slot], Field(max_length=SLOTS_MAX)]
+    version: ShortText = ""
+    label: ShortText = ""
+    address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
+
+
+class ReportLine(AgentBody):
+    """A line that a writer of an allocation reported; `offset`: the byte after it."""
+
+    allocation: AllocationName
+    writer: Writer
+    offset: Offset
+    line: dict[str, Any]
+
+
+class LogText(AgentBody):
+    """A piece of an allocation's log. `offset`: the byte of its first character; `marks`: offsets
+    and when they were first seen.
+    """
+
+    allocation: AllocationName
+    offset: Offset
+    text: str
+    marks: Annotated[list[LogMark], Field(max_length=MARKS_MAX)] = []
+
+
+class MachineNotice(AgentBody):
+    """A notice of the cloud: the machine ends then (epoch ms); None: it may be soon."""
+
+    deadline_ms: Offset | None = None
+
+
+class SyncBody(AgentBody):
+    """The body of `POST /agents/{id}/sync`; see docs/agent-protocol.md."""
+
+    epoch: Annotated[int, Field(ge=1, le=_COUNT_MAX)]
+    seen: Offset = 0
+    call: Offset = 0
+    wait_ms: Annotated[int, Field(ge=0, le=600_000)] = 0
+    known: Annotated[list[AllocationName], Field(max_length=KNOWN_MAX)] = []
+    reports: Annotated[list[ReportLine], Field(max_length=LINES_MAX)] = []
+    logs: Annotated[list[LogText], Field(max_length=ALLOCATIONS_MAX)] = []
+    more: bool = False
+    notice: MachineNotice | None = None
+
+
+def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
+    """The requests of a call: portions whose rows fit into the table, mostly one.
+
+    Raises:
+        RequestError: invalid, for a line that is too long or for too many allocations.
+    """
+    names = {line.allocation for line in body.reports} | {text.allocation for text in body.logs}
+    if len(names) > ALLOCATIONS_MAX:
+        text = f"{len(names)} allocations report in one call; at most {ALLOCATIONS_MAX} may"
+        raise invalid("reports", text)
+    *former, last = _portions(body.reports)
+    known = tuple(body.known)
+    logs = tuple(_log_chunk(text) for text in body.logs)
+    requests = [
+        SyncRequest(body.epoch, known, tuple(reports), call=body.call) for reports in former
+    ]
+    # A trial's exit is its last report, and its log is complete by then.
+    return (*requests, SyncRequest(body.epoch, known, tuple(last), logs, body.call))
+
+
+def _portions(lines: list[ReportLine]) -> list[list[Report]]:
+    portions: list[list[Report]] = [[]]
+    size = 0
+    for n, one in enumerate(lines):
+        line, bytes_of_line = _json_line(one.line, n)
+        if size + bytes_of_line > PORTION_BYTES_MAX and portions[-1]:
+            portions.append([])
+            size = 0
+        size += bytes_of_line
+        trial_id, _, epoch = one.allocation.partition(".")
+        portions[-1].append(Report(int(trial_id), int(epoch), one.writer, one.offset, line))
+    return portions
+
+
+def _json_line(line: dict[str, Any], place: int) -> tuple[dict[str, Any], int]:
+    """A line as JSON can hold it, with NaN and infinities as text; and its size in bytes."""
+    path = f"reports.{place}.line"
+    try:
+        encoded = to_json(line, inf_nan_mode="strings")
+    except PydanticSerializationError:
+        raise invalid(path, "holds text that is no valid Unicode") from None
+    if len(encoded) > LINE_BYTES_MAX:
+        raise invalid(path, f"has {len(encoded)} bytes, the limit is {LINE_BYTES_MAX}")
+    is_plain = b"NaN" not in encoded and b"Infinity" not in encoded
+    return (line if is_plain else dict(from_json(encoded))), len(encoded)
+
+
+def _log_chunk(piece: LogText) -> LogChunk:
+    # Half of a surrogate pair, which only a hostile agent sends, must not stop the call.
+    text = piece.text.encode("utf-8", "surrogatepass")
+    marks = tuple((offset, time_ms) for offset, time_ms in piece.marks)
+    return LogChunk(piece.allocation, piece.offset, text, marks)

@@ -1,0 +1,62 @@
+"""Parameters of handlers that are read from the request, by the type of the parameter."""
+
+import hashlib
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+
+from control_plane.api.route_guards import Caller
+from control_plane.errors import invalid
+from control_plane.queries.pages import PageRequest
+from control_plane.services import Services
+from control_plane.state.table import Key
+from control_plane.usecases.idempotency import IdempotentRequest
+
+PAGE_ITEMS_MAX = 500
+PAGE_ITEMS_DEFAULT = 100
+CURSOR_CHARACTERS_MAX = 1024
+IDEMPOTENCY_KEY_CHARACTERS_MAX = 128
+
+
+def _services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+def _page_request(
+    limit: Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX)] = PAGE_ITEMS_DEFAULT,
+    cursor: Annotated[str | None, Query(max_length=CURSOR_CHARACTERS_MAX)] = None,
+) -> PageRequest:
+    return PageRequest(limit, cursor)
+
+
+async def _idempotent_request(
+    request: Request,
+    caller: Caller,
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> IdempotentRequest:
+    body = await request.body()
+    content = f"{request.method} {request.url.path}\n".encode() + body
+    digest = hashlib.sha256(content).hexdigest()
+    if idempotency_key is None:
+        return IdempotentRequest(None, digest, caller.user)
+    is_short = 0 < len(idempotency_key) <= IDEMPOTENCY_KEY_CHARACTERS_MAX
+    if not is_short or not idempotency_key.isprintable():
+        text = f"must be 1 to {IDEMPOTENCY_KEY_CHARACTERS_MAX} printable characters"
+        raise invalid("Idempotency-Key", text)
+    key = Key(f"idempotency#{caller.user}", f"I#{idempotency_key}")
+    return IdempotentRequest(key, digest, caller.user)
+
+
+ServicesParameter = Annotated[Services, Depends(_services)]
+"""The services of the application."""
+
+PageParameters = Annotated[PageRequest, Depends(_page_request)]
+"""The page of a list that is asked for."""
+
+IdempotencyParameter = Annotated[IdempotentRequest, Depends(_idempotent_request)]
+"""A mutation's Idempotency-Key, the digest of what it asks for, and the user."""
+
+ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
+"""The id of an experiment in a path."""

@@ -1,0 +1,54 @@
+"""Responses with the content of an object or a file, or with the URL where its store has it."""
+
+from collections.abc import Iterator
+
+from fastapi import Response
+from fastapi.responses import RedirectResponse, StreamingResponse
+
+from control_plane.errors import Code, RequestError
+from control_plane.objects.signing import VALIDITY_MS_MAX
+from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
+
+
+def download_or_redirect(
+    objects: ObjectStore, key: ObjectKey, media_type: str, now_ms: int
+) -> Response:
+    """The object, or a redirect to the store's own host where it has one: answers are limited
+    there.
+
+    Raises:
+        RequestError: not_found.
+    """
+    if objects.size(key) is None:
+        raise _missing_object_error(key)
+    signed = objects.signed_url("GET", key, expires_ms=now_ms + VALIDITY_MS_MAX)
+    if signed.url.startswith("/"):
+        return object_download(objects, key, media_type)
+    # The URL is good for a while only, and for this caller only.
+    return RedirectResponse(signed.url, 307, {"Cache-Control": "no-store"})
+
+
+def object_download(objects: ObjectStore, key: ObjectKey, media_type: str) -> StreamingResponse:
+    """The object as a download.
+
+    Raises:
+        RequestError: not_found.
+    """
+    size = objects.size(key)
+    try:
+        content = objects.get(key, length=size)
+    except ObjectNotFound:
+        raise _missing_object_error(key) from None
+    return download(content, size, media_type)
+
+
+def download(blocks: Iterator[bytes], size: int | None, media_type: str) -> StreamingResponse:
+    """The blocks as a download, never shown in place, since the content is a stranger's."""
+    headers = {"Content-Disposition": "attachment"}
+    if size is not None:
+        headers["Content-Length"] = str(size)
+    return StreamingResponse(blocks, media_type=media_type, headers=headers)
+
+
+def _missing_object_error(key: ObjectKey) -> RequestError:
+    return RequestError(Code.NOT_FOUND, f"there is no object {key}")

@@ -1,0 +1,92 @@
+"""The verifier of instances in AWS: it sends a GetCallerIdentity request that the instance has
+signed to AWS's token service (STS), which answers with the instance's role and id.
+
+The request is built here from the fields it must have; only the signature and its parameters come
+from the proof. So a signature that was made for any other request is refused.
+"""
+
+import re
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+
+from control_plane.agents.identity import InvalidProof, Proof
+from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
+
+SIGNED_HEADERS = ("content-type", "host", CLUSTER_HEADER, TOKEN_HEADER, "x-amz-date")
+ANSWER_SECONDS_MAX = 5.0
+ANSWER_BYTES_MAX = 64 * 1024
+
+_SIGNED_HEADERS_FIELD = re.compile(r"SignedHeaders=([a-z0-9;-]{1,400})")
+_ARN = re.compile(
+    rb"<Arn>arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([\w+=,.@-]+)/(i-[0-9a-f]+)</Arn>"
+)
+_ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)")
+
+Send = Callable[[urllib.request.Request], bytes]
+
+
+class AwsIdentityVerifier:
+    """Verifies proofs of instances that have the ARN `role`, with the token service at `url`.
+
+    Raises ValueError for a `role` that is no ARN of a role.
+    """
+
+    def __init__(self, cluster: str, role: str, url: str, send: Send | None = None) -> None:
+        match = _ROLE.fullmatch(role)
+        if match is None:
+            raise ValueError(f"{role!r} is no ARN of a role")
+        self._role = tuple(part.encode() for part in match.groups())
+        self._cluster = cluster
+        self._url = url
+        self._send = send or _send_request
+
+    def verify_proof(self, proof: Proof) -> str:
+        """The id of the instance that signed a proof. Raises InvalidProof, and OSError if AWS does
+        not answer.
+        """
+        field = _SIGNED_HEADERS_FIELD.search(proof.authorization)
+        signed = set(field[1].split(";")) if field else set()
+        if missing := [name for name in SIGNED_HEADERS if name not in signed]:
+            raise InvalidProof(f"the signature does not cover {', '.join(missing)}")
+        try:
+            answer = self._send(self._request(proof))
+        except urllib.error.HTTPError as error:
+            if error.code in (400, 403):
+                raise InvalidProof("AWS does not accept the signature") from None
+            raise
+        arn = _ARN.search(answer)
+        if arn is None or arn.groups()[:3] != self._role:
+            raise InvalidProof("the signature is not one of an instance of this cluster")
+        return arn[4].decode()
+
+    def _request(self, proof: Proof) -> urllib.request.Request:
+        headers = {
+            "Content-Type": CONTENT_TYPE,
+            "Host": urllib.parse.urlsplit(self._url).netloc,
+            CLUSTER_HEADER: self._cluster,
+            TOKEN_HEADER: proof.token_sha256,
+            "X-Amz-Date": proof.date,
+            "X-Amz-Security-Token": proof.security_token,
+            "Authorization": proof.authorization,
+        }
+        return urllib.request.Request(f"{self._url}/", REQUEST_BODY, headers, method="POST")
+
+
+def _send_request(request: urllib.request.Request) -> bytes:
+    # No proxy and no redirect: the answer decides which instances are admitted.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),
+        urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        _NoRedirects,
+    )
+    with opener.open(request, timeout=ANSWER_SECONDS_MAX) as answer:
+        content: bytes = answer.read(ANSWER_BYTES_MAX)
+        return content
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None

@@ -1,0 +1,136 @@
+"""The catalogue of EC2's instance types: their GPUs, and dollars an hour.
+
+The configuration counts slots by it before anything is launched, and the provisioner estimates
+costs by it. Prices are Linux on demand in us-east-1 as listed in 2025-06, so an estimate elsewhere;
+a `price_per_hour` in the configuration takes precedence. A price of 0 is not known here.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class InstanceType(NamedTuple):
+    """The GPUs of an instance type, and its dollars an hour on demand."""
+
+    gpus: int
+    price_per_hour: float = 0.0
+
+
+def _sizes(
+    family: str, *sizes: tuple[str, int] | tuple[str, int, float]
+) -> dict[str, InstanceType]:
+    return {f"{family}.{size}": InstanceType(*rest) for size, *rest in sizes}
+
+
+GPU_TYPES: Final[Mapping[str, InstanceType]] = MappingProxyType(
+    {
+        **_sizes(
+            "g4dn",
+            ("xlarge", 1, 0.526),
+            ("2xlarge", 1, 0.752),
+            ("4xlarge", 1, 1.204),
+            ("8xlarge", 1, 2.176),
+            ("16xlarge", 1, 4.352),
+            ("12xlarge", 4, 3.912),
+            ("metal", 8, 7.824),
+        ),
+        **_sizes(
+            "g5",
+            ("xlarge", 1, 1.006),
+            ("2xlarge", 1, 1.212),
+            ("4xlarge", 1, 1.624),
+            ("8xlarge", 1, 2.448),
+            ("16xlarge", 1, 4.096),
+            ("12xlarge", 4, 5.672),
+            ("24xlarge", 4, 8.144),
+            ("48xlarge", 8, 16.288),
+        ),
+        **_sizes(
+            "g5g",
+            ("xlarge", 1, 0.42),
+            ("2xlarge", 1, 0.556),
+            ("4xlarge", 1, 0.828),
+            ("8xlarge", 1, 1.372),
+            ("16xlarge", 2, 2.744),
+            ("metal", 2, 2.744),
+        ),
+        **_sizes(
+            "g6",
+            ("xlarge", 1, 0.8048),
+            ("2xlarge", 1, 0.9776),
+            ("4xlarge", 1, 1.3232),
+            ("8xlarge", 1, 2.0144),
+            ("16xlarge", 1, 3.3968),
+            ("12xlarge", 4, 4.6016),
+            ("24xlarge", 4, 6.6752),
+            ("48xlarge", 8, 13.3504),
+        ),
+        **_sizes("gr6", ("4xlarge", 1, 1.5392), ("8xlarge", 1, 2.4464)),
+        **_sizes(
+            "g6e",
+            ("xlarge", 1, 1.861),
+            ("2xlarge", 1, 2.24208),
+            ("4xlarge", 1, 3.00424),
+            ("8xlarge", 1, 4.52856),
+            ("16xlarge", 1, 7.57719),
+            ("12xlarge", 4, 10.49264),
+            ("24xlarge", 4, 15.06559),
+            ("48xlarge", 8, 30.13118),
+        ),
+        **_sizes(
+            "g7",
+            ("2xlarge", 1),
+            ("4xlarge", 1),
+            ("8xlarge", 1),
+            ("12xlarge", 2),
+            ("24xlarge", 4),
+            ("48xlarge", 8),
+        ),
+        **_sizes(
+            "g7e",
+            ("2xlarge", 1),
+            ("4xlarge", 1),
+            ("8xlarge", 1),
+            ("12xlarge", 2),
+            ("24xlarge", 4),
+            ("48xlarge", 8),
+        ),
+        **_sizes("p2", ("xlarge", 1, 0.9), ("8xlarge", 8, 7.2), ("16xlarge", 16, 14.4)),
+        **_sizes("p3", ("2xlarge", 1, 3.06), ("8xlarge", 4, 12.24), ("16xlarge", 8, 24.48)),
+        **_sizes("p3dn", ("24xlarge", 8, 31.212)),
+        **_sizes("p4d", ("24xlarge", 8, 21.95764)),
+        **_sizes("p4de", ("24xlarge", 8, 27.44705)),
+        **_sizes("p5", ("4xlarge", 1, 6.88), ("48xlarge", 8, 55.04)),
+        **_sizes("p5e", ("48xlarge", 8)),
+        **_sizes("p5en", ("48xlarge", 8, 63.296)),
+        **_sizes("p6-b200", ("48xlarge", 8, 113.9328)),
+        **_sizes("p6-b300", ("48xlarge", 8)),
+    }
+)
+# Families of which no size has an accelerator of any kind.
+_CPU_FAMILY_NAMES: Final = (
+    "t2 t3 t3a t4g m4 m5 m5a m5ad m5d m5dn m5n m5zn m6a m6g m6gd m6i m6id m6idn m6in m7a m7g m7gd "
+    "m7i m7i-flex m8a m8g m8gd m8i m8i-flex c4 c5 c5a c5ad c5d c5n c6a c6g c6gd c6gn c6i c6id c6in "
+    "c7a c7g c7gd c7gn c7i c7i-flex c8a c8g c8gd c8i c8i-flex r4 r5 r5a r5ad r5b r5d r5dn r5n r6a "
+    "r6g r6gd r6i r6id r6idn r6in r7a r7g r7gd r7i r7iz r8a r8g r8gd r8i r8i-flex x2gd x2idn "
+    "x2iedn x2iezn z1d"
+)
+CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
+
+
+def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
+    """The slots of one instance, None for an unknown type. `configured`, the user's own number,
+    takes precedence. An instance without GPUs has one slot if `cpu_slots_allowed`.
+    """
+    known = GPU_TYPES.get(instance_type)
+    slots = configured if configured is not None else known.gpus if known is not None else None
+    if slots is None and instance_type.partition(".")[0] in CPU_FAMILIES:
+        slots = 0
+    return 1 if slots == 0 and cpu_slots_allowed else slots
+
+
+def on_demand_price(instance_type: str) -> float:
+    """Dollars an hour of a type on demand, 0 if not known here."""
+    known = GPU_TYPES.get(instance_type)
+    return 0.0 if known is None else known.price_per_hour

@@ -1,0 +1,164 @@
+"""The section `provider` of a pool whose instances are EC2 instances."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Final, Literal, NoReturn
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from control_plane.aws.instance_types import GPU_TYPES, slots_of
+from control_plane.config.providers import (
+    OfferingConfig,
+    Provider,
+    ReferenceSections,
+    VolumeGib,
+    Zones,
+)
+from control_plane.config.section import Section, refuse, refuse_at
+from control_plane.field_types import CountOrZero, Text
+from control_plane.findings import Loc, nearest_name_hint, value_text
+
+_PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
+# The instance reads its tags from its metadata, which allows these characters in keys.
+_TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
+# Folders become part of the command of an instance's agent.
+_FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
+TAGS_MAX: Final = 40
+
+
+def _check_tag_key(key: str) -> str:
+    if not _TAG_KEY.match(key):
+        refuse(
+            "must be 1 to 128 letters, digits and +-=.,_:@, and begin neither with aws: nor with"
+            f" detcloud-, not {value_text(key)}"
+        )
+    return key
+
+
+TagKey = Annotated[str, AfterValidator(_check_tag_key)]
+TagValue = Annotated[str, Field(max_length=256)]
+
+
+class NetworkInterface(Section):
+    """How an EC2 instance is connected."""
+
+    public_ip: bool = True
+    """Whether it gets a public address; without one it reaches the cluster through a NAT gateway
+    or endpoints.
+    """
+    subnet_id: str = ""
+    """The subnet; those of the default VPC if there is none."""
+    subnet_ids: Zones = ()
+    """More subnets, one for each further zone that may be used."""
+    security_group_id: str = ""
+    """The security group; the VPC's default one if empty."""
+
+
+class Tag(Section):
+    """A tag of an EC2 instance and its disks."""
+
+    key: TagKey
+    """Its name."""
+    value: TagValue = ""
+    """What it says."""
+
+
+def _check_folder(path: str) -> str:
+    if not _FOLDER.match(path) or {".", ".."} & {*path.split("/")}:
+        refuse(f"must be a path like /mnt/data, of letters, digits and ._-, not {value_text(path)}")
+    return path
+
+
+Folders = Annotated[tuple[Annotated[str, AfterValidator(_check_folder)], ...], Field(strict=False)]
+Tags = Annotated[tuple[Tag, ...], Field(strict=False, max_length=TAGS_MAX)]
+
+
+class AwsProvider(Provider):
+    """Instances are EC2 instances."""
+
+    reference_sections: ClassVar[ReferenceSections] = (
+        ("Network interfaces", "`provider.network_interface` of aws.", NetworkInterface),
+        ("Tags", "An entry of `provider.custom_tags` of aws.", Tag),
+    )
+
+    type: Literal["aws"]
+    region: str = ""
+    """The server's own if empty."""
+    ssh_key_name: str = ""
+    """The key pair that may log in; nobody may if empty."""
+    instance_type: Text = "g4dn.metal"
+    """The type where there are no offerings."""
+    instance_slots: CountOrZero | None = None
+    """Slots of the type; needed where it is none of the known ones."""
+    cpu_slots_allowed: bool = False
+    """Whether a type without GPUs counts as one slot."""
+    spot: bool = False
+    """Whether instances without offerings are bought on the spot market."""
+    spot_max_price: str = ""
+    """Dollars an hour at most; the on-demand price if empty."""
+    image_id: str = ""
+    """The machine image; AWS's Deep Learning Base AMI if empty."""
+    root_volume_size: VolumeGib = 200
+    """GiB."""
+    tag_key: TagKey = "managed_by"
+    """One more tag of its instances, for those who look for them."""
+    tag_value: str = ""
+    """The cluster's id if empty."""
+    instance_name: Text = "determined-ai-agent"
+    """The tag Name."""
+    network_interface: NetworkInterface = Field(default_factory=NetworkInterface)
+    """See Network interfaces."""
+    iam_instance_profile_arn: str = ""
+    """The role that instances have."""
+    custom_tags: Tags = ()
+    """More tags; see Tags."""
+    allowed_mounts: Folders = ()
+    """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    log_group: str = ""
+    """The CloudWatch group of the agents' logs."""
+    log_stream: str = ""
+    """The stream in it."""
+
+    @field_validator("spot_max_price")
+    @classmethod
+    def _check_price(cls, price: str) -> str:
+        if price and not _PRICE.match(price):
+            refuse(f"must be digits with at most one point, not {value_text(price)}")
+        return price
+
+    @model_validator(mode="after")
+    def _check_types(self) -> AwsProvider:
+        """Give every offering the slots of its type; refuse an unknown type without slots."""
+        if not self.offerings and self._slots is None:
+            _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
+        offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
+        return self.model_copy(update={"offerings": tuple(offerings)})
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """The sizes of the instances it may launch, in slots."""
+        return super().slots_offered() or (self._slots or 0,)
+
+    @property
+    def mounts_allowed(self) -> tuple[str, ...]:
+        """The folders of which trials may mount parts."""
+        return self.allowed_mounts
+
+    @property
+    def _slots(self) -> int | None:
+        return slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
+
+    def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
+        if "slots" in offering.model_fields_set:
+            return offering
+        slots = slots_of(offering.instance_type, None, self.cpu_slots_allowed)
+        if slots is None:
+            loc = ("offerings", place, "instance_type")
+            _refuse_type(loc, offering.instance_type, "say its slots")
+        return offering.model_copy(update={"slots": slots})
+
+
+def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
+    hint = nearest_name_hint(name, GPU_TYPES)
+    hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
+    refuse_at(loc, f"is no known instance type: {value_text(name)}", hint, name)

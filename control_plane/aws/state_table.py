@@ -1,0 +1,405 @@
+"""The StateTable in a table of DynamoDB.
+
+The attributes of an item are the partition `p`, the sort key `s`, the revision `r`, the body `b`,
+and for rows that are due `d` (epoch ms) and `h` (shard), the keys of the sparse index `due`.
+
+Reads are strongly consistent but for the index. A commit of one operation is a conditional write,
+which costs half of a transaction; any other is a transaction with a token, so that it may be sent
+again as it is. A request that was throttled, or conflicted with another transaction, is sent again
+after a random pause between 0 and a ceiling that doubles ("full jitter").
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import uniform
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
+
+from control_plane.state.table import (
+    Check,
+    Conflict,
+    Delete,
+    Expect,
+    Expected,
+    InvalidCommit,
+    Key,
+    Page,
+    Put,
+    Row,
+    TableError,
+    Unavailable,
+    Write,
+    check_limits,
+    is_unconditional_check,
+    page_row_count,
+    shard_of,
+)
+from detcloud.shared.aws import new_session
+
+INDEX = "due"
+TRIES_MAX = 8
+PAUSE_SECONDS_FIRST = 0.025
+PAUSE_SECONDS_MAX = 1.0
+CONNECT_SECONDS_MAX = 2.0
+READ_SECONDS_MAX = 5.0
+
+# Errors after which nothing was done, and the same request may succeed later.
+_RETRYABLE = frozenset(
+    {
+        "LimitExceededException",
+        "ProvisionedThroughputExceeded",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "ThrottlingException",
+        "TransactionConflict",
+        "TransactionConflictException",
+    }
+)
+# Errors after which it is unknown whether the request was done: its answer may have been lost.
+_UNKNOWN_OUTCOME = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "TransactionInProgressException",
+    }
+)
+_CONDITION_FAILED = frozenset({"ConditionalCheckFailed", "ConditionalCheckFailedException"})
+_INVALID = frozenset({"ItemCollectionSizeLimitExceeded", "ValidationError", "ValidationException"})
+_CANCELED = "TransactionCanceledException"
+_NOT_SENT = (ConnectTimeoutError, EndpointConnectionError)
+
+Item = Mapping[str, Any]
+
+
+class _RetryableError(Exception):
+    """Nothing was done: the request can safely be sent again."""
+
+
+class _UnknownOutcome(Exception):
+    """The request may have been done or not."""
+
+
+def table_definition(name: str) -> dict[str, Any]:
+    """The arguments of CreateTable for a state table: on demand, with a stream of keys."""
+    types = {"p": "S", "s": "S", "h": "N", "d": "N"}
+    return {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": kind} for name, kind in types.items()
+        ],
+        "KeySchema": _key_schema("p", "s"),
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": INDEX,
+                "KeySchema": _key_schema("h", "d"),
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+        "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+        "SSESpecification": {"Enabled": True},
+    }
+
+
+def create_client() -> Any:
+    """Create a client for DynamoDbTable, with the environment's region and credentials."""
+    config = Config(
+        retries={"total_max_attempts": 1},
+        connect_timeout=CONNECT_SECONDS_MAX,
+        read_timeout=READ_SECONDS_MAX,
+        tcp_keepalive=True,
+        # Requests are built here; validating each item again would take as long as signing it.
+        parameter_validation=False,
+    )
+    return new_session().create_client("dynamodb", config=config)
+
+
+def read_raw_items(name: str, partition: str) -> Iterator[Item]:
+    """Read a partition's items as DynamoDB stores them, for tools only. Raises Unavailable."""
+    request: dict[str, Any] = {
+        "TableName": name,
+        "KeyConditionExpression": "p = :p",
+        "ExpressionAttributeValues": {":p": {"S": partition}},
+    }
+    dynamodb = create_client()
+    while True:
+        try:
+            answer = dynamodb.query(**request)
+        except (ClientError, BotoCoreError) as error:
+            raise Unavailable(f"table {name}: {error}") from None
+        yield from answer["Items"]
+        if "LastEvaluatedKey" not in answer:
+            return
+        request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+
+class DynamoDbTable:
+    """A StateTable in the DynamoDB table `name`.
+
+    `client` must not retry requests by itself, since only this class knows which retry is harmless.
+    `sleep` waits for seconds.
+    """
+
+    # Rows of one page may be of different moments.
+    snapshot_queries = False
+
+    def __init__(
+        self, client: Any, name: str, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._sleep = sleep
+
+    def close(self) -> None:
+        """Close the connections. The table cannot be used afterwards."""
+        self._client.close()
+
+    def get(self, key: Key) -> Row | None:
+        """Read a row, or None."""
+        found = self._send_read(
+            "get_item", TableName=self._name, Key=_key_attributes(key), ConsistentRead=True
+        ).get("Item")
+        return _to_row(found) if found else None
+
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        """Read rows by their keys, in their order; None for a row that does not exist."""
+        found: dict[Key, Row] = {}
+        left: Sequence[Item] = [_key_attributes(key) for key in dict.fromkeys(keys)]
+        pauses = _retry_pauses()
+        while left:
+            wanted = {self._name: {"Keys": left, "ConsistentRead": True}}
+            answer = self._send_read("batch_get_item", RequestItems=wanted)
+            rows = map(_to_row, answer["Responses"].get(self._name, ()))
+            found |= {row.key: row for row in rows}
+            left = answer.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", ())
+            if left:
+                self._wait_before_retry(pauses, f"{len(left)} rows were not read")
+        return tuple(found.get(key) for key in keys)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """Read one page of a range of rows."""
+        if first >= last:
+            return Page((), None)
+        # A range includes both its ends, and an end may not be empty.
+        condition = "p = :p and s between :first and :last" if first else "p = :p and s < :last"
+        values = {":p": {"S": partition}, ":last": {"S": last}}
+        request: dict[str, Any] = {
+            "TableName": self._name,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": values | ({":first": {"S": first}} if first else {}),
+            "ScanIndexForward": not descending,
+            "ConsistentRead": True,
+            # One more shows whether there are more, and one may be `last` itself.
+            "Limit": limit + 2,
+        }
+        rows: list[Row] = []
+        while len(rows) <= limit and page_row_count(rows) == len(rows):
+            answer = self._send_read("query", **request)
+            rows += (row for row in map(_to_row, answer["Items"]) if row.key.sort != last)
+            if "LastEvaluatedKey" not in answer:
+                break
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        page = tuple(rows[: min(limit, page_row_count(rows))])
+        if len(page) == len(rows):
+            return Page(page, None)
+        return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
+
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read keys of due rows of a shard, earliest first."""
+        answer = self._send_read(
+            "query",
+            TableName=self._name,
+            IndexName=INDEX,
+            KeyConditionExpression="h = :h and d <= :until",
+            ExpressionAttributeValues={
+                ":h": _number_attribute(shard),
+                ":until": _number_attribute(until_ms),
+            },
+            Limit=limit,
+        )
+        return tuple(Key(item["p"]["S"], item["s"]["S"]) for item in answer["Items"])
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Make all writes or none."""
+        check_limits(writes)
+        effective = [write for write in writes if not is_unconditional_check(write)]
+        if len(effective) == 1 and not isinstance(effective[0], Check):
+            self._write_one(effective[0])
+        elif effective:
+            self._write_transaction(effective)
+
+    def _write_one(self, write: Put | Delete) -> None:
+        """Make one conditional write. It has no token, so after an attempt with a lost answer,
+        which may have happened, no other is made.
+        """
+        operation = "put_item" if isinstance(write, Put) else "delete_item"
+        request = self._operation_request(write)
+        pauses = _retry_pauses()
+        while True:
+            try:
+                self._send_once(operation, request, (write,))
+            except _RetryableError as trouble:
+                self._wait_before_retry(pauses, str(trouble))
+            except _UnknownOutcome as trouble:
+                raise Unavailable(str(trouble)) from None
+            else:
+                return
+
+    def _write_transaction(self, writes: Sequence[Write]) -> None:
+        kinds = {Put: "Put", Delete: "Delete", Check: "ConditionCheck"}
+        request = {
+            "TransactItems": [
+                {kinds[type(write)]: self._operation_request(write)} for write in writes
+            ],
+            # With it the transaction happens once, however often it is sent.
+            "ClientRequestToken": uuid.uuid4().hex,
+        }
+        pauses = _retry_pauses()
+        while True:
+            try:
+                self._send_once("transact_write_items", request, writes)
+            except (_RetryableError, _UnknownOutcome) as trouble:
+                self._wait_before_retry(pauses, str(trouble))
+            else:
+                return
+
+    def _send_read(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        pauses = _retry_pauses()
+        while True:
+            try:
+                return self._send_once(operation, request, ())
+            except (_RetryableError, _UnknownOutcome) as trouble:
+                self._wait_before_retry(pauses, str(trouble))
+
+    def _send_once(
+        self, operation: str, request: Mapping[str, Any], writes: Sequence[Write]
+    ) -> Mapping[str, Any]:
+        """Send a request once. Raises a final TableError, _RetryableError or _UnknownOutcome."""
+        try:
+            answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
+        except ClientError as error:
+            raise _to_exception(error, writes) from None
+        except _NOT_SENT as error:
+            raise _RetryableError(str(error)) from None
+        except HTTPClientError as error:
+            raise _UnknownOutcome(str(error)) from None
+        except BotoCoreError as error:
+            # For example missing credentials: nothing was sent, and no retry will be.
+            raise Unavailable(str(error)) from None
+        return answer
+
+    def _wait_before_retry(self, pauses: Iterator[float], trouble: str) -> None:
+        pause = next(pauses, None)
+        if pause is None:
+            raise Unavailable(f"{trouble} ({TRIES_MAX} tries)")
+        self._sleep(pause)
+
+    def _operation_request(self, write: Write) -> dict[str, Any]:
+        request = {"TableName": self._name, **_condition_expression(write.expect)}
+        if isinstance(write, Put):
+            return {**request, "Item": _to_item(write)}
+        return {**request, "Key": _key_attributes(write.key)}
+
+
+def _to_exception(error: ClientError, writes: Sequence[Write]) -> Exception:
+    """The exception that an error response means for the caller."""
+    fields = error.response.get("Error", {})
+    code, text = fields.get("Code", ""), f"{fields.get('Code')}: {fields.get('Message')}"
+    if code == _CANCELED:
+        return _cancellation_exception(
+            error.response.get("CancellationReasons") or (), writes, text
+        )
+    if code in _CONDITION_FAILED and writes:
+        return Conflict(writes[0].key)
+    if code in _INVALID:
+        return InvalidCommit(text) if writes else TableError(text)
+    if code in _RETRYABLE:
+        return _RetryableError(text)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return _UnknownOutcome(text) if code in _UNKNOWN_OUTCOME or status >= 500 else Unavailable(text)
+
+
+def _cancellation_exception(
+    reasons: Sequence[Mapping[str, Any]], writes: Sequence[Write], text: str
+) -> Exception:
+    """The exception for a cancelled transaction, which has one reason for each of its operations,
+    in their order.
+    """
+    codes = [reason.get("Code", "None") for reason in reasons]
+    for code, write in zip(codes, writes, strict=False):
+        if code in _CONDITION_FAILED:
+            return Conflict(write.key)
+    if _INVALID.intersection(codes):
+        return InvalidCommit(f"{text} {[reason.get('Message') for reason in reasons]}")
+    return _RetryableError(text)
+
+
+def _retry_pauses() -> Iterator[float]:
+    """The seconds to wait before each further try."""
+    for n in range(TRIES_MAX - 1):
+        yield uniform(0, min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_FIRST * 2**n))
+
+
+def _condition_expression(expect: Expected) -> dict[str, Any]:
+    match expect:
+        case Expect.ANYTHING:
+            return {}
+        case Expect.ABSENT:
+            return {"ConditionExpression": "attribute_not_exists(p)"}
+        case Expect.PRESENT:
+            return {"ConditionExpression": "attribute_exists(p)"}
+        case revision:
+            values = {":expected": _number_attribute(revision)}
+            return {
+                "ConditionExpression": "r = :expected",
+                "ExpressionAttributeValues": values,
+            }
+
+
+def _to_item(put: Put) -> dict[str, Any]:
+    item = {**_key_attributes(put.key), "r": _number_attribute(put.revision), "b": {"B": put.body}}
+    if put.due_ms is not None:
+        item |= {
+            "d": _number_attribute(put.due_ms),
+            "h": _number_attribute(shard_of(put.key.partition)),
+        }
+    return item
+
+
+def _to_row(item: Item) -> Row:
+    due = item.get("d")
+    return Row(
+        Key(item["p"]["S"], item["s"]["S"]),
+        int(item["r"]["N"]),
+        item["b"]["B"],
+        None if due is None else int(due["N"]),
+    )
+
+
+def _key_attributes(key: Key) -> dict[str, Any]:
+    return {"p": {"S": key.partition}, "s": {"S": key.sort}}
+
+
+def _number_attribute(number: int) -> dict[str, str]:
+    return {"N": str(number)}
+
+
+def _key_schema(partition: str, sort: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": partition, "KeyType": "HASH"},
+        {"AttributeName": sort, "KeyType": "RANGE"},
+    ]

@@ -1,0 +1,65 @@
+"""AWS credentials for a trial's storage: sessions of one role, each narrowed by its own policy."""
+
+import json
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageCredentials
+
+
+class StsCredentialIssuer:
+    """Issues credentials with AWS's token service (STS).
+
+    `client` is boto3's client of it; `role` is the ARN of a role that allows all that any trial may
+    do.
+    """
+
+    def __init__(self, client: Any, role: str) -> None:
+        self._client = client
+        self._role = role
+
+    def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
+        """Issue credentials for a session called `name`; OSError if AWS does not issue them."""
+        try:
+            issued = self._client.assume_role(
+                RoleArn=self._role,
+                RoleSessionName=name,
+                DurationSeconds=SECONDS_MAX,
+                Policy=json.dumps(session_policy(access), separators=(",", ":")),
+            )["Credentials"]
+        except (BotoCoreError, ClientError) as error:
+            raise OSError(f"no keys for {name}: {type(error).__name__}") from error
+        return StorageCredentials(
+            issued["AccessKeyId"],
+            issued["SecretAccessKey"],
+            issued["SessionToken"],
+            int(issued["Expiration"].timestamp() * 1000),
+        )
+
+
+def session_policy(access: StorageAccess) -> dict[str, Any]:
+    """The policy document of a session that has this access and no other."""
+    objects = f"arn:aws:s3:::{access.bucket}"
+    reads = [f"{place}/*" for place in access.reads]
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
+                "Resource": f"{objects}/{access.writes}/*",
+            },
+            {
+                "Effect": "Allow",
+                "Action": "s3:GetObject",
+                "Resource": [f"{objects}/{place}" for place in reads],
+            },
+            {
+                "Effect": "Allow",
+                "Action": "s3:ListBucket",
+                "Resource": objects,
+                "Condition": {"StringLike": {"s3:prefix": reads}},
+            },
+        ],
+    }

@@ -1,0 +1,162 @@
+"""Removal of checkpoint folders below a root on this machine, whatever trials have put there.
+
+A path is walked part by part with descriptors that refuse links, so a planted link leads nowhere:
+it is removed itself, or ends the walk. No name comes from a text that a trial wrote: callers build
+paths from ids, and every part is checked here once more. What is gone already is no error.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+# Entries removed, or looked at, between two yields.
+ENTRIES_PER_STEP = 64
+# Nested folders; each holds a descriptor open while its content is removed.
+DEPTH_MAX = 100
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class FolderRefused(OSError):
+    """A folder cannot be removed the safe way; the message says which and why."""
+
+
+def open_folder_files(storage: Mapping[str, str]) -> "FolderFiles":
+    """The folder of a spec's `storage`."""
+    return FolderFiles(Path(storage["path"]))
+
+
+class FolderFiles:
+    """The CheckpointFiles of a root on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        return remove_folder(self._root, parts, prune=prune)
+
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        sync_folder(self._root, parts)
+
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        remove_empty_folders(self._root, parts)
+
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        return str(self._root.joinpath(*parts))
+
+
+def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    """Remove the folder ROOT/part/part/... and, to `prune`, those above it that are left empty,
+    never the root. While others still write, a folder may be empty because it was just made.
+
+    Yields after every few entries; it may be abandoned there and begun again. The removal is
+    durable only after `sync_folder`.
+
+    Raises:
+        OSError: the root is missing, or something cannot be removed.
+        ValueError: a part is no plain name, or there are fewer than two.
+    """
+    check_parts(parts)
+    with _open_folders(root, parts[:-1]) as folders:
+        if len(folders) == len(parts):
+            yield from _remove_entry(folders[-1], parts[-1], 1)
+        if prune:
+            _remove_if_empty(folders, parts[:-1])
+
+
+def sync_folder(root: Path, parts: tuple[str, ...]) -> None:
+    """Make the removal of a folder's entries, and of the folder itself, outlast a loss of power.
+    Raises OSError and ValueError as `remove_folder`.
+    """
+    check_parts(parts)
+    with _open_folders(root, parts) as folders:
+        os.fsync(folders[-1])
+
+
+def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
+    """Remove the folder ROOT/part/part/... and those above it, never the root, as far as they are
+    empty. Raises OSError and ValueError as `remove_folder`.
+    """
+    check_parts(parts)
+    with _open_folders(root, parts) as folders:
+        _remove_if_empty(folders, parts)
+
+
+def check_parts(parts: tuple[str, ...]) -> None:
+    """Raise ValueError unless all parts are plain names."""
+    if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
+        raise ValueError(f"{parts} names no folder of a checkpoint")
+
+
+def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
+    """Remove the last of the parts that exists, and those above it, as far as they are empty;
+    `folders` are the root and the open folders below it.
+    """
+    for folder, name in reversed(list(zip(folders, parts, strict=False))):
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=folder)
+
+
+@contextmanager
+def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
+    """Descriptors of the root and the folders below it, as far as they exist."""
+    with ExitStack() as stack:
+        folders = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        stack.callback(os.close, folders[0])
+        for part in parts:
+            try:
+                folder = os.open(part, _FOLDER, dir_fd=folders[-1])
+            except OSError as error:
+                if not _means_absent(error):
+                    raise
+                break
+            stack.callback(os.close, folder)
+            folders.append(folder)
+        yield folders
+
+
+def _remove_entry(parent: int, name: str, depth: int) -> Iterator[None]:
+    """Remove the entry `name` of an open folder: a folder with all it holds, a link itself."""
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        if not _means_absent(error):
+            raise
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+        return
+    try:
+        if depth > DEPTH_MAX:
+            raise FolderRefused(f"folders lie more than {DEPTH_MAX} deep within each other")
+        while entries := _next_entries(folder):
+            for entry, is_folder in entries:
+                yield from _remove_known_entry(folder, entry, is_folder, depth)
+            yield
+    finally:
+        os.close(folder)
+    with suppress(FileNotFoundError):
+        os.rmdir(name, dir_fd=parent)
+
+
+def _remove_known_entry(folder: int, entry: str, is_folder: bool, depth: int) -> Iterator[None]:
+    if is_folder:
+        yield from _remove_entry(folder, entry, depth + 1)
+        return
+    with suppress(FileNotFoundError):
+        os.unlink(entry, dir_fd=folder)
+
+
+def _next_entries(folder: int) -> list[tuple[str, bool]]:
+    with os.scandir(folder) as found:
+        some = islice(found, ENTRIES_PER_STEP)
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
+
+
+def _means_absent(error: OSError) -> bool:
+    """Whether nothing is there, or something that is no folder: a file or a link."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -1,0 +1,18 @@
+"""Generated names of experiments."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MANNERS: Final = ("brave", "calm", "eager", "gentle", "keen", "lively", "proud", "quick", "steady")
+_COLORS: Final = ("amber", "azure", "coral", "cyan", "gold", "green", "indigo", "ivory", "olive")
+_ANIMALS: Final = ("badger", "crane", "dolphin", "falcon", "fox", "heron", "lynx", "otter", "raven")
+
+
+def three_words(seed: int) -> str:
+    """Return three words that depend on `seed` alone, like quick-amber-fox."""
+    words = []
+    for choices in (_MANNERS, _COLORS, _ANIMALS):
+        seed, i = divmod(seed, len(choices))
+        words.append(choices[i])
+    return "-".join(words)

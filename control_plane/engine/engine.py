@@ -1,0 +1,392 @@
+"""The engine: loads an actor, folds its mail, commits the outcome once, and goes on with the actors
+it wrote to.
+
+Whichever process commits first wins. The loser stops, because the winner looks at the mailbox again
+after its commit, and the loser's mail was there before it. Mail that no process goes on with is
+found by the due index; see due_rows.py.
+"""
+
+import itertools
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from control_plane.actors.step import CommandRefused
+from control_plane.engine.actor_types import EncodedMessage, actor_type_at, encode_message_for
+from control_plane.engine.fold import (
+    DRAINED_RECEIVERS_MAX,
+    ActorSnapshot,
+    Commit,
+    Fold,
+    Origin,
+    build_commit,
+    build_drain_commit,
+    decode_spill,
+    spill_key,
+)
+from control_plane.engine.fold_steps import (
+    apply_fallback,
+    apply_message,
+    apply_stored_message,
+    finish_fold,
+)
+from control_plane.engine.head import HEAD, PARTS
+from control_plane.engine.mailbox import (
+    BACKSTOP_MS,
+    FIRST,
+    MAIL,
+    MAIL_END,
+    Mail,
+    mail_key,
+    mail_write,
+    next_clock,
+)
+from control_plane.engine.reader import (
+    ActorCache,
+    FoldReader,
+    LoadedActor,
+    TornRead,
+    decode_snapshot,
+    load_actor,
+)
+from control_plane.state.table import (
+    GET_MAX,
+    Conflict,
+    Expect,
+    Key,
+    Put,
+    Row,
+    StateTable,
+    TableError,
+    Write,
+)
+
+log = logging.getLogger(__name__)
+
+LOAD_TRIES_MAX = 20
+COMMAND_TRIES_MAX = 60
+BUDGET_MS = 10_000
+# A row tried this often is folded on its own: it may be the one that crashes the process.
+ISOLATE_FROM_ATTEMPTS = 3
+
+
+def _pause_randomly() -> None:
+    time.sleep(random.uniform(0, 0.02))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTiming:
+    """The timing of an engine: a clock in seconds that never goes back, and the
+    pause that whoever lost a race makes before it tries again.
+    """
+
+    monotonic_seconds: Callable[[], float] = time.monotonic
+    pause_after_conflict: Callable[[], None] = _pause_randomly
+
+
+class Engine:
+    """Advances actors on `table`. Safe to share between threads.
+
+    `clock` gives epoch ms. `on_commit` is called with the address of each actor that was committed,
+    `on_row` with the key of each row that an actor wrote outside of itself.
+    """
+
+    def __init__(
+        self, table: StateTable, clock: Callable[[], int], timing: EngineTiming | None = None
+    ) -> None:
+        self.table = table
+        self.clock = clock
+        self._timing = timing or EngineTiming()
+        self._cache = ActorCache()
+        self._post_numbers = itertools.count(1)
+        self.on_commit: Callable[[str], None] = lambda address: None
+        self.on_row: Callable[[Key], None] = lambda key: None
+
+    def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
+        """Advance actors, then those they wrote to, until no mail or no time is left."""
+        waiting = deque(dict.fromkeys(addresses))
+        seconds = self._timing.monotonic_seconds
+        until = seconds() + budget_ms / 1000
+        while waiting and seconds() < until:
+            for receiver in self.advance(waiting.popleft()):
+                if receiver not in waiting:
+                    waiting.append(receiver)
+
+    def advance(self, address: str, *, timers: bool = False) -> tuple[str, ...]:
+        """Fold the actor's mail, and with `timers` its due timers, until none is left.
+
+        Returns the actors that have new mail. Mail that cannot be folded stays for the backstop.
+        """
+        receivers: dict[str, None] = {}
+        skipped: set[str] = set()
+        while True:
+            written_to = self._advance_once(address, timers, skipped)
+            if written_to is None:
+                return tuple(receivers)
+            receivers.update(dict.fromkeys(written_to))
+            if not timers and self._is_idle(address):
+                return tuple(receivers)
+
+    def has_mail(self, address: str) -> bool:
+        """Whether the actor has mail, found with one small read."""
+        return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
+
+    def read_state(self, address: str) -> Any:
+        """Read the actor's state, None if there is no such actor. Mail that it has not folded yet
+        has no effect on it.
+        """
+        row = self.table.get(Key(address, HEAD))
+        return None if row is None else self._decode_head_row(address, row).state
+
+    def read_states(self, addresses: Sequence[str]) -> list[Any]:
+        """Read the states of many actors, in their order; None for one that does not exist."""
+        return self.read_states_and_rows(addresses, ())[0]
+
+    def read_states_and_rows(
+        self, addresses: Sequence[str], keys: Sequence[Key]
+    ) -> tuple[list[Any], list[Row | None]]:
+        """Read the states of actors and other rows together, but each as of its own moment."""
+        all_keys = [*(Key(address, HEAD) for address in addresses), *keys]
+        rows: list[Row | None] = []
+        for start in range(0, len(all_keys), GET_MAX):
+            rows += self.table.get_many(all_keys[start : start + GET_MAX])
+        states = [
+            None if row is None else self._decode_head_row(address, row).state
+            for address, row in zip(addresses, rows, strict=False)
+        ]
+        return states, rows[len(addresses) :]
+
+    def _decode_head_row(self, address: str, row: Row) -> ActorSnapshot:
+        snapshot = decode_snapshot(self._cache, address, row)[0]
+        self._cache.put_if_newer(snapshot)
+        return snapshot
+
+    def read_part(self, address: str, name: str) -> Any:
+        """Read a part of the actor, or None. The part may be newer than a state read before."""
+        row = self.table.get(Key(address, PARTS + name))
+        return None if row is None else actor_type_at(address).decode_part(name, row.body)
+
+    def execute_command(
+        self,
+        address: str,
+        message: object,
+        *,
+        by: str = "",
+        extra_writes: Callable[[object], tuple[Write, ...]] = lambda reply: (),
+    ) -> object:
+        """Fold the actor's mail and a user's command in one commit, and return the actor's reply.
+
+        `by` is the user, for the journal. `extra_writes` makes more writes of the same commit from
+        the reply. Raises CommandRefused, and Conflict for a condition of the extra writes.
+        """
+        origin = Origin((encode_message_for(address, message),), by)
+        extra_keys: set[Key] = set()
+
+        def record_extra_writes(reply: object) -> tuple[Write, ...]:
+            writes = extra_writes(reply)
+            extra_keys.update(write.key for write in writes)
+            return writes
+
+        for _ in range(COMMAND_TRIES_MAX):
+            try:
+                outcome = self._try_command(address, message, origin, record_extra_writes)
+            except Conflict as conflict:
+                if conflict.key in extra_keys:
+                    raise
+                self._timing.pause_after_conflict()
+                continue
+            if outcome is not None:
+                return outcome[0]
+        raise CommandRefused("unavailable", f"{address} is too busy; try again")
+
+    def post_message(self, address: str, message: object, *, sender: str) -> None:
+        """Mail a message to an actor and advance it. `sender` names the part of the cluster that
+        sends it, which is no actor.
+        """
+        now_ms = self.clock()
+        clock = next_clock(0, now_ms)
+        encoded = [encode_message_for(address, message)]
+        key = mail_key(address, clock, f"{sender}#{next(self._post_numbers)}")
+        self.table.commit((mail_write(key, sender, FIRST, clock, encoded, now_ms + BACKSTOP_MS),))
+        self.advance_until_idle((address,))
+
+    def dead_letter_mail(self, mail: Mail) -> tuple[str, ...]:
+        """Make a dead letter of mail that no attempt could fold: its actor applies its fallback,
+        and the mail is kept in a row of its own. Returns the actors to advance.
+        """
+        address = mail.key.partition
+        now_ms = self.clock()
+        receivers: list[str] = [address]
+        actor = self._load_actor(address, None)
+        while actor.snapshot.header.spill is not None:
+            receivers += self._drain_outbox(actor, now_ms)
+            actor = self._load_actor(address, None)
+        reader = FoldReader(self.table, actor)
+        fold = reader.fold
+        for name, fields in mail.messages:
+            apply_fallback(reader, name, fields, now_ms)
+        fold.consumed.append(mail)
+        commit = build_commit(
+            actor.snapshot, fold, now_ms, Origin(is_dead_letter=True), extra_write_count=1
+        )
+        letter = Put(Key(address, f"D#{mail.key.sort}"), 1, mail.body, Expect.ANYTHING)
+        self._commit_fold(
+            Commit((*commit.writes, letter), commit.snapshot, commit.receivers), fold, actor
+        )
+        return (*receivers, *commit.receivers)
+
+    def _is_idle(self, address: str) -> bool:
+        """Whether the actor has neither mail nor a spilled outbox; cheaper than loading it."""
+        latest = self._cache.get_latest(address)
+        may_spill = latest is None or latest.header.spill is not None
+        return not may_spill and not self.has_mail(address)
+
+    def _advance_once(
+        self, address: str, timers: bool, skipped: set[str]
+    ) -> tuple[str, ...] | None:
+        """Make one commit and return the actors it wrote to; None when there is nothing left to
+        fold or another process does it.
+        """
+        for _ in range(LOAD_TRIES_MAX):
+            now_ms = self.clock()
+            try:
+                actor = load_actor(self.table, self._cache, address, now_ms if timers else None)
+                if actor.snapshot.header.spill is not None:
+                    return self._drain_outbox(actor, now_ms)
+                reader = self._fold_mail(actor, now_ms, skipped)
+                if not reader.fold.consumed:
+                    return None
+                finish_fold(reader, now_ms)
+                fold = reader.fold
+                commit = build_commit(actor.snapshot, fold, now_ms)
+                self._commit_fold(commit, fold, actor)
+            except TornRead:
+                continue
+            except Conflict as conflict:
+                if _is_actor_row(conflict.key, address):
+                    return None
+                continue
+            return commit.receivers
+        return None
+
+    def _fold_mail(self, actor: LoadedActor, now_ms: int, skipped: set[str]) -> FoldReader:
+        """Fold as much of the mail as one commit can hold, in order. A message that cannot be
+        folded holds up its sender alone.
+        """
+        reader = FoldReader(self.table, actor)
+        stuck: set[str] = set()
+        for mail in actor.mail:
+            if mail.key.sort in skipped or mail.sender in stuck:
+                stuck.add(mail.sender)
+                continue
+            alone = mail.attempts >= ISOLATE_FROM_ATTEMPTS
+            if alone and reader.fold.consumed:
+                break
+            before = reader.fold
+            reader.fold = before.copy()
+            try:
+                for name, fields in mail.messages:
+                    apply_stored_message(reader, name, fields, now_ms)
+                reader.fold.consumed.append(mail)
+            except TornRead:
+                raise
+            except Exception:
+                log.exception("%s cannot fold %s", actor.snapshot.address, mail.key.sort)
+                reader.fold = before
+                skipped.add(mail.key.sort)
+                stuck.add(mail.sender)
+                continue
+            if before.consumed and reader.fold.is_full():
+                reader.fold = before
+                break
+            if alone:
+                break
+        return reader
+
+    def _try_command(
+        self,
+        address: str,
+        message: object,
+        origin: Origin,
+        extra_writes: Callable[[object], tuple[Write, ...]],
+    ) -> tuple[object] | None:
+        now_ms = self.clock()
+        try:
+            actor = load_actor(self.table, self._cache, address, None)
+            if actor.snapshot.header.spill is not None:
+                self.advance_until_idle(self._drain_outbox(actor, now_ms))
+                return None
+            reader = self._fold_mail(actor, now_ms, set())
+            apply_message(reader, message, now_ms)
+            if reader.fold.state is None:
+                raise CommandRefused("not_found", f"there is no {address.replace('#', ' ')}")
+            finish_fold(reader, now_ms)
+        except TornRead:
+            return None
+        fold = reader.fold
+        extra = extra_writes(fold.reply)
+        commit = build_commit(actor.snapshot, fold, now_ms, origin, len(extra))
+        writes = (*commit.writes, *extra)
+        self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
+        try:
+            self.advance_until_idle((address, *commit.receivers))
+        except TableError as error:
+            # The command is committed; the backstop finds the mail that it sent.
+            log.warning("nobody went on after a command to %s: %s", address, error)
+        return (fold.reply,)
+
+    def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:
+        snapshot = actor.snapshot
+        spill = snapshot.header.spill
+        assert spill is not None
+        row = self.table.get(spill_key(snapshot.address, spill.first))
+        if row is None or row.revision > snapshot.revision:
+            raise TornRead
+        spilled = decode_spill(row.body)
+        end = spill.offset + DRAINED_RECEIVERS_MAX
+        entries: list[tuple[str, list[EncodedMessage]]] = [
+            (
+                to,
+                [
+                    encode_message_for(to, actor_type_at(to).decode_message(n, f))
+                    for n, f in messages
+                ],
+            )
+            for to, messages in spilled[spill.offset : end]
+        ]
+        commit = build_drain_commit(snapshot, entries, end < len(spilled), now_ms)
+        self._commit_fold(commit, Fold(snapshot.state), actor)
+        return commit.receivers
+
+    def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
+        self.table.commit(commit.writes)
+        if commit.snapshot.revision:
+            parts = {name: value for name, value in fold.parts.items() if _is_cacheable(name)}
+            self._cache.put(commit.snapshot, {**actor.parts, **parts})
+        self.on_commit(commit.snapshot.address)
+        for key, (_, body) in fold.row_writes.items():
+            if body is not None:
+                self.on_row(key)
+
+    def _load_actor(self, address: str, timers_until_ms: int | None) -> LoadedActor:
+        for _ in range(LOAD_TRIES_MAX):
+            try:
+                return load_actor(self.table, self._cache, address, timers_until_ms)
+            except TornRead:
+                continue
+        raise CommandRefused("unavailable", f"{address} changes too fast to be read")
+
+
+def _is_actor_row(key: Key, address: str) -> bool:
+    """Whether a key is one of the actor's own; a conflict on it means that another engine has
+    advanced the actor.
+    """
+    return key.partition == address
+
+
+def _is_cacheable(name: str) -> bool:
+    return not name.startswith("outbox/")

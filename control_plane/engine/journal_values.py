@@ -1,0 +1,73 @@
+"""The values behind the digests of a journal, as far as they are still stored: in the actor's head
+and parts, in rows outside of it, and in the mailboxes and journals of the receivers.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from pydantic_core import to_json
+
+from control_plane.engine import journal
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.head import HEAD, PARTS, decode_head
+from control_plane.engine.mailbox import MAIL, MAIL_END, read_mail
+from control_plane.engine.outputs import MAIL as MESSAGES
+from control_plane.engine.outputs import PART, ROW, output_digest
+from control_plane.state.table import Key, StateTable
+
+# Entries of a receiver's journal that are searched for one message.
+ENTRIES_SEARCHED_MAX = 5_000
+
+
+def find_value(table: StateTable, address: str, output: str, digest: str) -> bytes | None:
+    """Find the value of an actor's output by its digest; None if it is not stored any more."""
+    candidates = _candidate_values(table, address, output)
+    try:
+        return next((value for value in candidates if output_digest(value) == digest), None)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # A stored value that cannot be read is no candidate.
+        return None
+
+
+def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[bytes]:
+    actor_type = actor_type_at(address)
+    if output.startswith(PART):
+        name = output.removeprefix(PART)
+        row = table.get(Key(address, PARTS + name))
+        if row is not None:
+            yield actor_type.encode_part_without_defaults(
+                name, actor_type.decode_part(name, row.body)
+            )
+    elif output.startswith(ROW):
+        partition, _, sort = output.removeprefix(ROW).partition("/")
+        row = table.get(Key(partition, sort))
+        if row is not None:
+            yield row.body
+    elif output.startswith(MESSAGES):
+        yield from _messages_between(table, address, output.removeprefix(MESSAGES))
+    elif output in actor_type.field_names:
+        row = table.get(Key(address, HEAD))
+        if row is not None:
+            state = actor_type.decode_state(decode_head(row.body)[1])
+            yield actor_type.encode_field(output, getattr(state, output))
+
+
+def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:
+    """The messages that `sender` sent to `receiver`, row by row, as far as they wait in the mailbox
+    or are in the journal.
+    """
+    if receiver == "*":
+        return
+    for row in table.query(receiver, MAIL, MAIL_END).rows:
+        mail = read_mail(row)
+        if mail.sender == sender:
+            yield _encode_messages(mail.messages)
+    for row in islice(journal.read_entry_rows(table, receiver), ENTRIES_SEARCHED_MAX):
+        for mail_fields in journal.decode_journal_row(row.body)["in"]:
+            if mail_fields["from"] == sender:
+                yield _encode_messages(mail_fields["messages"])
+
+
+def _encode_messages(messages: object) -> bytes:
+    """Encode messages as the journal's digests have them."""
+    return to_json(messages)

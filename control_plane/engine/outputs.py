@@ -1,0 +1,102 @@
+"""The outputs of a commit, one by one and encoded without defaults.
+
+The journal keeps a digest of each output and replays compare them; a field that is added with a
+default changes none. An output is named after a field of the state, or `P:` and a part, `R:` and a
+row outside the actor, `M:` and a receiver of messages, or `T` for the timers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING
+from hashlib import sha256
+from typing import Any
+
+from control_plane.actors.step import SetTimer
+from control_plane.engine.actor_types import ActorType, EncodedMessage
+from control_plane.state.table import Key
+
+OUTBOX = "outbox/"
+# Messages to more receivers are one output: a digest for each would fill the row.
+RECEIVERS_MAX = 48
+# The output of a part or a row that was deleted.
+DELETED = b"-"
+
+PART, ROW, MAIL, TIMERS = "P:", "R:", "M:", "T"
+_LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
+
+
+def output_digest(output: bytes) -> str:
+    """The digest of an output: eight hexadecimal digits."""
+    return sha256(output).hexdigest()[:8]
+
+
+def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tuple[str, bytes]]:
+    """The fields of the state that a fold changed; of a new actor, those that differ from their
+    defaults.
+    """
+    previous_values = actor_type.field_defaults if before is None else before.__dict__
+    for name, value in after.__dict__.items():
+        previous = previous_values.get(name, MISSING)
+        if previous is value:
+            continue
+        encoded = actor_type.encode_field(name, value)
+        if previous is MISSING or encoded != actor_type.encode_field(name, previous):
+            yield name, encoded
+
+
+def part_outputs(
+    actor_type: ActorType, parts: Mapping[str, object | None]
+) -> Iterator[tuple[str, bytes]]:
+    """The parts written, without those of a spilled outbox, whose messages are outputs anyway."""
+    for name, value in parts.items():
+        if not name.startswith(OUTBOX):
+            yield (
+                PART + name,
+                DELETED if value is None else actor_type.encode_part_without_defaults(name, value),
+            )
+
+
+def row_outputs(rows: Mapping[Key, bytes | None]) -> Iterator[tuple[str, bytes]]:
+    """The rows written outside the actor."""
+    for key, body in rows.items():
+        yield f"{ROW}{key.partition}/{key.sort}", DELETED if body is None else body
+
+
+def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tuple[str, bytes]]:
+    """The messages to each receiver; a single output if the receivers are too many."""
+    encoded = {
+        to: b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in messages)
+        for to, messages in sends.items()
+    }
+    if len(encoded) > RECEIVERS_MAX:
+        yield f"{MAIL}*", b",".join(b'["%s",%s]' % (to.encode(), m) for to, m in encoded.items())
+        return
+    for to, content in encoded.items():
+        yield MAIL + to, b"[%s]" % content
+
+
+def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator[tuple[str, bytes]]:
+    """All timers that were set, in order, as one output."""
+    if timers:
+        encoded = (
+            b'[%d,"%s",%s]' % (timer.due_ms, name.encode(), body)
+            for timer in timers
+            for name, body in (actor_type.encode_message(timer.message),)
+        )
+        yield TIMERS, b"[%s]" % b",".join(encoded)
+
+
+def display_name(output: str) -> str:
+    """An output's name as users see it: `status`, `part trials/0`, `messages to trial#7`."""
+    if output == TIMERS:
+        return "timers"
+    if output == f"{MAIL}*":
+        return "messages"
+    return _LABELS[output[:2]] + output[2:] if output[:2] in _LABELS else output
+
+
+def output_rank(output: str) -> int:
+    """The sort order of an output: the state, parts, rows, messages, timers."""
+    families = (PART, ROW, MAIL)
+    if output == TIMERS:
+        return len(families) + 1
+    return families.index(output[:2]) + 1 if output[:2] in families else 0

@@ -1,0 +1,389 @@
+"""Replay: folds an actor's journal again from the beginning with today's code, and finds the first
+difference.
+
+Parts are kept in memory, rows outside the actor are taken from the journal, the time is as
+recorded, and the messages of a commit are folded in their order: mail, the command, the end of the
+fold; a dead letter with the fallback. A field of today's state that a recorded commit did not know
+starts from its default after that commit, as it does when the codec decodes an old row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from control_plane.actors.step import CommandRefused
+from control_plane.engine import journal
+from control_plane.engine.actor_types import ACTOR_TYPES, ActorType, actor_type_at, parse_json
+from control_plane.engine.fold import ActorSnapshot, Fold, fold_outputs
+from control_plane.engine.fold_steps import apply_fallback, apply_stored_message, finish_fold
+from control_plane.engine.head import HEAD, PARTS, Header, decode_head
+from control_plane.engine.journal import RecordedEntry
+from control_plane.engine.journal_values import find_value
+from control_plane.engine.outputs import (
+    DELETED,
+    OUTBOX,
+    PART,
+    display_name,
+    output_digest,
+    output_rank,
+)
+from control_plane.engine.reader import FoldReader, LoadedActor, TornRead
+from control_plane.evolve import evolve
+from control_plane.state.table import Key, Row, StateTable
+
+UNKNOWN = "unknown"
+PART_ROWS_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first output that today's code makes otherwise: its commit, the message, and both values.
+
+    `recorded` and `replayed` are JSON values where they are still stored, else digests; None for
+    nothing.
+    """
+
+    revision: int
+    message: str
+    field: str
+    recorded: object
+    replayed: object
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The result of an actor's replay: entries folded, and the first difference. It is `complete`
+    if it was neither cut off nor ended by a difference.
+    """
+
+    address: str
+    entries: int
+    difference: Difference | None
+    complete: bool = False
+
+
+class _DifferenceFound(Exception):
+    """Ends a replay with the difference it found."""
+
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference)
+        self.difference = difference
+
+
+class _UnrecordedRead(TornRead):
+    """Today's code reads a row that the recorded commit did not read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def replay_actor(
+    table: StateTable, address: str, *, entries_max: int | None = None
+) -> ReplayResult:
+    """Replay one actor, or its first `entries_max` entries. A journal row that cannot be decoded is
+    a difference too.
+    """
+    if address.partition("#")[0] not in ACTOR_TYPES:
+        return ReplayResult(address, 0, Difference(0, "", "actor", address, "no kind of actor"))
+    head = table.get(Key(address, HEAD))
+    replayer = _Replayer(table, address)
+    try:
+        for row in journal.read_entry_rows(table, address):
+            if head is None:
+                raise _difference_at(journal.entry_revision(row), "", "head", None, "an actor")
+            # Entries committed since the head was read are not compared.
+            if journal.entry_revision(row) > head.revision:
+                break
+            if replayer.entries == entries_max:
+                return ReplayResult(address, replayer.entries, None)
+            replayer.replay_entry(row)
+        if head is not None:
+            replayer.compare_head(head)
+    except _DifferenceFound as ended:
+        return ReplayResult(address, replayer.entries, ended.difference)
+    return ReplayResult(address, replayer.entries, None, complete=True)
+
+
+class _RecordedRows:
+    """The rows outside the actor, as a recorded commit read them."""
+
+    def __init__(self, address: str, entry: RecordedEntry) -> None:
+        self._address = address
+        self._entry = entry
+
+    def get(self, key: Key) -> Row | None:
+        """The row as it was recorded, or None. Raises _UnrecordedRead."""
+        if key.partition == self._address and key.sort.startswith(PARTS):
+            return None
+        name = f"{key.partition}/{key.sort}"
+        if name not in self._entry.rows_read:
+            raise _UnrecordedRead(name)
+        revision, body = self._entry.rows_read[name]
+        return Row(key, revision, body) if revision else None
+
+
+class _Replayer:
+    """The replay of one actor: its state and parts after the entries folded so far."""
+
+    def __init__(self, table: StateTable, address: str) -> None:
+        self._table = table
+        self._before = ActorSnapshot(address, 0, Header(), None)
+        self._parts: dict[str, object | None] = {}
+        self._spilled = False
+        self.entries = 0
+
+    @property
+    def _actor_type(self) -> ActorType:
+        return self._before.actor_type
+
+    def replay_entry(self, row: Row) -> None:
+        """Fold one entry and compare its outputs. Raises _DifferenceFound."""
+        revision = journal.entry_revision(row)
+        try:
+            entry = journal.read_entry(row)
+        except ValueError as error:
+            raise _difference_at(revision, "", "journal", str(error), None) from error
+        self._check_revision(revision)
+        fold = self._fold_entry(entry)
+        self._compare_outputs(entry, fold)
+        self.entries += 1
+        self._spilled = entry.is_spilled
+        self._parts.update(fold.parts)
+        state = _with_known_fields(self._actor_type, fold.state, entry.field_count)
+        self._before = ActorSnapshot(self._before.address, revision, Header(), state)
+
+    def compare_head(self, head: Row) -> None:
+        """Compare the replayed state and parts with the stored ones. Raises _DifferenceFound."""
+        self._check_revision(head.revision + 1)
+        try:
+            stored = self._actor_type.decode_state(decode_head(head.body)[1])
+        except ValueError as error:
+            raise _difference_at(head.revision, "", "head", _error_line(error), None) from error
+        state = self._before.state
+        for name in self._actor_type.field_names:
+            recorded = self._actor_type.encode_field(name, getattr(stored, name))
+            replayed = self._actor_type.encode_field(name, getattr(state, name))
+            if recorded != replayed:
+                raise _narrow_difference(head.revision, "", name, recorded, replayed)
+        self._compare_parts(head)
+
+    def _check_revision(self, revision: int) -> None:
+        """Raise _DifferenceFound if an entry is missing before `revision`; only commits that send a
+        spilled outbox have none.
+        """
+        expected = self._before.revision + 1
+        if revision != expected and not (self._spilled and revision > expected):
+            text = f"no entry of revision {expected}"
+            raise _difference_at(expected, "", "journal", text, None)
+
+    def _fold_entry(self, entry: RecordedEntry, upto: int | None = None) -> Fold:
+        """Fold an entry, or its first `upto` messages. Raises _DifferenceFound."""
+        actor = LoadedActor(self._before, (), dict(self._parts))
+        reader = FoldReader(_RecordedRows(self._before.address, entry), actor)
+        name = ""
+        try:
+            for name, fields in entry.messages[:upto]:
+                if entry.is_dead_letter:
+                    apply_fallback(reader, name, fields, entry.now_ms)
+                else:
+                    apply_stored_message(reader, name, fields, entry.now_ms)
+            if upto is None and not entry.is_dead_letter:
+                finish_fold(reader, entry.now_ms)
+        except Exception as error:
+            field, today = _failed_field(name, error)
+            raise _difference_at(entry.revision, name, field, "folded", today) from error
+        if reader.fold.state is None:
+            raise _difference_at(entry.revision, name, "state", "an actor", None)
+        return reader.fold
+
+    def _compare_outputs(self, entry: RecordedEntry, fold: Fold) -> None:
+        if entry.output_digests is None:
+            self._compare_full_digest(entry, fold)
+            return
+        outputs = fold_outputs(self._before, fold)
+        if entry.field_count:
+            unknown = self._actor_type.field_names[entry.field_count :]
+            outputs = {name: output for name, output in outputs.items() if name not in unknown}
+        digests = {name: output_digest(output) for name, output in outputs.items()}
+        if digests == dict(entry.output_digests):
+            return
+        for name in sorted({**entry.output_digests, **digests}, key=output_rank):
+            if entry.output_digests.get(name) != digests.get(name):
+                raise self._output_difference(entry, name, outputs.get(name))
+
+    def _compare_full_digest(self, entry: RecordedEntry, fold: Fold) -> None:
+        """Compare with a row of format 1, which has one digest of everything."""
+        sends = {
+            to: [
+                (name, actor_type_at(to).encode_message_with_defaults(name, parse_json(body)))
+                for name, body in messages
+            ]
+            for to, messages in fold.sends.items()
+        }
+        replayed = journal.format_1_digest(self._actor_type.encode_state(fold.state), sends)
+        if replayed != entry.full_digest:
+            raise _difference_at(
+                entry.revision, _message_names(entry), UNKNOWN, entry.full_digest, replayed
+            )
+
+    def _output_difference(
+        self, entry: RecordedEntry, name: str, replayed: bytes | None
+    ) -> _DifferenceFound:
+        """The difference in one output, with its values as far as they may be shown."""
+        assert entry.output_digests is not None
+        message = self._find_cause(entry, name) if replayed is not None else _message_names(entry)
+        digest, field = entry.output_digests.get(name), display_name(name)
+        if name.removeprefix(PART) in self._actor_type.secret_parts:
+            today = None if replayed is None else output_digest(replayed)
+            return _difference_at(entry.revision, message, field, digest, today)
+        if replayed is None:
+            replayed = self._output_before(name)
+        if digest is None:
+            recorded = self._output_before(name)
+        else:
+            recorded = find_value(self._table, self._before.address, name, digest)
+            if recorded is None:
+                return _difference_at(
+                    entry.revision, message, field, digest, _displayed_value(replayed)
+                )
+        return _narrow_difference(entry.revision, message, field, recorded, replayed)
+
+    def _output_before(self, name: str) -> bytes | None:
+        """The output as it was before the commit; None for nothing."""
+        state, part = self._before.state, name.removeprefix(PART)
+        fields = self._actor_type.field_defaults if state is None else state.__dict__
+        if name in fields:
+            return self._actor_type.encode_field(name, fields[name])
+        known = self._parts.get(part) if name.startswith(PART) else None
+        return None if known is None else self._actor_type.encode_part_without_defaults(part, known)
+
+    def _find_cause(self, entry: RecordedEntry, output: str) -> str:
+        """Find the message that made an output what it is in the replay."""
+        cause, before = "", None
+        for place, (name, _) in enumerate(entry.messages, 1):
+            after = fold_outputs(self._before, self._fold_entry(entry, place)).get(output)
+            if after != before:
+                cause, before = name, after
+        # An output of the fold's end has all messages as its cause.
+        at_last = fold_outputs(self._before, self._fold_entry(entry)).get(output)
+        return cause if cause and at_last == before else _message_names(entry)
+
+    def _compare_parts(self, head: Row) -> None:
+        stored = dict(_stored_parts(self._table, head))
+        again = self._table.get(head.key)
+        if again is None or again.revision != head.revision:
+            # The actor was advanced meanwhile: the parts read may be newer than the head.
+            return
+        parts = {name: value for name, value in self._parts.items() if value is not None}
+        for name in sorted({**parts, **stored}):
+            recorded = self._stored_part_without_defaults(head, name, stored.get(name))
+            replayed = (
+                self._actor_type.encode_part_without_defaults(name, parts[name])
+                if name in parts
+                else None
+            )
+            if recorded != replayed:
+                if name in self._actor_type.secret_parts:
+                    recorded, replayed = (
+                        x and b'"%s"' % output_digest(x).encode() for x in (recorded, replayed)
+                    )
+                raise _narrow_difference(
+                    head.revision, "", display_name(PART + name), recorded, replayed
+                )
+
+    def _stored_part_without_defaults(
+        self, head: Row, name: str, body: bytes | None
+    ) -> bytes | None:
+        if body is None:
+            return None
+        try:
+            return self._actor_type.encode_part_without_defaults(
+                name, self._actor_type.decode_part(name, body)
+            )
+        except ValueError as error:
+            field = display_name(PART + name)
+            raise _difference_at(head.revision, "", field, _error_line(error), None) from error
+
+
+def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
+    start: str | None = PARTS
+    end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
+    while start is not None:
+        page = table.query(head.key.partition, start, end, limit=PART_ROWS_PAGE)
+        for row in page.rows:
+            name = row.key.sort.removeprefix(PARTS)
+            if not name.startswith(OUTBOX):
+                yield name, row.body
+        start = page.next_sort
+
+
+def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
+    """The state as code would have stored it that knew its first `names` fields only."""
+    unknown = actor_type.field_names[names:] if names else ()
+    defaults = actor_type.field_defaults
+    changes = {name: defaults[name] for name in unknown if name in defaults}
+    return evolve(state, **changes) if changes else state
+
+
+def _message_names(entry: RecordedEntry) -> str:
+    return ", ".join(dict.fromkeys(name for name, _ in entry.messages))
+
+
+def _failed_field(name: str, error: Exception) -> tuple[str, str]:
+    """The field of a difference, and the text for a message that today's code cannot fold."""
+    match error:
+        case _UnrecordedRead():
+            return f"row {error.name}", "reads a row that was not read then"
+        case KeyError() if error.args == (name,):
+            return "message", "is no message of today"
+        case CommandRefused():
+            return "reply", f"refused: {error}"
+        case _:
+            return "error", _error_line(error)
+
+
+def _error_line(error: Exception) -> str:
+    """An error as one line, without the values that a validation error repeats."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return f"{type(error).__name__}: {error}"[:300]
+    faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in errors())
+    return "; ".join(faults)[:300]
+
+
+def _difference_at(
+    revision: int, message: str, field: str, recorded: object, replayed: object
+) -> _DifferenceFound:
+    return _DifferenceFound(Difference(revision, message, field, recorded, replayed))
+
+
+def _narrow_difference(
+    revision: int, message: str, field: str, recorded: bytes | None, replayed: bytes | None
+) -> _DifferenceFound:
+    """A difference of two values, narrowed to the first place inside them where they differ."""
+    one, other = _displayed_value(recorded), _displayed_value(replayed)
+    path = field
+    while (step := _first_step(one, other)) is not None:
+        path = f"{path}.{step}"
+        one, other = one[step], other[step]
+    return _difference_at(revision, message, path, one, other)
+
+
+def _first_step(one: Any, other: Any) -> Any:
+    """The first key or index at which two values of one shape differ, None if their shapes do."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return next((key for key in one if one[key] != other[key]), None)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return next((place for place, _ in enumerate(one) if one[place] != other[place]), None)
+    return None
+
+
+def _displayed_value(output: bytes | None) -> Any:
+    """An output as it is displayed: its JSON value, else its text, else a digest of its bytes."""
+    if output is None or output == DELETED:
+        return None
+    try:
+        return parse_json(output)
+    except ValueError:
+        return output.decode() if output.isascii() else output_digest(output)

@@ -1,0 +1,1 @@
+"""The control plane's part of Google Cloud."""

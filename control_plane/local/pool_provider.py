@@ -1,0 +1,20 @@
+"""The section `provider` of a pool whose instances are processes of the server's machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from control_plane.config.providers import Provider
+from control_plane.field_types import Count
+
+
+class LocalProvider(Provider):
+    """Instances are agent processes on the machine of the cluster's server."""
+
+    type: Literal["local"]
+    instance_slots: Count = 1
+    """Slots of one instance, on CPUs."""
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """The sizes of the instances it may launch, in slots."""
+        return super().slots_offered() or (self.instance_slots,)

@@ -1,0 +1,88 @@
+"""Signed requests on objects: what a signature allows, and how it is made and verified.
+
+A signature is an HMAC-SHA256 over everything that it allows: the method, the key, the length and
+the digest of the content, and the time it ends. It is valid for at most 15 minutes.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from control_plane.objects.store import Method, ObjectKey, SignedUrl
+
+VALIDITY_MS_MAX = 15 * 60 * 1000
+SECRET_BYTES_MIN = 32
+# Where the server accepts signed requests.
+OBJECTS_PATH = "/api/v1/objects"
+
+_VERSION = "detcloud-object-1"
+
+
+class InvalidSignature(Exception):
+    """A signature does not fit its request, or is not valid at this time."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The request that a signature allows. A PUT has a size (bytes) and a SHA-256 (hexadecimal)."""
+
+    method: Method
+    key: ObjectKey
+    size: int | None
+    sha256: str | None
+    expires_ms: int
+
+
+class HmacUrlSigner:
+    """Makes and verifies signatures with one secret of at least 32 bytes.
+
+    This is the UrlSigner for a store without signatures of its own.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < SECRET_BYTES_MIN:
+            raise ValueError(
+                f"the signing secret has {len(secret)} bytes, {SECRET_BYTES_MIN} is the least"
+            )
+        self._secret = secret
+
+    def sign(
+        self,
+        method: Method,
+        key: ObjectKey,
+        *,
+        size: int | None,
+        sha256: str | None,
+        expires_ms: int,
+    ) -> SignedUrl:
+        if method == "PUT" and (size is None or sha256 is None):
+            raise ValueError(f"a signed PUT of {key} needs the size and the SHA-256 of its content")
+        grant = Grant(method, key, size, sha256, expires_ms)
+        fields = {"expires_ms": expires_ms, "size": size, "sha256": sha256}
+        query = {name: value for name, value in fields.items() if value is not None}
+        query["signature"] = self.signature(grant)
+        headers = {} if size is None else {"Content-Length": str(size)}
+        url = f"{OBJECTS_PATH}/{quote(key.text)}?{urlencode(query)}"
+        return SignedUrl(method, url, headers, expires_ms)
+
+    def signature(self, grant: Grant) -> str:
+        """The signature of a grant, in hexadecimal. Its parts are signed as lines, and no part can
+        contain a line end.
+        """
+        parts = (_VERSION, grant.method, grant.key, grant.size, grant.sha256, grant.expires_ms)
+        signed = "\n".join(str(part) for part in parts).encode()
+        return hmac.new(self._secret, signed, hashlib.sha256).hexdigest()
+
+    def verify(self, grant: Grant, signature: str, now_ms: int) -> None:
+        """Verify that `sign` made a signature for this grant and that it is valid now.
+
+        Raises:
+            InvalidSignature: it is not, with the same message whether the request was altered or
+                the signature is another one's.
+        """
+        expected = self.signature(grant).encode()
+        if not hmac.compare_digest(expected, signature.encode("utf-8", "replace")):
+            raise InvalidSignature("the signature does not fit this request")
+        if not now_ms < grant.expires_ms <= now_ms + VALIDITY_MS_MAX:
+            raise InvalidSignature("the signature has expired; ask for a new one")

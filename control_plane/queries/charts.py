@@ -1,0 +1,181 @@
+"""Charts as JSON: names of metrics, series of one trial, and series of an experiment's best trials.
+
+The bytes are cached with the metrics they were drawn from: a page that shows a trial asks for the
+same charts again and again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pydantic_core import to_json
+
+from control_plane.agents.metric_rows import METRICS, METRICS_END, group_range, read_first_segment
+from control_plane.metrics.lttb import downsample
+from control_plane.metrics.summary import NameSummary
+from control_plane.queries import experiment as experiments
+from control_plane.queries.answer import Answer
+from control_plane.queries.metric_series import MetricSeries
+from control_plane.services import Services
+
+# Series in one chart, and groups of a trial that are looked through for names.
+SERIES_MAX = 20
+GROUPS_MAX = 100
+
+
+class MetricName(Answer):
+    """A summary of the numbers that a trial reported under a name, over the reports that count."""
+
+    group: str
+    name: str
+    count: int
+    last_steps: int
+    last: float
+    minimum: float
+    maximum: float
+    mean: float
+
+
+class MetricNames(Answer):
+    """All names of a trial."""
+
+    items: list[MetricName]
+
+
+class Series(Answer):
+    """The numbers of one name over the steps; `total` points before the downsampling."""
+
+    group: str
+    name: str
+    points: list[tuple[int, float]]
+    total: int
+
+
+class TrialSeries(Answer):
+    """The series of some names of one trial."""
+
+    series: list[Series]
+
+
+class SeriesOfTrial(Answer):
+    """The series of one trial of an experiment."""
+
+    trial_id: int
+    points: list[tuple[int, float]]
+    total: int
+
+
+class ExperimentSeries(Answer):
+    """One name of an experiment's trials, the best trials first."""
+
+    group: str
+    name: str
+    series: list[SeriesOfTrial]
+
+
+def metric_names_json(services: Services, trial_id: int) -> bytes:
+    """Encode the MetricNames of a trial."""
+    parts = [_group_names_json(services, trial_id, group) for group in _groups(services, trial_id)]
+    return b'{"items":[%s]}' % b",".join(filter(None, parts))
+
+
+def trial_series_json(
+    services: Services, trial_id: int, group: str, names: Sequence[str], points: int
+) -> bytes:
+    """Encode the TrialSeries of the names; without any, of all up to SERIES_MAX."""
+
+    def draw(series: MetricSeries) -> bytes:
+        chosen = list(dict.fromkeys(names)) or list(series.summaries())[:SERIES_MAX]
+        named = (
+            b'{"group":%s,"name":%s,%s}'
+            % (to_json(group), to_json(name), _points_json(series, name, points))
+            for name in chosen
+        )
+        return b'{"series":[%s]}' % b",".join(named)
+
+    return _draw_chart(services, trial_id, group, draw)
+
+
+def experiment_series_json(
+    services: Services, experiment_id: int, group: str, name: str | None, points: int, trials: int
+) -> bytes:
+    """Encode the ExperimentSeries; without a name, of the searcher's metric. RequestError
+    not_found.
+    """
+    state, _ = experiments.get_experiment(services, experiment_id)
+    metric = state.metric if name is None else name
+    best = services.rankings.best(
+        services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
+    )
+    series = (
+        b'{"trial_id":%d,%s}'
+        % (
+            trial_id,
+            _draw_chart(
+                services, trial_id, group, lambda series: _points_json(series, metric, points)
+            ),
+        )
+        for trial_id in best
+    )
+    return b'{"group":%s,"name":%s,"series":[%s]}' % (
+        to_json(group),
+        to_json(metric),
+        b",".join(series),
+    )
+
+
+def _groups(services: Services, trial_id: int) -> Iterator[str]:
+    first = METRICS
+    for _ in range(GROUPS_MAX):
+        segment = read_first_segment(services.table, trial_id, first, METRICS_END)
+        if segment is None:
+            return
+        yield segment.stream.group
+        first = group_range(segment.stream.group)[1]
+
+
+def _group_names_json(services: Services, trial_id: int, group: str) -> bytes:
+    def draw(series: MetricSeries) -> bytes:
+        return series.cached_chart("names", lambda: _names_json(group, series))
+
+    return _draw_chart(services, trial_id, group, draw)
+
+
+def _draw_chart(
+    services: Services, trial_id: int, group: str, draw: Callable[[MetricSeries], bytes]
+) -> bytes:
+    return services.metric_series.draw_chart(
+        services.table, services.objects, trial_id, group, draw
+    )
+
+
+def _names_json(group: str, series: MetricSeries) -> bytes:
+    return b",".join(
+        to_json(
+            {
+                "group": group,
+                "name": name,
+                "count": summary.count,
+                "last_steps": summary.last_steps,
+                "last": summary.last,
+                "minimum": summary.minimum,
+                "maximum": summary.maximum,
+                "mean": summary.mean,
+            }
+        )
+        for name, summary in series.summaries().items()
+    )
+
+
+def _points_json(series: MetricSeries, name: str, points: int) -> bytes:
+    return series.cached_chart(
+        (name, points), lambda: _downsampled_json(series.summaries().get(name), points)
+    )
+
+
+def _downsampled_json(summary: NameSummary | None, points: int) -> bytes:
+    """Encode the points and their total, as fields of an object."""
+    if summary is None:
+        return b'"points":[],"total":0'
+    steps, values = summary.steps, summary.values
+    chosen = downsample(steps, values, points)
+    pairs = [(steps[n], values[n]) for n in chosen]
+    return b'"points":%s,"total":%d' % (to_json(pairs), summary.count)

@@ -1,0 +1,30 @@
+"""The cluster's configuration in force, as the state table has it.
+
+pool-configs / NAME          a pool's part of the configuration
+cluster / configuration      what the pools share
+"""
+
+import json
+from typing import Any
+
+from control_plane.config.pools import ClusterConfig
+from control_plane.queries import pool as pools
+from control_plane.services import Services
+from control_plane.state.table import Key, Row
+
+POOL_CONFIGS = "pool-configs"
+SHARED_CONFIG = Key("cluster", "configuration")
+
+
+def cluster_config(services: Services) -> ClusterConfig:
+    """The configuration in force; pools that nobody configured have the defaults."""
+    shared = services.table.get(SHARED_CONFIG)
+    fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
+    names = pools.pool_names(services)
+    present = [_pool_fields(name, services.table.get(Key(POOL_CONFIGS, name))) for name in names]
+    return ClusterConfig.model_validate(fields | ({"resource_pools": present} if present else {}))
+
+
+def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"pool_name": name} if row is None else json.loads(row.body)
+    return fields

@@ -1,0 +1,225 @@
+"""Reports of cost from one day to another, by experiment, trial, user, pool or day.
+
+The instances of a pool cost from their launch to their end; allocations cost their share of that
+while they have slots. The rest is idle. Sums are of whole micro-dollars, answered as dollars.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import StrEnum
+
+from control_plane.actors import addresses
+from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, usage_partition
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.pool.state import agents_of, parse_allocation
+from control_plane.actors.trial.metering import cost_so_far
+from control_plane.engine.read_only import read_only_context
+from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
+from control_plane.fleet.rows import read_fleets, read_rows
+from control_plane.queries.answer import Answer
+from control_plane.queries.pool import pool_names
+from control_plane.services import Services
+
+
+class CostGrouping(StrEnum):
+    """The things that a report has one line each for."""
+
+    EXPERIMENT = "experiment"
+    TRIAL = "trial"
+    USER = "user"
+    POOL = "pool"
+    DAY = "day"
+
+
+class CostItem(Answer):
+    """A line of a report. `cost` is what allocations cost, in dollars, and `instance_cost` what
+    instances did, of which nobody used `idle_cost`; these are null where no instance belongs to the
+    line alone.
+    """
+
+    name: str
+    title: str
+    cost: float
+    instance_cost: float | None
+    idle_cost: float | None
+
+
+class CostReport(Answer):
+    """The costs from the beginning of `since` to the end of `until`, days in UTC, or to now."""
+
+    by: CostGrouping
+    since: date
+    until: date
+    items: list[CostItem]
+    total: CostItem
+
+
+class PoolCosts(Answer):
+    """The costs of a pool in this month, in dollars; `budget` is null where there is none."""
+
+    budget: float | None
+    instance_cost: float
+    idle_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpan:
+    """The days from `since` to `until`, both included."""
+
+    since: date
+    until: date
+
+    def cost_within(self, usage: Usage) -> int:
+        """The micro-dollars that an allocation cost on these days: those of all days add up to its
+        whole cost.
+        """
+        end_ms = day_start_ms(self.until + timedelta(days=1))
+        return _cost_until(usage, end_ms) - _cost_until(usage, day_start_ms(self.since))
+
+    def days(self) -> Iterator["DaySpan"]:
+        """Each of the days, as a span of one."""
+        for n in range((self.until - self.since).days + 1):
+            day = self.since + timedelta(days=n)
+            yield DaySpan(day, day)
+
+
+def cost_report(services: Services, by: CostGrouping, since: date, until: date) -> CostReport:
+    """Report the lines with any cost: days in their order, others by their cost."""
+    span, pools = DaySpan(since, until), _pools_with_costs(services)
+    used = [(pool, usage) for pool in pools for usage in usages(services, pool, since)]
+    bills = {
+        pool: pool_bill(services.table, pool, since, until, services.now_ms()) for pool in pools
+    }
+    allocated = sum(span.cost_within(usage) for _, usage in used)
+    total = _item("total", "", allocated, sum(sum(bill.values()) for bill in bills.values()))
+    match by:
+        case CostGrouping.POOL:
+            items = [_pool_item(pool, used, sum(bills[pool].values()), span) for pool in pools]
+        case CostGrouping.DAY:
+            items = [
+                _item(
+                    day.since.isoformat(),
+                    "",
+                    sum(day.cost_within(usage) for _, usage in used),
+                    sum(bill.get(day.since, 0) for bill in bills.values()),
+                )
+                for day in span.days()
+            ]
+        case CostGrouping.EXPERIMENT | CostGrouping.TRIAL | CostGrouping.USER:
+            items = _owner_items(services, by, (usage for _, usage in used), span)
+    shown = [item for item in items if item.cost or item.instance_cost]
+    if by is not CostGrouping.DAY:
+        shown.sort(key=lambda item: (-(item.instance_cost or item.cost), item.name))
+    return CostReport(by=by, since=since, until=until, items=shown, total=total)
+
+
+def pool_costs(services: Services, pool: str, budget_micros: int | None) -> PoolCosts:
+    """The costs of a pool in this month."""
+    now_ms = services.now_ms()
+    today = utc_day(now_ms)
+    span = DaySpan(today.replace(day=1), today)
+    spent = month_cost_micros(services.table, pool, now_ms)
+    used = sum(span.cost_within(usage) for usage in usages(services, pool, span.since))
+    return PoolCosts(
+        budget=None if budget_micros is None else dollars(budget_micros),
+        instance_cost=dollars(spent),
+        idle_cost=dollars(max(0, spent - used)),
+    )
+
+
+def usages(services: Services, pool: str, since: date) -> list[Usage]:
+    """The costs of the pool's allocations that ran on that day or later: those that have ended, and
+    those that run, as if they ended now.
+    """
+    rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
+    ended = {
+        (usage.trial, usage.epoch): usage for usage in (decode_usage(row.body) for row in rows)
+    }
+    running = {(usage.trial, usage.epoch): usage for usage in _running_usages(services, pool)}
+    return list({**running, **ended}.values())
+
+
+def dollars(micros: int) -> float:
+    """Convert micro-dollars for an answer: nothing is computed with dollars."""
+    return micros / MICROS_PER_DOLLAR
+
+
+def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
+    address = addresses.pool(pool)
+    context = read_only_context(services.engine, address)
+    names = {name for _, agent in agents_of(context).items() for name in agent.parts}
+    heads = services.agents.read_trials([parse_allocation(name)[0] for name in sorted(names)])
+    now_ms = services.now_ms()
+    for head in heads:
+        allocation = None if head is None else head.allocation
+        if head is None or allocation is None or not allocation.places or allocation.pool != pool:
+            continue
+        micros = cost_so_far(allocation, now_ms)
+        yield Usage(
+            head.experiment_id, head.trial_id, head.epoch, allocation.placed_ms, now_ms, micros
+        )
+
+
+def _pools_with_costs(services: Services) -> list[str]:
+    return sorted({*pool_names(services), *(fleet.pool for fleet in read_fleets(services.table))})
+
+
+def _cost_until(usage: Usage, time_ms: int) -> int:
+    """The micro-dollars that the allocation had cost by a time."""
+    if time_ms >= usage.ended_ms:
+        return usage.micros
+    elapsed_ms = max(0, time_ms - usage.started_ms)
+    return usage.micros * elapsed_ms // max(1, usage.ended_ms - usage.started_ms)
+
+
+def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: DaySpan) -> CostItem:
+    return _item(
+        pool, "", sum(span.cost_within(usage) for name, usage in used if name == pool), bill
+    )
+
+
+def _owner_items(
+    services: Services, by: CostGrouping, used: Iterable[Usage], span: DaySpan
+) -> list[CostItem]:
+    experiment_by_id = _cached_reader(
+        lambda number: services.engine.read_state(addresses.experiment(number))
+    )
+    sums: dict[tuple[str, str], int] = {}
+    for usage in used:
+        key = _line_key(by, usage, experiment_by_id(usage.experiment))
+        sums[key] = sums.get(key, 0) + span.cost_within(usage)
+    return [_item(name, title, micros, None) for (name, title), micros in sums.items()]
+
+
+def _line_key(
+    by: CostGrouping, usage: Usage, experiment: ExperimentState | None
+) -> tuple[str, str]:
+    if by is CostGrouping.USER:
+        return (experiment.owner if experiment else "unknown"), ""
+    if by is CostGrouping.TRIAL:
+        return str(usage.trial), f"experiment {usage.experiment}"
+    return str(usage.experiment), experiment.name if experiment else ""
+
+
+def _cached_reader(
+    read: Callable[[int], ExperimentState | None],
+) -> Callable[[int], ExperimentState | None]:
+    known: dict[int, ExperimentState | None] = {}
+
+    def read_once(number: int) -> ExperimentState | None:
+        if number not in known:
+            known[number] = read(number)
+        return known[number]
+
+    return read_once
+
+
+def _item(name: str, title: str, allocated: int, bill: int | None) -> CostItem:
+    return CostItem(
+        name=name,
+        title=title,
+        cost=dollars(allocated),
+        instance_cost=None if bill is None else dollars(bill),
+        idle_cost=None if bill is None else dollars(max(0, bill - allocated)),
+    )

@@ -1,0 +1,245 @@
+"""Experiments: described, listed by a filter, and previewed before they are created."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from control_plane.actors import addresses
+from control_plane.actors.cost import MICROS_PER_DOLLAR
+from control_plane.actors.experiment.state import (
+    LISTING,
+    Definition,
+    ExperimentState,
+    Settings,
+    decode_listing,
+    effective_settings,
+)
+from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.records import Status
+from control_plane.agents.spec import parse_stored_config
+from control_plane.config import ExperimentConfig
+from control_plane.errors import Code, RequestError, invalid
+from control_plane.queries.answer import Answer
+from control_plane.queries.pages import Page, PageRequest
+from control_plane.queries.row_pages import read_row_page
+from control_plane.queries.search_method import MethodView, describe_method
+from control_plane.services import Services
+from control_plane.state.table import Row
+
+
+class TrialCounts(Answer):
+    """The numbers of an experiment's trials; `running`: those that have not ended."""
+
+    requested: int = 0
+    running: int = 0
+    completed: int = 0
+    errored: int = 0
+
+
+class Experiment(Answer):
+    """An experiment; docs/api.md has the fields. `id` is null for one that was only validated."""
+
+    id: int | None
+    name: str
+    description: str
+    state: Status
+    user: str
+    resource_pool: str
+    searcher: str
+    metric: str
+    smaller_is_better: bool
+    progress: float | None = 0.0
+    best_metric: float | None = None
+    best_trial_id: int | None = None
+    trials: TrialCounts = TrialCounts()
+    created_ms: int
+    ended_ms: int | None = None
+    message: str = ""
+    labels: list[str]
+    job_id: str
+    archived: bool = False
+    seed: int
+    max_slots: int | None
+    weight: float
+    priority: int | None
+    max_cost: float | None
+    cost: float = 0.0
+    warnings: list[str] = []
+    save_experiment_best: int
+    save_trial_best: int
+    save_trial_latest: int
+    code_sha256: str
+    search_method: MethodView | None = None
+
+
+class ExperimentWithConfig(Experiment):
+    """An experiment with its `config`: every default filled in, secrets masked."""
+
+    config: dict[str, Any]
+
+
+def get_experiment(services: Services, experiment_id: int) -> tuple[ExperimentState, Definition]:
+    """Load the experiment's state and definition.
+
+    Raises:
+        RequestError: not_found.
+    """
+    loaded = services.agents.read_experiment(experiment_id)
+    if loaded is None:
+        head = services.engine.read_state(addresses.experiment(experiment_id))
+        if head is None:
+            raise RequestError(Code.NOT_FOUND, f"there is no experiment {experiment_id}")
+        raise RequestError(Code.NOT_FOUND, f"experiment {experiment_id} was deleted")
+    return loaded
+
+
+def describe_experiment(
+    services: Services, experiment_id: int, warnings: Sequence[str] = ()
+) -> Experiment:
+    """Describe one experiment, with the warnings of its creation; RequestError not_found."""
+    fields = _fields(services, *get_experiment(services, experiment_id))
+    return Experiment(**fields, warnings=list(warnings))
+
+
+def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
+    """Describe one experiment with its configuration; RequestError not_found."""
+    state, definition = get_experiment(services, experiment_id)
+    config = parse_stored_config(definition).masked_values()
+    return ExperimentWithConfig(**_fields(services, state, definition), config=config)
+
+
+@dataclass(frozen=True)
+class ExperimentFilter:
+    """The experiments that a list shows. `states` is a comma list, `name` a part of the name."""
+
+    states: str | None = None
+    user: str | None = None
+    label: str | None = None
+    name: str | None = None
+    archived: Literal["false", "true", "all"] = "false"
+
+
+def list_experiments(
+    services: Services, page: PageRequest, shown: ExperimentFilter
+) -> Page[Experiment]:
+    """List the experiments that fit the filter, newest first; RequestError invalid for a state."""
+    states = _parse_states(shown.states)
+    part = (shown.name or "").casefold()
+
+    def is_shown(row: Row) -> bool:
+        entry = decode_listing(row.body)
+        if shown.archived != "all" and entry.archived != (shown.archived == "true"):
+            return False
+        if shown.label is not None and shown.label not in entry.labels:
+            return False
+        if states and entry.state not in states:
+            return False
+        return part in entry.name.casefold() and shown.user in (None, entry.user)
+
+    rows, cursor = read_row_page(services.table, LISTING, page, descending=True, is_wanted=is_shown)
+    # An experiment that was deleted since its row was read is left out.
+    loaded = [services.agents.read_experiment(int(row.key.sort)) for row in rows]
+    items = [Experiment(**_fields(services, *pair)) for pair in loaded if pair is not None]
+    return Page(items=items, next_cursor=cursor)
+
+
+def experiment_preview(
+    message: ExperimentSubmitted, config: ExperimentConfig, warnings: Sequence[str]
+) -> ExperimentWithConfig:
+    """The experiment that the message would create."""
+    return ExperimentWithConfig(
+        id=None,
+        name=message.name,
+        description=message.description,
+        state=Status.PAUSED if message.paused else Status.ACTIVE,
+        user=message.owner,
+        resource_pool=message.settings.pool,
+        searcher=message.searcher,
+        metric=message.metric,
+        smaller_is_better=message.settings.smaller_is_better,
+        created_ms=message.settings.submitted_ms,
+        labels=list(message.labels),
+        job_id=message.job_id,
+        seed=message.plan.seed,
+        max_slots=message.job.max_slots,
+        weight=message.job.weight,
+        priority=message.job.priority,
+        max_cost=message.settings.max_cost,
+        warnings=list(warnings),
+        **asdict(message.retention),
+        code_sha256=message.code_sha256,
+        config=config.masked_values(),
+    )
+
+
+def trial_ids(services: Services, state: ExperimentState, first: int, end: int) -> Iterator[int]:
+    """The ids of the trials numbered from `first` to before `end`."""
+    address = addresses.experiment(state.experiment_id)
+    for index in range(first // SUMMARIES_PER_PART, -(-end // SUMMARIES_PER_PART)):
+        part = services.engine.read_part(address, f"trials/{index}")
+        trials = part.trials if isinstance(part, Summaries) else ()
+        for number, summary in enumerate(trials, index * SUMMARIES_PER_PART):
+            if first <= number < end:
+                yield summary.trial_id
+
+
+def current_settings(
+    services: Services, state: ExperimentState, definition: Definition
+) -> Settings:
+    """The current settings of an experiment: all of it that may be changed."""
+    changed = services.engine.read_part(addresses.experiment(state.experiment_id), "settings")
+    assert changed is None or isinstance(changed, Settings)
+    return effective_settings(definition, changed)
+
+
+def _fields(services: Services, state: ExperimentState, definition: Definition) -> dict[str, Any]:
+    current = current_settings(services, state, definition)
+    counts = TrialCounts(
+        requested=state.trials,
+        running=state.trials_open,
+        completed=state.trials_completed,
+        errored=state.trials_errored,
+    )
+    return {
+        "id": state.experiment_id,
+        "name": state.name,
+        "description": current.description,
+        "state": state.status,
+        "user": state.owner,
+        "resource_pool": state.pool,
+        "searcher": state.searcher,
+        "metric": state.metric,
+        "smaller_is_better": state.smaller_is_better,
+        "progress": state.progress,
+        "best_metric": state.best_metric,
+        "best_trial_id": state.best_trial,
+        "trials": counts,
+        "created_ms": state.created_ms,
+        "ended_ms": state.ended_ms,
+        "message": state.message,
+        "labels": list(current.labels),
+        "job_id": definition.job_id,
+        "archived": state.archived,
+        "seed": definition.plan.seed,
+        "max_slots": current.max_slots,
+        "weight": current.weight,
+        "priority": current.priority,
+        "max_cost": _dollars(current.max_cost_micros),
+        "cost": state.bill.spent_micros(services.now_ms()) / MICROS_PER_DOLLAR,
+        **asdict(current.retention),
+        "code_sha256": definition.code_sha256,
+        "search_method": describe_method(services, state),
+    }
+
+
+def _dollars(micros: int | None) -> float | None:
+    return None if micros is None else micros / MICROS_PER_DOLLAR
+
+
+def _parse_states(text: str | None) -> frozenset[str]:
+    names = frozenset(text.upper().split(",")) if text else frozenset()
+    for name in sorted(names - set(Status)):
+        known = ", ".join(Status)
+        raise invalid("state", f"{name!r:.40} is no state; known are {known}")
+    return names

@@ -1,0 +1,85 @@
+"""The instances of a pool, and the health of the offerings that they come from."""
+
+from control_plane.fleet import rows
+from control_plane.fleet.records import ErrorKind, InstanceRow, InstanceState
+from control_plane.queries.answer import Answer
+from control_plane.services import Services
+
+
+class InstanceView(Answer):
+    """An instance. `id` is also its agent's; `notice_ms`: when the cloud takes it away, as
+    announced.
+    """
+
+    id: str
+    instance_type: str
+    zone: str
+    market: str
+    slots: int
+    price_per_hour: float
+    state: InstanceState
+    launched_ms: int
+    notice_ms: int | None
+    reason: str
+
+
+class OfferingHealthView(Answer):
+    """An offering that failed lately: how often in a row, why, and when it is tried again."""
+
+    offering: str
+    errors: int
+    kind: ErrorKind | None
+    message: str
+    retry_ms: int
+    given_up: bool
+
+
+class FleetView(Answer):
+    """The instances of a pool as a whole. `waits`: why work that waits gets no instance; `trouble`:
+    why the cloud cannot be asked.
+    """
+
+    waits: str = ""
+    trouble: str = ""
+    offerings: list[OfferingHealthView] = []
+
+
+def list_instances(services: Services, pool: str) -> list[InstanceView]:
+    """List the pool's instances that have not ended, by id."""
+    return [_instance_answer(row) for row in rows.read_instances(services.table, pool)]
+
+
+def describe_fleet(services: Services, pool: str) -> FleetView:
+    """Describe the pool's instances as a whole."""
+    row = rows.read_fleet(services.table, pool)
+    if row is None:
+        return FleetView()
+    health = [
+        OfferingHealthView(
+            offering=name,
+            errors=known.errors,
+            kind=known.kind,
+            message=known.message,
+            retry_ms=known.retry_ms,
+            given_up=known.given_up,
+        )
+        for name, known in sorted(row.health.items())
+        if known.errors
+    ]
+    return FleetView(waits=row.waits, trouble=row.trouble, offerings=health)
+
+
+def _instance_answer(row: InstanceRow) -> InstanceView:
+    offering = row.offering
+    return InstanceView(
+        id=row.id,
+        instance_type=offering.instance_type,
+        zone=offering.zone,
+        market=offering.market,
+        slots=offering.slots,
+        price_per_hour=offering.price_per_hour,
+        state=row.state,
+        launched_ms=row.launched_ms,
+        notice_ms=row.notice_ms,
+        reason=row.reason,
+    )

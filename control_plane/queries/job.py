@@ -1,0 +1,205 @@
+"""Jobs: the queue of a pool in its order, with why each job waits and when it is to start."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.errors import Code, RequestError
+from control_plane.queries import experiment as experiments
+from control_plane.queries import instance as instances
+from control_plane.queries.answer import Answer
+from control_plane.queries.end_estimates import expected_starts
+from control_plane.queries.pages import Page, PageRequest, encode_cursor
+from control_plane.queries.pool_snapshot import PoolSnapshot, read_pool
+from control_plane.scheduling.model import Job
+from control_plane.scheduling.queue_positions import QueueEntry
+from control_plane.scheduling.schedule import wait_reasons
+from control_plane.services import Services
+from control_plane.state.table import Key
+
+_LIST_NAME = "jobs"
+
+
+class JobView(Answer):
+    """A job in its queue; docs/api.md has the fields."""
+
+    job_id: str
+    experiment_id: int
+    type: Literal["TYPE_EXPERIMENT"] = "TYPE_EXPERIMENT"
+    name: str
+    user: str
+    resource_pool: str
+    scheduler: str
+    state: Literal["STATE_QUEUED", "STATE_SCHEDULED"]
+    jobs_ahead: int | None
+    priority: int
+    weight: float
+    requested_slots: int
+    allocated_slots: int
+    is_preemptible: bool
+    submitted_ms: int
+    progress: float | None
+    waits: str
+    expected_start_ms: int | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A pool's jobs in the order of the list, and by job why it waits and when it is to start."""
+
+    snapshot: PoolSnapshot
+    order: Sequence[Job]
+    waits: Mapping[int, str]
+    starts_ms: Mapping[int, int]
+
+    @property
+    def is_ordered(self) -> bool:
+        """True where the scheduler serves jobs in an order that users can change."""
+        return self.snapshot.settings.scheduler.kind == "priority"
+
+
+def load_queue(services: Services, pool: str) -> Queue:
+    """Load the queue of a pool as it is now. In a closed pool every job waits for that."""
+    return read_pool(services, pool, partial(_queue_from_snapshot, services))
+
+
+def _queue_from_snapshot(services: Services, snapshot: PoolSnapshot) -> Queue:
+    if reason := _closed_reason(snapshot):
+        waits = {job.group: reason for job in snapshot.jobs if job.pending_slots}
+        return Queue(snapshot, ordered_jobs(snapshot), waits, {})
+    reasons = wait_reasons(snapshot.jobs, snapshot.agents, snapshot.settings.scheduler)
+    missing = _missing_instance_reasons(services, snapshot)
+    waits = {
+        group: "; ".join(filter(None, (why, missing.get(group)))) for group, why in reasons.items()
+    }
+    return Queue(snapshot, ordered_jobs(snapshot), waits, expected_starts(services, snapshot))
+
+
+def _missing_instance_reasons(services: Services, snapshot: PoolSnapshot) -> Mapping[int, str]:
+    """The reason why waiting jobs get no instance, by job; jobs with a label never do."""
+    fleet = (
+        instances.describe_fleet(services, snapshot.pool)
+        if snapshot.settings.provider
+        else instances.FleetView()
+    )
+    if not (why := fleet.trouble or fleet.waits):
+        return {}
+    return {job.group: why for job in snapshot.jobs if job.pending_slots and not job.label}
+
+
+def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
+    """The jobs of a priority pool as they are served, those of others as they were submitted."""
+    if snapshot.settings.scheduler.kind == "priority":
+        return sorted(snapshot.jobs, key=lambda job: _standing(job).rank)
+    return sorted(snapshot.jobs, key=lambda job: (job.submitted_ms, job.group))
+
+
+def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -> Page[JobView]:
+    """List the jobs of a pool's queue."""
+    queue = load_queue(services, pool)
+    places = list(enumerate(queue.order))
+    if reverse:
+        places.reverse()
+    after = page.start_after(_LIST_NAME, (int,))
+    first = 0 if after is None else max(0, int(after[0]))
+    shown = [
+        _job_answer(services, queue, job, place) for place, job in places[first:][: page.limit]
+    ]
+    end = first + page.limit
+    cursor = encode_cursor(_LIST_NAME, (end,)) if end < len(places) else None
+    return Page(items=[job for job in shown if job is not None], next_cursor=cursor)
+
+
+def describe_job(services: Services, experiment_id: int) -> JobView:
+    """Describe the job of an experiment; RequestError not_found once it has ended."""
+    return describe_jobs(services, [experiment_id])[0]
+
+
+def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[JobView]:
+    """Describe the jobs of several experiments, reading each queue once."""
+    queues: dict[str, Queue] = {}
+    answers = []
+    for experiment_id in experiment_ids:
+        pool = experiments.get_experiment(services, experiment_id)[0].pool
+        if pool not in queues:
+            queues[pool] = load_queue(services, pool)
+        answers.append(_describe_in_queue(services, queues[pool], experiment_id))
+    return answers
+
+
+def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> JobView:
+    for place, job in enumerate(queue.order):
+        if job.group == experiment_id:
+            return _check_present(_job_answer(services, queue, job, place), experiment_id)
+    row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
+    if row is None:
+        return _check_present(None, experiment_id)
+    idle = _idle_job(experiment_id, decode_job(row.body), queue.snapshot)
+    return _check_present(_job_answer(services, queue, idle, None), experiment_id)
+
+
+def _check_present(answer: JobView | None, experiment_id: int) -> JobView:
+    if answer is None:
+        text = f"job {experiment_id} not found: its experiment has ended"
+        raise RequestError(Code.NOT_FOUND, text)
+    return answer
+
+
+def _standing(job: Job) -> QueueEntry:
+    return QueueEntry(job.group, job.submitted_ms, job.priority, job.position)
+
+
+def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -> JobView | None:
+    """The answer that describes a job; None if its experiment was deleted meanwhile."""
+    loaded = services.agents.read_experiment(job.group)
+    if loaded is None:
+        return None
+    state, definition = loaded
+    runs = job.allocations != ()
+    waiting = sum(size * count for size, count in job.pending_slots.items())
+    return JobView(
+        job_id=definition.job_id,
+        experiment_id=job.group,
+        name=state.name,
+        user=state.owner,
+        resource_pool=queue.snapshot.pool,
+        scheduler=queue.snapshot.settings.scheduler.kind,
+        state="STATE_SCHEDULED" if runs else "STATE_QUEUED",
+        jobs_ahead=place if queue.is_ordered else None,
+        priority=job.priority,
+        weight=job.weight,
+        requested_slots=job.held_slots + waiting,
+        allocated_slots=job.held_slots,
+        is_preemptible=_is_preemptible(queue.snapshot),
+        submitted_ms=job.submitted_ms,
+        progress=state.progress,
+        waits=queue.waits.get(job.group, ""),
+        expected_start_ms=queue.starts_ms.get(job.group),
+    )
+
+
+def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
+    """A job that neither holds slots nor wants any, as a paused one."""
+    default = snapshot.settings.default_priority
+    return Job(
+        group=experiment_id,
+        submitted_ms=row.submitted_ms,
+        weight=row.weight,
+        priority=default if row.priority is None else row.priority,
+        position=row.queue_position(),
+        max_slots=row.max_slots,
+        label=row.label,
+    )
+
+
+def _is_preemptible(snapshot: PoolSnapshot) -> bool:
+    rules = snapshot.settings.scheduler
+    return rules.kind == "fair_share" or (rules.kind == "priority" and rules.preemption)
+
+
+def _closed_reason(snapshot: PoolSnapshot) -> str:
+    if snapshot.settings.draining:
+        return f"pool {snapshot.pool} is draining"
+    return f"the budget of pool {snapshot.pool} is used up" if snapshot.settings.over_budget else ""

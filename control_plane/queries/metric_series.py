@@ -1,0 +1,263 @@
+"""Metric series: one group of a trial's metrics as numbers to draw, cached while it is looked at.
+
+A series holds all reports of the group that count: a row is read once, and later only what is new.
+Up to EXACT_MAX reports it holds all numbers; a longer one holds summaries, which large rows carry
+ready-made, so that even a million reports are read without unpacking them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import NamedTuple
+
+from control_plane.agents.metric_rows import (
+    Segment,
+    Stream,
+    epoch_range,
+    group_range,
+    read_first_segment,
+    read_segments,
+)
+from control_plane.metrics.columns import Columns, join_columns
+from control_plane.metrics.segment import decode_summary
+from control_plane.metrics.summary import (
+    NameSummary,
+    Summary,
+    combine_summaries,
+    summarise_columns,
+    summarise_numbers,
+)
+from control_plane.objects.store import ObjectStore
+from control_plane.state.table import StateTable
+
+# Reports up to which every number is kept, and up to which a tail of small rows is not summarised.
+EXACT_MAX = 16_384
+TAIL_MAX = 2_048
+# Names beyond these are not drawn: a trial may make up a new one for each report.
+NAMES_MAX = 500
+# Numbers kept in memory over all series, of 16 bytes each; what one series counts for besides its
+# own; and charts of one series.
+NUMBERS_MAX = 3_000_000
+SERIES_NUMBERS = 200
+CHARTS_MAX = 200
+
+
+@dataclass(eq=False)
+class MetricSeries:
+    """The numbers of one group of a trial. `version` counts its changes; access is under `lock`."""
+
+    lock: Lock = field(default_factory=Lock)
+    version: int = 0
+    ends: dict[int, float] = field(default_factory=dict)
+    parts: dict[Stream, "_StreamPart"] = field(default_factory=dict)
+    charts: dict[object, tuple[int, bytes]] = field(default_factory=dict)
+    names: dict[str, NameSummary] = field(default_factory=dict)
+    named_at: int = -1
+
+    def summaries(self) -> dict[str, NameSummary]:
+        """The summary of each name over all reports."""
+        if self.named_at != self.version:
+            self.names, self.named_at = self._combined_summaries(), self.version
+        return self.names
+
+    def cached_chart(self, key: object, draw: Callable[[], bytes]) -> bytes:
+        """The chart of this key as of now, drawn unless it is cached."""
+        cached = self.charts.get(key)
+        if cached is None or cached[0] != self.version:
+            if len(self.charts) >= CHARTS_MAX:
+                self.charts.clear()
+            cached = self.charts[key] = self.version, draw()
+        return cached[1]
+
+    def count_numbers(self) -> int:
+        """The approximate count of numbers in memory."""
+        return sum(part.count_numbers() for part in self.parts.values())
+
+    def _combined_summaries(self) -> dict[str, NameSummary]:
+        summaries: dict[str, list[NameSummary]] = {}
+        for part in self.parts.values():
+            for names in part.summaries():
+                for name, summary in names.items():
+                    if name in summaries or len(summaries) < NAMES_MAX:
+                        summaries.setdefault(name, []).append(summary)
+        return {name: combine_summaries(parts) for name, parts in summaries.items()}
+
+
+@dataclass(eq=False)
+class _StreamPart:
+    """One stream of a series: summaries first, then whole reports. `read`: up to that offset, in
+    rows up to the key `sort`.
+    """
+
+    read: int = 0
+    sort: str = ""
+    is_exact: bool = True
+    known: set[str] = field(default_factory=set)
+    read_summaries: list[Summary] = field(default_factory=list)
+    tail: list[Columns] = field(default_factory=list)
+    in_tail: int = 0
+
+    def add_segment(self, segment: Segment, end: float, objects: ObjectStore) -> bool:
+        """Add the reports of a row that were not read; True if there were any."""
+        self.sort = max(self.sort, segment.row.key.sort)
+        summary = None if self.is_exact else decode_summary(segment.row.body)
+        if summary is not None and summary.first_offset > self.read and summary.steps_max < end:
+            self._summarise_tail()
+            self.read_summaries.append(summary)
+            self.read = summary.last_offset
+            return True
+        columns = segment.read_columns(objects).reports_after(self.read)
+        if not len(columns):
+            return False
+        self.read = columns.offsets[-1]
+        if max(columns.steps) >= end:
+            columns = columns.select_positions(
+                [n for n, steps in enumerate(columns.steps) if steps < end]
+            )
+        if len(columns):
+            self.tail.append(self._limit_names(columns))
+            self.in_tail += len(columns)
+        if self.in_tail > (EXACT_MAX if self.is_exact else TAIL_MAX):
+            self.is_exact = False
+            self._summarise_tail()
+        return True
+
+    def _limit_names(self, columns: Columns) -> Columns:
+        """The reports without the names beyond NAMES_MAX, which would fill the memory."""
+        new = [name for name in columns.names if name not in self.known]
+        room = NAMES_MAX - len(self.known)
+        self.known.update(new[:room])
+        if len(new) <= room:
+            return columns
+        names = {name: column for name, column in columns.names.items() if name in self.known}
+        return replace(columns, names=names)
+
+    def summaries(self) -> Iterator[dict[str, NameSummary]]:
+        """The summaries by name of each stretch of reports, in order."""
+        for summary in self.read_summaries:
+            yield dict(summary.names)
+        if len(self.tail) > 1:
+            self.tail = [join_columns(self.tail)]
+        for columns in self.tail:
+            numbers = {name: columns.numeric_values(name) for name in columns.names}
+            yield {
+                name: summarise_numbers(steps, values, thinned=False)
+                for name, (steps, values) in numbers.items()
+                if values
+            }
+
+    def count_numbers(self) -> int:
+        """The count of numbers in memory."""
+        summarised_count = sum(
+            len(name.steps) for part in self.read_summaries for name in part.names.values()
+        )
+        return summarised_count + sum(
+            len(columns) + sum(len(column.values) for column in columns.names.values())
+            for columns in self.tail
+        )
+
+    def _summarise_tail(self) -> None:
+        if self.tail:
+            self.read_summaries.append(summarise_columns(join_columns(self.tail)))
+            self.tail, self.in_tail = [], 0
+
+
+class _RowSource(NamedTuple):
+    """The place of the rows of one group of a trial."""
+
+    table: StateTable
+    objects: ObjectStore
+    trial_id: int
+    group: str
+
+
+class MetricSeriesCache:
+    """The series of one cluster that were drawn last. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cache: OrderedDict[tuple[int, str], tuple[MetricSeries, int]] = OrderedDict()
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def draw_chart(
+        self,
+        table: StateTable,
+        objects: ObjectStore,
+        trial_id: int,
+        group: str,
+        draw: Callable[[MetricSeries], bytes],
+    ) -> bytes:
+        """Read what is new of the series and return what `draw` makes of it. Raises TableError,
+        OSError.
+        """
+        key = trial_id, group
+        with self._lock:
+            series = self._cache[key][0] if key in self._cache else MetricSeries()
+            self._cache.setdefault(key, (series, 0))
+        with series.lock:
+            _refresh(_RowSource(table, objects, trial_id, group), series)
+            chart = draw(series)
+            numbers = series.count_numbers() + SERIES_NUMBERS
+        self._evict(key, series, numbers)
+        return chart
+
+    def _evict(self, key: tuple[int, str], series: MetricSeries, numbers: int) -> None:
+        """Note the size of a series that was just drawn, and drop the oldest beyond the limit."""
+        with self._lock:
+            known, before = self._cache.pop(key, (series, 0))
+            self._cache[key] = (known, numbers)
+            self._numbers += numbers - before
+            while self._numbers > NUMBERS_MAX and len(self._cache) > 1:
+                _, (_, dropped) = self._cache.popitem(last=False)
+                self._numbers -= dropped
+
+
+def _refresh(source: _RowSource, series: MetricSeries) -> None:
+    """Read what is new of the series, or all of it when a new allocation has begun."""
+    latest = max(series.ends, default=0)
+    behind = epoch_range(source.group, latest + 1)[0], group_range(source.group)[1]
+    if read_first_segment(source.table, source.trial_id, *behind) is not None:
+        series.parts.clear()
+        series.version += 1
+        series.ends = _end_steps(source)
+    if series.ends:
+        _read_new(source, series)
+
+
+def _end_steps(source: _RowSource) -> dict[int, float]:
+    """The step before which each allocation's reports count."""
+    began: dict[int, float] = {}
+    first, last = group_range(source.group)
+    while segment := read_first_segment(source.table, source.trial_id, first, last):
+        epoch = segment.stream.epoch
+        began[epoch] = segment.read_first_step(source.objects)
+        first = epoch_range(source.group, epoch)[1]
+    return {
+        epoch: min((began[other] for other in began if other > epoch), default=float("inf"))
+        for epoch in began
+    }
+
+
+def _read_new(source: _RowSource, series: MetricSeries) -> None:
+    """Read the reports of the latest allocation that are new; at first, everything."""
+    last = group_range(source.group)[1]
+    known = [(stream, part.sort) for stream, part in series.parts.items()]
+    latest = max(series.ends)
+    known = [(stream, sort) for stream, sort in known if stream.epoch == latest]
+    first = epoch_range(source.group, latest)[0] if known else group_range(source.group)[0]
+    # Before, between and behind the streams that are known, and behind what was read of each.
+    starts = [first, *(f"{sort}!" for _, sort in known)]
+    stops = [*(stream.range_start for stream, _ in known), last]
+    for start, stop in zip(starts, stops, strict=True):
+        for segment in read_segments(source.table, source.trial_id, start, stop):
+            end = series.ends.get(segment.stream.epoch)
+            if end is None:
+                # An allocation that has begun just now: the next look reads everything anew.
+                return
+            part = series.parts.setdefault(segment.stream, _StreamPart())
+            series.version += part.add_segment(segment, end, source.objects)
+    series.parts = dict(sorted(series.parts.items()))

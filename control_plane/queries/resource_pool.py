@@ -1,0 +1,91 @@
+"""Resource pools: described with their configuration, instances and costs."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from control_plane.actors.pool.actor import PoolState
+from control_plane.config.pools import ClusterConfig, ResourcePool
+from control_plane.queries import pool as pools
+from control_plane.queries.answer import Answer
+from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.queries.cost import PoolCosts, pool_costs
+from control_plane.queries.instance import FleetView, InstanceView, describe_fleet, list_instances
+from control_plane.services import Services
+
+
+class SchedulerView(Answer):
+    """The scheduler of a pool; the fields are those of the configuration."""
+
+    type: str
+    preemption: bool
+    default_priority: int
+    fitting_policy: str
+    allow_heterogeneous_fits: bool
+
+
+class ResourcePoolView(pools.PoolSummary):
+    """A pool in a list; docs/api.md has the fields."""
+
+    description: str
+    scheduler: SchedulerView
+    state: Literal["OPEN", "DRAINING", "OVER_BUDGET"]
+    default_for: list[Literal["compute", "aux"]]
+    waits: str
+    instances: int
+    config: dict[str, Any]
+
+
+class ResourcePoolWhole(ResourcePoolView):
+    """A pool with its instances, its costs, and the number of jobs in it, paused ones included."""
+
+    jobs: int
+    instance_list: list[InstanceView]
+    fleet: FleetView
+    costs: PoolCosts
+
+
+def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
+    """Describe one pool; RequestError not_found."""
+    answer = _pool_answer(services, pools.get_pool(services, name), cluster_config(services))
+    return ResourcePoolWhole(
+        **answer.model_dump(),
+        jobs=pools.count_jobs(services, name),
+        instance_list=list_instances(services, name),
+        fleet=describe_fleet(services, name),
+        costs=pool_costs(services, name, pools.load_settings(services, name).budget_micros),
+    )
+
+
+def describe_pools(services: Services, names: Sequence[str]) -> list[ResourcePoolView]:
+    """Describe the pools of these names."""
+    config = cluster_config(services)
+    states = [pools.find_pool(services, name) for name in names]
+    return [_pool_answer(services, state, config) for state in states if state is not None]
+
+
+def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -> ResourcePoolView:
+    config = cluster.find_pool(state.name)
+    if config is None:
+        # The pool was made between two readings.
+        config = ResourcePool(pool_name=state.name)
+    scheduler = cluster.scheduler_of(config).model_dump(mode="json")
+    return ResourcePoolView(
+        **pools.summary_fields(state),
+        description=config.description,
+        scheduler=SchedulerView(**scheduler),
+        state=pools.pool_state(pools.load_settings(services, state.name)),
+        default_for=_defaults(cluster, state.name),
+        waits=state.waits,
+        instances=pools.count_instances(services, state.name),
+        config=config.masked_values(),
+    )
+
+
+def _defaults(cluster: ClusterConfig, name: str) -> list[Literal["compute", "aux"]]:
+    shared = cluster.resource_manager
+    kinds: list[Literal["compute", "aux"]] = []
+    if shared.default_compute_resource_pool == name:
+        kinds.append("compute")
+    if shared.default_aux_resource_pool == name:
+        kinds.append("aux")
+    return kinds

@@ -1,0 +1,93 @@
+"""The events of a custom search, as its search method reads them."""
+
+from typing import Any
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.custom_search import custom_state
+from control_plane.actors.records import Status
+from control_plane.queries.answer import Answer
+from control_plane.queries.experiment import get_experiment
+from control_plane.searchers.event_queue import EventKind, QueuedEvent, read_events
+from control_plane.services import Services
+
+EVENTS_PER_ANSWER = 500
+
+
+class SearchEvent(Answer):
+    """One event; fields that its type does not have are absent."""
+
+    id: int
+    type: str
+    request_id: str | None = None
+    length: int | None = None
+    metric: float | None = None
+    units: float | None = None
+    reason: str | None = None
+
+
+class SearchEvents(Answer):
+    """Events in order. `newest` is the last one there is, `post` the number of the last post that
+    was taken. Once the experiment is not `active`, nothing more is taken.
+    """
+
+    events: list[SearchEvent]
+    newest: int
+    acknowledged: int
+    post: int
+    state: Status
+    active: bool
+
+
+def list_events(services: Services, experiment_id: int, after: int) -> SearchEvents:
+    """List the first unacknowledged events with numbers greater than `after`.
+
+    Raises:
+        RequestError: not_found.
+        CommandRefused: the search is not driven by a user's method.
+    """
+    state, _ = get_experiment(services, experiment_id)
+    method = custom_state(state)
+    first = max(after, method.acknowledged) + 1
+    last = min(method.newest, first + EVENTS_PER_ANSWER - 1)
+    numbered = read_events(_StoredParts(services, experiment_id), first, last)
+    return SearchEvents(
+        events=[SearchEvent(id=number, **_fields(event)) for number, event in numbered],
+        newest=method.newest,
+        acknowledged=method.acknowledged,
+        post=method.post,
+        state=state.status,
+        active=not (state.status.is_stopping or state.status.is_final),
+    )
+
+
+class _StoredParts:
+    """The stored parts of a search, as of now, for reading only."""
+
+    def __init__(self, services: Services, experiment_id: int) -> None:
+        self._engine = services.engine
+        self._address = addresses.experiment(experiment_id)
+
+    def read(self, name: str) -> bytes | None:
+        """Read a part, as the search's own parts are read."""
+        content: bytes | None = self._engine.read_part(self._address, f"search/{name}")
+        return content
+
+    def write(self, name: str, piece: bytes) -> None:
+        """Raise TypeError: these parts are only read."""
+        raise TypeError(f"{name} is only read here")
+
+
+def _fields(event: QueuedEvent) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": event.kind.name.lower(), "request_id": event.request_id}
+    match event.kind:
+        case EventKind.INITIAL_OPERATIONS:
+            fields["request_id"] = None
+        case EventKind.TRIAL_PROGRESS:
+            fields["units"] = event.value
+        case EventKind.VALIDATION_COMPLETED:
+            fields |= {"length": event.length, "metric": event.value}
+        case EventKind.TRIAL_EXITED_EARLY:
+            fields["reason"] = event.reason
+        case EventKind.TRIAL_CREATED | EventKind.TRIAL_CLOSED:
+            pass
+    return fields

@@ -1,0 +1,29 @@
+"""Rungs: lengths at which a halving compares trials, powers of the divisor below the longest."""
+
+from functools import lru_cache
+from math import inf
+from sys import float_info
+
+# The result of a trial that failed.
+WORST_RESULT = float_info.max
+
+
+def signed_metric(metric: float, smaller_is_better: bool) -> float:
+    """Return a metric as a result of which less is better."""
+    return metric if smaller_is_better else -metric
+
+
+def power(divisor: float, exponent: int) -> float:
+    """Return divisor^exponent; infinite beyond what a float holds, as in Determined."""
+    try:
+        return divisor**exponent
+    except OverflowError:
+        return inf
+
+
+# Cached because every result asks for it.
+@lru_cache(maxsize=1_024)
+def rung_lengths(max_length: int, divisor: float, num_rungs: int) -> tuple[int, ...]:
+    """Return max_length / divisor^k rounded down, at least 1, the shortest first."""
+    powers = (power(divisor, num_rungs - 1 - k) for k in range(num_rungs))
+    return tuple(max(int(max_length / one), 1) for one in powers)

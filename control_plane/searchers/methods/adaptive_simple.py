@@ -1,0 +1,72 @@
+"""Synchronous halvings side by side that share a number of trials evenly.
+
+Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined 0.12.
+"""
+
+from collections.abc import Sequence
+
+from control_plane.field_types import MaxLength, Steps
+from control_plane.searchers.era_rules import SearchRules
+from control_plane.searchers.halving.bracket_division import divide_evenly, rung_counts
+from control_plane.searchers.halving.multi_bracket import (
+    MultiBracketPlan,
+    MultiBracketState,
+    make_multi_bracket,
+    preview_brackets,
+)
+from control_plane.searchers.halving.options import AdaptiveOptions, FewTrials
+from control_plane.searchers.halving.synchronous import RungLadder
+from control_plane.searchers.spec import SearcherSpec
+
+
+class StepAdaptiveSimple(AdaptiveOptions):
+    """Synchronous halvings that share a number of trials."""
+
+    max_steps: Steps
+    """Steps that a trial trains at most."""
+    max_trials: FewTrials
+    """How many hyperparameter settings are tried."""
+
+
+class LengthAdaptiveSimple(AdaptiveOptions):
+    """Synchronous halvings that share a number of trials."""
+
+    max_length: MaxLength
+    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
+    max_trials: FewTrials
+    """How many hyperparameter settings are tried."""
+
+
+Options = StepAdaptiveSimple | LengthAdaptiveSimple
+
+
+def plan_adaptive_simple(
+    ladder: RungLadder, max_trials: int, rungs: Sequence[int]
+) -> MultiBracketPlan:
+    """Plan synchronous halvings with so many rungs each, which share the trials evenly.
+
+    Each has one trial at least, so there can be more than `max_trials` of them.
+    """
+    shares = (max(share, 1) for share in divide_evenly(max_trials, len(rungs)))
+    return MultiBracketPlan(tuple(map(ladder.plan_with_trials, rungs, shares)))
+
+
+def _make_plan(options: Options, rules: SearchRules) -> MultiBracketPlan:
+    [longest] = options.lengths().values()
+    ladder = RungLadder(longest.count, options.divisor, options.smaller_is_better, rules)
+    rungs = rung_counts(options.mode, options.max_rungs)
+    return plan_adaptive_simple(ladder, options.max_trials, rungs)
+
+
+SPEC = SearcherSpec[Options, MultiBracketPlan](
+    name="adaptive_simple",
+    listing_order=7,
+    step_options=StepAdaptiveSimple,
+    length_options=LengthAdaptiveSimple,
+    plan_type=MultiBracketPlan,
+    state_type=MultiBracketState,
+    make_plan=_make_plan,
+    make_method=make_multi_bracket,
+    trial_count=lambda options, plan, space: plan.trial_count,
+    preview=preview_brackets,
+)

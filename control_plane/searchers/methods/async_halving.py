@@ -1,0 +1,40 @@
+"""Asynchronous successive halving in one bracket; its algorithm is in the folder `halving`."""
+
+from control_plane.field_types import CountOrZero, Steps
+from control_plane.searchers.halving.asynchronous import HalvingPlan, HalvingState, plan_halving
+from control_plane.searchers.halving.multi_bracket import make_only_bracket, preview_bracket
+from control_plane.searchers.halving.options import (
+    AsynchronousOptions,
+    HalvingOptions,
+    find_too_many_rungs,
+)
+from control_plane.searchers.options import TrialCountOptions
+from control_plane.searchers.spec import SearcherSpec
+
+
+class StepAsyncHalving(HalvingOptions, TrialCountOptions):
+    """Halving that promotes as results come in."""
+
+    target_trial_steps: Steps
+    """Steps that a trial trains at most."""
+    max_concurrent_trials: CountOrZero = 0
+    """Trials at a time; 0 leaves it to the search."""
+
+
+class LengthAsyncHalving(HalvingOptions, AsynchronousOptions):
+    """Halving that promotes, or stops (`stop_once`), as results come in."""
+
+
+SPEC = SearcherSpec[StepAsyncHalving | LengthAsyncHalving, HalvingPlan](
+    name="async_halving",
+    listing_order=5,
+    step_options=StepAsyncHalving,
+    length_options=LengthAsyncHalving,
+    plan_type=HalvingPlan,
+    state_type=HalvingState,
+    make_plan=lambda options, rules: plan_halving(options, options.num_rungs, rules),
+    make_method=lambda plan, space, blobs: make_only_bracket(plan, blobs),
+    trial_count=lambda options, plan, space: plan.max_trials,
+    preview=lambda plan: [preview_bracket(plan)],
+    find_problems=lambda options, rules: find_too_many_rungs(options),
+)

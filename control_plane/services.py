@@ -1,0 +1,65 @@
+"""The parts that use cases, queries and the API work with, filled in where a process starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from control_plane.access.tokens import TokenStore
+from control_plane.agents.identity import IdentityVerifier
+from control_plane.agents.long_polls import LongPollRegistry
+from control_plane.agents.service import AgentService
+from control_plane.agents.spec import CheckpointPlace
+from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.engine.engine import Engine
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import ObjectStore
+from control_plane.queries.metric_series import MetricSeriesCache
+from control_plane.queries.trial_ranking import TrialRankings
+from control_plane.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class Services:
+    """All that requests need from outside.
+
+    Attributes:
+        tokens: who holds which token.
+        objects: where model code and logs lie.
+        signer: the keys of our own signed URLs.
+        now_ms: the clock, epoch milliseconds.
+        hosts: the names a request may address us by, without ports. A browser that was lured to
+            another name resolving to our address is refused.
+        engine: the actors.
+        agents: the agents' side of them.
+        cluster_id: the cluster's name for itself.
+        version: what runs here.
+        checkpoints: where checkpoints go whose configuration names no place.
+        long_polls: where calls are held, on a host where waiting is cheap.
+        metric_series: the metrics looked at last.
+        rankings: the best trials of the experiments looked at last.
+        providers: where instances can come from; `provider.type` of a pool's configuration.
+        credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
+        suggests: whether another process asks searches' models; else this one must be able to.
+        identity_verifier: tells which instance signed a proof of its identity; None where none can.
+    """
+
+    tokens: TokenStore
+    objects: ObjectStore
+    signer: HmacUrlSigner
+    now_ms: Callable[[], int]
+    hosts: frozenset[str]
+    engine: Engine
+    agents: AgentService
+    cluster_id: str
+    version: str
+    checkpoints: CheckpointPlace
+    long_polls: LongPollRegistry | None = None
+    metric_series: MetricSeriesCache = field(default_factory=MetricSeriesCache)
+    rankings: TrialRankings = field(default_factory=TrialRankings)
+    providers: frozenset[str] = frozenset()
+    suggests: bool = False
+    identity_verifier: IdentityVerifier | None = None
+    credential_issuer: CredentialIssuer | None = None
+
+    @property
+    def table(self) -> StateTable:
+        return self.engine.table

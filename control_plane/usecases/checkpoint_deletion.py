@@ -1,0 +1,79 @@
+"""Deletion of one checkpoint by hand, and of an experiment's files for TensorBoard."""
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.trial import CheckpointDeletionRequested
+from control_plane.actors.pins import PINS, decode_pin
+from control_plane.actors.trial.checkpoints import (
+    CHECKPOINT_PARTS,
+    CheckpointRecord,
+    CheckpointState,
+)
+from control_plane.collection.erasure import remove_tensorboard_files
+from control_plane.collection.stores import CollectionFailed, Stores
+from control_plane.collection.survey import completed_checkpoints, newest_checkpoint
+from control_plane.errors import Code, RequestError
+from control_plane.queries import checkpoint as checkpoints
+from control_plane.queries import experiment as experiments
+from control_plane.services import Services
+from control_plane.state.table import Key, Write
+from control_plane.usecases.idempotency import ExtraWrites
+
+
+def delete_checkpoint(services: Services, uuid: str, by: str, extra_writes: ExtraWrites) -> int:
+    """Have one checkpoint deleted, unless it is already, and return its trial's id.
+
+    Raises:
+        RequestError: not_found; conflict, if it is needed.
+    """
+    record, _ = checkpoints.get_checkpoint(services, uuid)
+    trial_id = record.checkpoint.trial_id
+    others = [one for one in completed_checkpoints(services.table, trial_id) if one.uuid != uuid]
+
+    def check_reply(reply: object) -> tuple[Write, ...]:
+        if not (isinstance(reply, tuple) and uuid in reply):
+            _check_deleted(services, trial_id, uuid)
+        return extra_writes(trial_id)
+
+    newest = newest_checkpoint(others)
+    message = CheckpointDeletionRequested((uuid,), instead=newest.uuid if newest else "")
+    services.engine.execute_command(
+        addresses.trial(trial_id), message, by=by, extra_writes=check_reply
+    )
+    return trial_id
+
+
+def delete_tensorboard_files(
+    services: Services, experiment_id: int, extra_writes: ExtraWrites
+) -> int:
+    """Delete the files for TensorBoard of an ended experiment and return its id.
+
+    Raises:
+        RequestError: not_found; conflict, while it has not ended; unavailable, if it cannot be
+            done.
+    """
+    state, _ = experiments.get_experiment(services, experiment_id)
+    if not state.status.is_final:
+        text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
+        raise RequestError(Code.CONFLICT, text)
+    stores = Stores(services.engine, services.objects, services.checkpoints)
+    try:
+        for _ in remove_tensorboard_files(stores, experiment_id):
+            pass
+    except (OSError, CollectionFailed) as error:
+        text = f"the files cannot be removed: {error}"
+        raise RequestError(Code.UNAVAILABLE, text) from None
+    writes = extra_writes(experiment_id)
+    if writes:
+        services.table.commit(writes)
+    return experiment_id
+
+
+def _check_deleted(services: Services, trial_id: int, uuid: str) -> None:
+    """Raise RequestError conflict, with the reason, unless the checkpoint is deleted already."""
+    record = services.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
+    if isinstance(record, CheckpointRecord) and record.state is CheckpointState.DELETED:
+        return
+    row = services.table.get(Key(PINS, uuid))
+    by = ", ".join(str(number) for number in decode_pin(row.body).by) if row else ""
+    why = f"experiment {by} started from it" if by else "its trial has not ended and needs it"
+    raise RequestError(Code.CONFLICT, f"checkpoint {uuid} cannot be deleted: {why}")

@@ -1,0 +1,19 @@
+"""Problems of a configuration as the error of a request."""
+
+from control_plane.config import ConfigInvalid
+from control_plane.errors import Code, Detail, RequestError
+
+DETAILS_MAX = 200
+
+
+def config_error(
+    error: ConfigInvalid, message: str = "the configuration is not valid"
+) -> RequestError:
+    """The error for a configuration that is not valid, with its first DETAILS_MAX problems."""
+    details = [
+        Detail(problem.path, problem.message, problem.line, problem.hint or None)
+        for problem in error.problems[:DETAILS_MAX]
+    ]
+    if len(error.problems) > DETAILS_MAX:
+        message += f": {len(error.problems)} problems, of which these are the first {DETAILS_MAX}"
+    return RequestError(Code.INVALID, message, details)

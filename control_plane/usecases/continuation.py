@@ -1,0 +1,82 @@
+"""Continuing an experiment with overrides that lengthen it or let its trials fail more."""
+
+import json
+from collections.abc import Sequence
+
+from control_plane.actors.experiment.state import Definition
+from control_plane.actors.messages.experiment import ContinueRequested
+from control_plane.agents.spec import parse_stored_config
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.section import REVEAL
+from control_plane.errors import RequestError, invalid
+from control_plane.searchers.methods.single import SinglePlan
+from control_plane.searchers.search import SearchPlan
+from control_plane.usecases.config_errors import config_error
+
+LENGTHS = ("searcher.max_length", "searcher.max_steps")
+RESTARTS = "max_restarts"
+_ALLOWED = (*LENGTHS, RESTARTS)
+
+
+def continue_command(definition: Definition, overrides: Sequence[str]) -> ContinueRequested:
+    """The command that continues the experiment with these overrides.
+
+    Raises:
+        RequestError: invalid; they change something else, make less of it, or are no configuration.
+    """
+    for override in overrides:
+        _check_allowed(override)
+    if not overrides:
+        return ContinueRequested()
+    before = parse_stored_config(definition)
+    after = _apply_overrides(before, overrides)
+    if after.max_restarts < before.max_restarts:
+        raise _smaller_error(RESTARTS, before.max_restarts, after.max_restarts)
+    plan = _longer_plan(definition, before, after)
+    if plan is None and after.max_restarts == before.max_restarts:
+        return ContinueRequested()
+    return ContinueRequested(
+        config=after.to_json().decode(),
+        plan=plan,
+        max_restarts=after.max_restarts,
+    )
+
+
+def _check_allowed(override: str) -> None:
+    name = override.partition("=")[0].strip()
+    # A length may be given by its unit: searcher.max_length.batches.
+    if not any(name == allowed or name.startswith(f"{allowed}.") for allowed in _ALLOWED):
+        text = f"{name!r:.100} cannot be changed when an experiment is continued"
+        raise invalid("overrides", text, f"these can: {', '.join(_ALLOWED)}")
+
+
+def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
+    text = json.dumps(before.model_dump(mode="json", context=REVEAL), ensure_ascii=False)
+    try:
+        return check_config(text, overrides=overrides, seed_default=before.experiment_seed)
+    except ConfigInvalid as error:
+        raise config_error(error) from None
+
+
+def _longer_plan(
+    definition: Definition, before: ExperimentConfig, after: ExperimentConfig
+) -> SearchPlan | None:
+    """The plan of the search with its new length, None where that stays."""
+    lengths = zip(before.searcher.lengths().items(), after.searcher.lengths().values(), strict=True)
+    for (name, old), new in lengths:
+        path = f"searcher.{name}"
+        if new == old:
+            continue
+        if not isinstance(definition.plan.method, SinglePlan) or definition.test_mode:
+            kind = "a test run" if definition.test_mode else f"a search by {before.searcher.name}"
+            raise invalid(path, f"{kind} cannot be lengthened, only one by single can")
+        if new.unit != old.unit:
+            raise invalid(path, f"must be in {old.unit} as before, not in {new.unit}")
+        if new.count < old.count:
+            raise _smaller_error(path, old.count, new.count)
+        return after.search_plan()
+    return None
+
+
+def _smaller_error(path: str, before: int, after: int) -> RequestError:
+    return invalid(path, f"must be at least {before}, as before, not {after}")

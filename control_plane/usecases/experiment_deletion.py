@@ -1,0 +1,25 @@
+"""The condition for deleting an experiment: no other started from one of its checkpoints."""
+
+from control_plane.actors.pins import PINS, decode_pin
+from control_plane.actors.trial.checkpoints import CHECKPOINTS
+from control_plane.errors import Code, RequestError
+from control_plane.queries import experiment as experiments
+from control_plane.queries.row_pages import read_rows
+from control_plane.services import Services
+from control_plane.state.table import Key
+
+
+def check_unpinned(services: Services, experiment_id: int) -> None:
+    """Check that no other experiment started from a checkpoint of this one.
+
+    Raises:
+        RequestError: not_found; conflict, naming one that did.
+    """
+    experiments.get_experiment(services, experiment_id)
+    for row in read_rows(services.table, PINS, " ", "~"):
+        others = [by for by in decode_pin(row.body).by if by != experiment_id]
+        source = services.table.get(Key(CHECKPOINTS, row.key.sort)) if others else None
+        trial = services.agents.read_trial(int(source.body)) if source else None
+        if trial is not None and trial.experiment_id == experiment_id:
+            text = f"experiment {others[0]} started from its checkpoint {row.key.sort}"
+            raise RequestError(Code.CONFLICT, f"{text}; delete that experiment first")

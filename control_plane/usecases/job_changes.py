@@ -1,0 +1,215 @@
+"""Changes of jobs: priority, weight, pool and position in the queue.
+
+A move reads the rows of the pool's jobs, which their experiments write, and gives the job a
+position between two of them. Moves of one pool happen one after another: each writes the pool's row
+of moves in its commit, and is worked out again if another was faster.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from control_plane.actors import addresses
+from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.experiment import PoolChanged, SettingsChanged
+from control_plane.agents.spec import parse_stored_config
+from control_plane.errors import Code, Detail, RequestError
+from control_plane.queries import experiment as experiments
+from control_plane.queries import pool as pools
+from control_plane.queries.job_lookup import find_job
+from control_plane.queries.row_pages import read_rows
+from control_plane.scheduling.queue_positions import (
+    PositionError,
+    QueueEntry,
+    check_operation_supported,
+    check_priority,
+    check_weight,
+    moved_entry,
+)
+from control_plane.services import Services
+from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
+from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
+from control_plane.usecases.placement import (
+    check_fits,
+    check_mounts,
+    choose_destination,
+    trial_needs,
+)
+
+OPERATIONS = ("priority", "weight", "resource_pool", "ahead_of", "behind_of")
+MOVES = "job-moves"
+
+_TRIES_MAX = 50
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """A change of a job: exactly one of its fields is given, by the names in OPERATIONS."""
+
+    priority: int | None = None
+    weight: float | None = None
+    resource_pool: str | None = None
+    ahead_of: str | None = None
+    behind_of: str | None = None
+
+
+def change_job(
+    services: Services,
+    job: str,
+    change: JobChange,
+    by: str,
+    extra_writes: ExtraWrites,
+    *,
+    keep_position: bool = False,
+) -> object:
+    """Carry out one change of a job, named by its UUID, a prefix of it or its experiment's id, and
+    return its experiment's id.
+
+    Raises:
+        RequestError: not_found, conflict or invalid, in the words of the queue.
+    """
+    group = find_job(services, job)
+    try:
+        message = _change_command(services, group, job, change, keep_position)
+        if message is None:
+            return _move(services, group, change, by, extra_writes)
+        return services.engine.execute_command(
+            addresses.experiment(group), message, by=by, extra_writes=extra_writes
+        )
+    except PositionError as error:
+        raise RequestError(Code.INVALID, str(error)) from None
+
+
+def change_jobs(
+    services: Services, changes: Sequence[tuple[str, JobChange]], request: IdempotentRequest
+) -> list[int]:
+    """Carry out changes of jobs in order and return the experiment of each. A change of priority
+    keeps the position that an earlier move gave.
+
+    Raises:
+        RequestError: of those that failed; the others were carried out.
+    """
+    groups: list[int] = []
+    errors: list[tuple[int, RequestError]] = []
+    for number, (job, change) in enumerate(changes):
+        try:
+            effect = partial(_change_in_batch, services, job, change, request.by)
+            groups.append(request.part(number).execute_for_reply(services, effect))
+        except RequestError as error:
+            errors.append((number, error))
+    if errors:
+        raise _joint_error(errors)
+    return groups
+
+
+def _change_in_batch(
+    services: Services, job: str, change: JobChange, by: str, extra_writes: ExtraWrites
+) -> object:
+    return change_job(services, job, change, by, extra_writes, keep_position=True)
+
+
+def _joint_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
+    """One error for several: unavailable, to be tried again, if one of them is."""
+    details = [Detail(f"operations[{number}]", error.message) for number, error in errors]
+    codes = [error.code for _, error in errors]
+    messages = [error.message for _, error in errors]
+    if len(errors) == 1:
+        return RequestError(codes[0], messages[0], details)
+    code = Code.UNAVAILABLE if Code.UNAVAILABLE in codes else codes[0]
+    code = code if len(set(codes)) == 1 or code is Code.UNAVAILABLE else Code.INVALID
+    return RequestError(code, f"encountered the following errors: {', '.join(messages)}", details)
+
+
+def _change_command(
+    services: Services, group: int, job: str, change: JobChange, keep_position: bool
+) -> object | None:
+    """The command for the experiment; None for a move, which depends on other jobs."""
+    pool, row = _load_job(services, group, job)
+    settings = pools.load_settings(services, pool)
+    if change.resource_pool is not None:
+        return _pool_change_command(services, group, pool, change.resource_pool)
+    name = next(name for name in OPERATIONS if getattr(change, name) is not None)
+    check_operation_supported(name.replace("_", "-"), settings.scheduler.kind)
+    if change.priority is not None:
+        check_priority(change.priority)
+        present = settings.default_priority if row.priority is None else row.priority
+        if present == change.priority:
+            return SettingsChanged()
+        return SettingsChanged(priority=change.priority, keep_position=keep_position)
+    if change.weight is not None:
+        check_weight(change.weight)
+        return SettingsChanged(weight=change.weight)
+    return None
+
+
+def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
+    """Load the pool and the row of a job; RequestError not_found once it has ended."""
+    pool = experiments.get_experiment(services, group)[0].pool
+    row = services.table.get(Key(jobs_partition(pool), job_sort_key(group)))
+    if row is None:
+        raise RequestError(Code.NOT_FOUND, f"job {job:.40} not found: its experiment has ended")
+    return pool, decode_job(row.body)
+
+
+def _pool_change_command(services: Services, group: int, present: str, pool: str) -> PoolChanged:
+    if not pool:
+        raise RequestError(Code.INVALID, "resource pool must be set")
+    if pool != present:
+        config = parse_stored_config(experiments.get_experiment(services, group)[1])
+        to = choose_destination(services, pool, config.job.slots_per_trial, "resource_pool")
+        check_fits(services, to, trial_needs(config.resources), "resource_pool")
+        check_mounts(to, config, "resource_pool")
+    return PoolChanged(pool)
+
+
+def _move(
+    services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
+) -> object:
+    """Move the job next to another; nothing changes if that one is in another pool."""
+    anchor = find_job(services, change.ahead_of or change.behind_of or "")
+    pool = experiments.get_experiment(services, group)[0].pool
+    moves_key = Key(MOVES, pool)
+    for _ in range(_TRIES_MAX):
+        row = services.table.get(moves_key)
+        revision = row.revision if row else 0
+        moves_put = Put(moves_key, revision + 1, b"", revision or Expect.ABSENT)
+        message = _move_command(services, pool, group, anchor, change.ahead_of is not None)
+        try:
+            return services.engine.execute_command(
+                addresses.experiment(group),
+                message,
+                by=by,
+                extra_writes=partial(_with_moves_row, moves_put, extra_writes),
+            )
+        except Conflict as conflict:
+            if conflict.key != moves_key:
+                raise
+    raise RequestError(Code.UNAVAILABLE, f"the queue of pool {pool} changes too fast; try again")
+
+
+def _with_moves_row(moves_put: Put, extra_writes: ExtraWrites, reply: object) -> tuple[Write, ...]:
+    return (moves_put, *extra_writes(reply))
+
+
+def _move_command(
+    services: Services, pool: str, group: int, anchor: int, ahead: bool
+) -> SettingsChanged:
+    default = pools.load_settings(services, pool).default_priority
+    rows = read_rows(services.table, jobs_partition(pool), " ", "\x7f")
+    standings = {int(row.key.sort): _standing(row, default) for row in rows}
+    if group not in standings or anchor not in standings:
+        return SettingsChanged()
+    now_ms = services.now_ms()
+    after = moved_entry(standings.values(), group, anchor, ahead=ahead, now_ms=now_ms)
+    before = standings[group]
+    if after == before:
+        return SettingsChanged()
+    priority = None if after.priority == before.priority else after.priority
+    position = f"{after.position:f}"
+    return SettingsChanged(priority=priority, position=position, keep_position=True)
+
+
+def _standing(row: Row, default_priority: int) -> QueueEntry:
+    job = decode_job(row.body)
+    priority = default_priority if job.priority is None else job.priority
+    return QueueEntry(int(row.key.sort), job.submitted_ms, priority, job.queue_position())

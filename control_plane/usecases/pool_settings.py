@@ -1,0 +1,135 @@
+"""Changes of a resource pool and of what the pools share: configured, drained, removed.
+
+A pool's row of configuration changes in the commit that configures the pool itself, so that both
+say the same. Where the rows are: queries/cluster_configuration.py.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolConfigured, PoolRemoved, PoolSettings
+from control_plane.config.pool_settings import pool_settings
+from control_plane.config.pools import ClusterConfig, ResourcePool
+from control_plane.errors import Code, RequestError
+from control_plane.queries import pool as pools
+from control_plane.queries.cluster_configuration import POOL_CONFIGS, SHARED_CONFIG
+from control_plane.services import Services
+from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, Write
+from control_plane.usecases.idempotency import ExtraWrites, no_extra_writes
+from control_plane.usecases.row_changes import change_row
+
+_TRIES_MAX = 50
+
+
+def configure_pool(
+    services: Services,
+    pool: ResourcePool,
+    cluster: ClusterConfig,
+    by: str,
+    extra_writes: ExtraWrites = no_extra_writes,
+) -> None:
+    """Create the pool or change it to be as configured, in one commit."""
+    _configure(
+        services,
+        pool.pool_name,
+        lambda now: pool_settings(pool, cluster, now),
+        lambda row: pool.to_json(),
+        by,
+        extra_writes,
+    )
+
+
+def set_draining(
+    services: Services,
+    name: str,
+    draining: bool,
+    by: str,
+    extra_writes: ExtraWrites = no_extra_writes,
+) -> None:
+    """Have the pool start nothing more, or start work again."""
+
+    def current_config(row: Row | None) -> bytes:
+        return row.body if row is not None else ResourcePool(pool_name=name).to_json()
+
+    _configure(
+        services,
+        name,
+        lambda now: replace(now, draining=draining),
+        current_config,
+        by,
+        extra_writes,
+    )
+
+
+def remove_pool(
+    services: Services, name: str, by: str, extra_writes: ExtraWrites = no_extra_writes
+) -> None:
+    """Remove a pool that is not used.
+
+    Raises:
+        Refused: conflict, for one that is.
+    """
+    removal = Delete(Key(POOL_CONFIGS, name), Expect.ANYTHING)
+    services.engine.execute_command(
+        addresses.pool(name),
+        PoolRemoved(),
+        by=by,
+        extra_writes=lambda reply: (removal, *extra_writes(reply)),
+    )
+
+
+def store_shared_config(
+    services: Services, cluster: ClusterConfig, extra_writes: ExtraWrites
+) -> None:
+    """Store what the pools share of the configuration."""
+    fields = json.loads(cluster.to_json())
+    del fields["resource_pools"]
+    body = json.dumps(fields, ensure_ascii=False).encode()
+
+    def change(row: Row | None) -> tuple[None, tuple[Write, ...]]:
+        revision = row.revision if row else 0
+        return None, (
+            Put(SHARED_CONFIG, revision + 1, body, revision or Expect.ABSENT),
+            *extra_writes(None),
+        )
+
+    change_row(services.table, SHARED_CONFIG, change, "the cluster's configuration")
+
+
+def _configure(
+    services: Services,
+    name: str,
+    change: Callable[[PoolSettings], PoolSettings],
+    config_body: Callable[[Row | None], bytes],
+    by: str,
+    extra_writes: ExtraWrites,
+) -> None:
+    """Change the pool's settings and its row; the row's revision guards the settings, so that no
+    two changes are made from the same ones.
+    """
+    key = Key(POOL_CONFIGS, name)
+    for _ in range(_TRIES_MAX):
+        row = services.table.get(key)
+        revision = row.revision if row else 0
+        settings = change(pools.load_settings(services, name))
+        put = Put(key, revision + 1, config_body(row), revision or Expect.ABSENT)
+        try:
+            services.engine.execute_command(
+                addresses.pool(name),
+                PoolConfigured(name, settings),
+                by=by,
+                extra_writes=partial(_with_config_row, put, extra_writes),
+            )
+        except Conflict as conflict:
+            if conflict.key != key:
+                raise
+        else:
+            return
+    raise RequestError(Code.UNAVAILABLE, f"pool {name} changes too fast; try again")
+
+
+def _with_config_row(put: Put, extra_writes: ExtraWrites, reply: object) -> tuple[Write, ...]:
+    return (put, *extra_writes(reply))

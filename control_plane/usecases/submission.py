@@ -1,0 +1,214 @@
+"""Submitting an experiment: its configuration and whether this cluster can run it are checked."""
+
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from control_plane.access.principals import Principal
+from control_plane.actors import addresses
+from control_plane.actors.identifiers import COUNTERS
+from control_plane.actors.lengths import Lengths
+from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.records import Retention
+from control_plane.agents.spec import storage_fields
+from control_plane.agents.storage_access import issues_credentials
+from control_plane.config import (
+    ConfigInvalid,
+    ExperimentConfig,
+    check_config,
+)
+from control_plane.config.images import image_warnings
+from control_plane.config.pool_settings import task_defaults
+from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
+from control_plane.errors import Code, RequestError, invalid
+from control_plane.objects.model_code import model_code_key
+from control_plane.searchers.methods.single import SinglePlan
+from control_plane.searchers.search import SearchPlan
+from control_plane.services import Services
+from control_plane.state.table import Conflict, Expect, Key, Put
+from control_plane.suggestions.availability import missing_package_reason
+from control_plane.usecases.config_errors import config_error
+from control_plane.usecases.idempotency import ExtraWrites
+from control_plane.usecases.placement import (
+    Destination,
+    check_fits,
+    check_mounts,
+    choose_destination,
+    placement_warnings,
+    trial_needs,
+)
+from control_plane.usecases.templates import load_template
+from control_plane.usecases.warm_start import find_warm_start
+
+EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
+
+_SEEDS = 2**31
+_RESERVE_TRIES_MAX = 100
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An experiment as a user submits it: the text of its configuration, the name of a template to
+    lay it over, overrides as `path=value`, and the SHA-256 of its model code.
+    """
+
+    config: str
+    model_code: str
+    template: str | None = None
+    overrides: Sequence[str] = ()
+    paused: bool = False
+    test_mode: bool = False
+
+
+@dataclass(frozen=True)
+class CheckedSubmission:
+    """A submission that this cluster can run: its configuration, the message that creates the
+    experiment, but for its id, and warnings for its author.
+    """
+
+    config: ExperimentConfig
+    message: ExperimentSubmitted
+    warnings: tuple[str, ...] = ()
+
+
+def check_submission(
+    services: Services, submission: Submission, caller: Principal
+) -> CheckedSubmission:
+    """Check everything, and draw the seed and the id that the configuration leaves to chance.
+
+    Raises:
+        RequestError: invalid, with every problem of the configuration.
+    """
+    config, to = _place(services, submission)
+    plan = _search_plan(services, config)
+    settings = trial_settings(config, to.name, services.now_ms())
+    if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
+        text = f"is over: {config.resources.deadline} is not after the submission"
+        raise invalid("resources.deadline", text, "give a later time or a duration like '6h'")
+    if submission.test_mode:
+        plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
+        settings = replace(settings, lengths=Lengths("batches"))
+    _check_storage(services, config)
+    check_fits(services, to, trial_needs(config.resources))
+    check_mounts(to, config)
+    if services.objects.size(model_code_key(submission.model_code)) is None:
+        text = "is not stored here; offer it with POST /model-code and upload it first"
+        raise invalid("model_code", text)
+    message = ExperimentSubmitted(
+        experiment_id=0,
+        owner=caller.user,
+        name=config.name or config.description or "experiment",
+        config=config.to_json().decode(),
+        code_sha256=submission.model_code,
+        plan=plan,
+        settings=settings,
+        metric=config.searcher.metric,
+        searcher=config.searcher.name,
+        paused=submission.paused,
+        description=config.description or "",
+        labels=config.labels,
+        job_id=str(uuid.uuid4()),
+        test_mode=submission.test_mode,
+        retention=config_retention(config),
+        warm_start=find_warm_start(services, config),
+        rules=lifecycle_of(config),
+        time_metric="" if submission.test_mode else config.time_metric,
+        job=job_of(config, settings.submitted_ms),
+    )
+    return CheckedSubmission(
+        config, message, (*placement_warnings(to, config.resources), *image_warnings(config))
+    )
+
+
+def config_retention(config: ExperimentConfig) -> Retention:
+    """The numbers of checkpoints that the configuration keeps."""
+    storage = config.checkpoint_storage
+    return Retention(
+        storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest
+    )
+
+
+def submit_experiment(
+    services: Services, submission: CheckedSubmission, by: str, extra_writes: ExtraWrites
+) -> object:
+    """Create the experiment under the next free id for user `by`, and return that id.
+
+    The counter moves in the same commit, so that no id is skipped or used twice.
+    """
+    for _ in range(_RESERVE_TRIES_MAX):
+        row = services.table.get(EXPERIMENT_COUNTER)
+        number = int(row.body) if row else 1
+        revision = row.revision if row else 0
+        counter_put = Put(
+            EXPERIMENT_COUNTER, revision + 1, b"%d" % (number + 1), revision or Expect.ABSENT
+        )
+        message = replace(submission.message, experiment_id=number)
+        try:
+            return services.engine.execute_command(
+                addresses.experiment(number),
+                message,
+                by=by,
+                extra_writes=_with_counter(counter_put, extra_writes),
+            )
+        except Conflict as conflict:
+            if conflict.key.partition != COUNTERS:
+                raise
+    raise RequestError(Code.UNAVAILABLE, "too many experiments are created at once; try again")
+
+
+def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
+    return lambda reply: (counter_put, *extra_writes(reply))
+
+
+def _place(services: Services, submission: Submission) -> tuple[ExperimentConfig, Destination]:
+    """Choose the pool, and lay the configuration over the pool's defaults."""
+    template, name = None, submission.template
+    if name is not None:
+        record = load_template(services.table, name) if name else None
+        if record is None:
+            raise invalid("template", f"there is no template {name!r:.80} here")
+        template = record.config
+    seed = secrets.randbelow(_SEEDS)
+
+    def check_over(cluster: Mapping[str, Any]) -> ExperimentConfig:
+        try:
+            return check_config(
+                submission.config,
+                template=template,
+                cluster=cluster,
+                overrides=submission.overrides,
+                seed_default=seed,
+            )
+        except ConfigInvalid as error:
+            raise config_error(error) from None
+
+    config = check_over({})
+    to = choose_destination(services, config.job.resource_pool, config.job.slots_per_trial)
+    defaults = task_defaults(to.pool, to.cluster)
+    return check_over(defaults) if defaults else config, to
+
+
+def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
+    if not services.suggests and (why := missing_package_reason(config.searcher.name)):
+        raise invalid("searcher.name", why)
+    return config.search_plan()
+
+
+def _check_storage(services: Services, config: ExperimentConfig) -> None:
+    """Check that there is a store which the trials can use and the cluster can look after."""
+    kind = config.checkpoint_storage.type
+    if kind == "s3" and find_spec("boto3") is None:
+        text = "s3 needs a package that this cluster lacks"
+        raise invalid("checkpoint_storage.type", text, "pip install 'detcloud[aws]' there")
+    storage = storage_fields(config.checkpoint_storage, services.checkpoints)
+    elsewhere = getattr(config.checkpoint_storage, "endpoint_url", None)
+    if elsewhere and services.credential_issuer is not None and issues_credentials(storage):
+        # Somebody else's server would be shown what the cluster's own credentials sign.
+        text = "another store than Amazon's needs access_key and secret_key here"
+        raise invalid("checkpoint_storage.endpoint_url", text)
+    if storage is None:
+        text = f"{kind} is not available on this cluster yet; available: directory, s3, shared_fs"
+        raise invalid("checkpoint_storage.type", text)

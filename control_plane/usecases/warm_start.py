@@ -1,0 +1,88 @@
+"""The checkpoint that an experiment's trials start from, as its configuration names it."""
+
+from control_plane.actors.records import CheckpointRef
+from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
+from control_plane.agents.spec import (
+    CheckpointPlace,
+    display_storage,
+    parse_stored_config,
+    storage_fields,
+)
+from control_plane.collection.survey import checkpoint_records
+from control_plane.config import ExperimentConfig
+from control_plane.errors import Code, RequestError, invalid
+from control_plane.queries import checkpoint as checkpoints
+from control_plane.queries import experiment as experiments
+from control_plane.queries import trial as trials
+from control_plane.services import Services
+
+_TRIAL, _CHECKPOINT = "searcher.source_trial_id", "searcher.source_checkpoint_uuid"
+
+
+def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointRef | None:
+    """Return the latest checkpoint of the source trial or else the source checkpoint, None for
+    neither.
+
+    Raises:
+        RequestError: invalid, naming the field; there is no such checkpoint, or it lies in another
+            store than this experiment's.
+    """
+    searcher = config.searcher
+    if searcher.source_trial_id is not None:
+        field, record = _TRIAL, _latest_checkpoint(services, searcher.source_trial_id)
+    elif searcher.source_checkpoint_uuid is not None:
+        field, record = (
+            _CHECKPOINT,
+            _checkpoint_by_prefix(services, searcher.source_checkpoint_uuid),
+        )
+    else:
+        return None
+    _check_store(services, config, record, field)
+    return record.checkpoint
+
+
+def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
+    try:
+        trials.get_trial(services, trial_id)
+    except RequestError as error:
+        raise invalid(_TRIAL, error.message) from None
+    records = checkpoint_records(services.table, trial_id)
+    complete = [record for record in records if record.state is CheckpointState.COMPLETED]
+    if not complete:
+        raise invalid(_TRIAL, f"trial {trial_id} has no complete checkpoint to start from")
+    return max(complete, key=lambda record: (record.checkpoint.steps_completed, record.created_ms))
+
+
+def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
+    try:
+        record, _ = checkpoints.get_checkpoint(services, prefix)
+    except RequestError as error:
+        text = error.details[0].message if error.details else error.message
+        raise invalid(_CHECKPOINT, text) from None
+    if record.state is not CheckpointState.COMPLETED:
+        raise invalid(_CHECKPOINT, f"checkpoint {record.checkpoint.uuid} was deleted")
+    return record
+
+
+def _check_store(
+    services: Services, config: ExperimentConfig, record: CheckpointRecord, field: str
+) -> None:
+    """Check that the checkpoint lies in the store that the trials write to: they read it there."""
+    trial = trials.get_trial(services, record.checkpoint.trial_id)
+    _, definition = experiments.get_experiment(services, trial.experiment_id)
+    theirs = _store_name(parse_stored_config(definition), services.checkpoints)
+    ours = _store_name(config, services.checkpoints)
+    if theirs != ours:
+        text = (
+            f"checkpoint {record.checkpoint.uuid} lies in the store {theirs}, but this"
+            f" experiment's is {ours}"
+        )
+        raise invalid(field, text, "give both the same checkpoint_storage")
+
+
+def _store_name(config: ExperimentConfig, checkpoints: CheckpointPlace) -> str:
+    storage = storage_fields(config.checkpoint_storage, checkpoints)
+    if storage is None:
+        kind = config.checkpoint_storage.type
+        raise RequestError(Code.INVALID, f"a {kind} store is not available on this cluster yet")
+    return display_storage(storage)

@@ -1,0 +1,1 @@
+"""One allocation on this node: its state, its directory, and the reports and log of its trial."""

@@ -1,0 +1,90 @@
+"""The directory of one allocation: its layout, and how the agent writes it.
+
+    WORK/allocations/ALLOCATION/
+      in/ out/         the trial directory: the agent writes in/, the trial out/
+      code/ home/      the trial's writable copy of the model code, and its home
+      agent/           the agent's records: its report file, the log, the supervisor's files
+
+Everything is made with mode 0700.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from detcloud.shared.files import read_json_object, write_atomically
+
+ALLOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+SUBDIRECTORIES = ("in", "out", "code", "home", "agent")
+
+
+class AllocationDirectory:
+    """The paths and files of one allocation. ValueError for an id that is no plain name.
+
+    The trial's own files are given to `owner`, if there is one.
+    """
+
+    def __init__(
+        self, allocations: Path, allocation: str, owner: tuple[int, int] | None = None
+    ) -> None:
+        if not ALLOCATION_NAME.fullmatch(allocation):
+            raise ValueError(f"{allocation!r} is no allocation id; expected TRIAL.EPOCH")
+        self.allocation = allocation
+        self.owner = owner
+        self.path = allocations / allocation
+        self.inputs = self.path / "in"
+        self.out = self.path / "out"
+        self.code = self.path / "code"
+        self.home = self.path / "home"
+        self.agent = self.path / "agent"
+        self.log = self.agent / "trial.log"
+        self.report = self.agent / "report-agent.jsonl"
+
+    def create(self) -> None:
+        """Make the directories; those that exist are kept."""
+        for name in SUBDIRECTORIES:
+            (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.home / "tmp").mkdir(mode=0o700, exist_ok=True)
+        self.log.touch(mode=0o600)
+
+    def give_to_owner(self) -> None:
+        """Make the trial's user the owner of all but the agent's records."""
+        if self.owner is None:
+            return
+        os.chown(self.log, *self.owner, follow_symlinks=False)
+        for top in (self.inputs, self.out, self.code, self.home):
+            os.chown(top, *self.owner, follow_symlinks=False)
+            for folder, folders, files in os.walk(top):
+                for name in folders + files:
+                    os.chown(Path(folder, name), *self.owner, follow_symlinks=False)
+
+    def write_spec(self, spec: dict[str, Any]) -> None:
+        """Write in/spec.json, read-only."""
+        write_atomically(self.inputs / "spec.json", spec, mode=0o400, owner=self.owner)
+
+    def read_spec(self) -> dict[str, Any] | None:
+        """The contents of in/spec.json, None without it."""
+        return read_json_object(self.inputs / "spec.json")
+
+    def write_directives(self, directives: dict[str, Any]) -> None:
+        """Replace in/directives.json."""
+        path = self.inputs / "directives.json"
+        write_atomically(path, directives, mode=0o400, owner=self.owner)
+
+    def read_directives(self) -> dict[str, Any] | None:
+        """The contents of in/directives.json, None before it was written."""
+        return read_json_object(self.inputs / "directives.json")
+
+    def write_notices(self, notices: list[str]) -> None:
+        """Append lines for the trial's user to its log, before the trial writes there."""
+        with self.log.open("a", encoding="utf-8", errors="replace") as log:
+            log.writelines(f"{notice}\n" for notice in notices)
+
+    def discard(self, trash: Path) -> Path:
+        """Move the directory into `trash` at once, to be deleted later; its new path."""
+        discarded = trash / f"{self.allocation}-{os.urandom(8).hex()}"
+        self.path.rename(discarded)
+        return discarded

@@ -1,0 +1,108 @@
+"""The agent's `exited` record, which says how an allocation ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from detcloud.agent.runtime import Status
+
+LOG_LINES_SHOWN = 20
+MESSAGE_CHARACTERS_MAX = 4000
+NOTICE_CHARACTERS_MAX = 200
+LOG_CHARACTERS_SHOWN = 3500
+SHELL_SIGNALS = 128
+REVISION_MAX = 1 << 53
+_RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
+
+# The reasons that a trial may report; only the agent says that one was lost or killed.
+REPORTABLE_REASONS = frozenset(
+    {"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"}
+)
+
+
+def exit_record(
+    status: Status,
+    exits: Sequence[Mapping[str, Any]],
+    log_tail: str,
+    *,
+    revision: int,
+    notice: str = "",
+) -> dict[str, Any]:
+    """The fields of `exited`; `notice`: why this machine is about to end, "" if it is not.
+
+    `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that reports an error
+    speaks for all, else the lowest one does. After a kill by the agent an error is expected, so the
+    reason is `killed`. `revision` is the directives' revision if no line names one.
+    """
+    report = next((e for e in exits if e.get("reason") == "errored"), exits[0] if exits else None)
+    reason = str(report.get("reason")) if report else "errored"
+    if reason not in REPORTABLE_REASONS:
+        reason = "errored"
+    if status.killed and reason == "errored":
+        reason = "killed"
+    elif status.lost and report is None:
+        reason = "lost"
+    elif status.not_started and report is None:
+        reason = "start_failed"
+    message = str(report.get("message") or "") if report else ""
+    if not message and status.cause and not status.stage:
+        # Nothing ran whose log could tell more.
+        message = status.cause
+    elif not message and reason in ("errored", "lost"):
+        message = f"{_cause_text(status)}{_log_excerpt(log_tail)}"
+    seen = report.get("directive_revision") if report else None
+    is_valid = type(seen) is int and 0 <= seen < REVISION_MAX
+    return {
+        "code": status.code,
+        "signal": status.signal,
+        "reason": reason,
+        "directive_revision": seen if is_valid else revision,
+        "message": _legal_text(message, MESSAGE_CHARACTERS_MAX),
+        **({"notice": _legal_text(notice, NOTICE_CHARACTERS_MAX)} if notice else {}),
+    }
+
+
+def _legal_text(text: str, characters_max: int) -> str:
+    # Half a surrogate pair would have the cluster refuse the record, and the exit with it.
+    return text[:characters_max].encode("utf-8", "replace").decode()
+
+
+def _cause_text(status: Status) -> str:
+    if status.cause:
+        return status.cause
+    what = "startup-hook.sh" if status.stage == "hook" else "the trial's process"
+    if status.lost:
+        return "the trial's processes disappeared with the machine or were killed from outside"
+    if status.signal is not None:
+        return f"{what} was ended by {_signal_name(status.signal)}"
+    if status.stage == "hook":
+        return f"{what} failed with exit code {status.code}"
+    remark = "" if status.code else " and reported no exit"
+    if status.code is not None and status.code > SHELL_SIGNALS:
+        # A shell reports in this way the signal that ended its command.
+        remark = f", that is {_signal_name(status.code - SHELL_SIGNALS)}"
+    return f"{what} ended with exit code {status.code}{remark}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} (out of memory?)" if number == signal.SIGKILL else name
+
+
+def _log_excerpt(log_tail: str) -> str:
+    lines = log_tail.splitlines(keepends=True)
+    # The line with which a run begins says nothing of its end.
+    text = "".join(line for line in lines if not _RUN_HEADER.match(line))
+    return (
+        f"; the end of its log:\n{text[-LOG_CHARACTERS_SHOWN:]}"
+        if text.strip()
+        else "; its log is empty"
+    )

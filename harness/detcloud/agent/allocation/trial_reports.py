@@ -1,0 +1,189 @@
+"""The report files of a trial, which may hold or be anything.
+
+The trial writes out/, so nothing in it is trusted: files are opened by directory descriptor without
+following links, only regular files with a single name count, and reads are capped. A line that
+cannot be passed on (too long, no JSON object) is replaced by an `agent_warning` record at the same
+offset: the acknowledged offset moves past it, the user sees it, and the agent need not remember it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LINE_BYTES_MAX = 256 * 1024
+SCAN_BYTES = 4 << 20
+WRITERS_MAX = 64
+ENTRIES_MAX = 4096
+# Only plain ranks: a trial must not be able to speak as the writer `agent`.
+REPORT_NAME = re.compile(r"report-(0|[1-9][0-9]{0,4})\.jsonl")
+OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+DEFERRABLE_KINDS = frozenset({"environment", "progress", "agent_warning"})
+PRIORITY_KINDS = frozenset({"exit", "exited", "checkpoint", "checkpoint_intent"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLine:
+    """One report line: the byte offset after its newline, its JSON text and the parsed object."""
+
+    offset: int
+    raw: bytes
+    fields: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The record's kind, "" where it has none."""
+        return str(self.fields.get("kind", ""))
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether to send it to the cluster at once; training metrics and the like may wait."""
+        if self.kind == "metrics":
+            return self.fields.get("group") == "validation"
+        return self.kind not in DEFERRABLE_KINDS
+
+
+class ReportReader:
+    """A reader of the report files in a trial's out/ directory."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        # By writer, how far the search for the end of a too long line came: (its start, scanned).
+        self._long_lines: dict[str, tuple[int, int]] = {}
+
+    def writers(self) -> list[str]:
+        """The ranks that write, at most 64, lowest first."""
+        try:
+            directory = os.open(self._out, OPEN_FLAGS | os.O_DIRECTORY)
+        except OSError:
+            return []
+        try:
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry, _ in zip(entries, range(ENTRIES_MAX), strict=False)]
+        finally:
+            os.close(directory)
+        matches = (REPORT_NAME.fullmatch(name) for name in names)
+        return sorted((match[1] for match in matches if match), key=int)[:WRITERS_MAX]
+
+    def read_lines(
+        self, writer: str, offset: int, bytes_max: int = LINE_BYTES_MAX
+    ) -> list[ReportLine]:
+        """Complete lines from `offset` on, about `bytes_max` bytes of them and at least one."""
+        with self._open_report(writer) as descriptor:
+            if descriptor is None or os.fstat(descriptor).st_size <= offset:
+                return []
+            return self._read_lines_at(descriptor, writer, offset, bytes_max)
+
+    def report_size(self, writer: str) -> int:
+        """Bytes in the writer's file, 0 where it cannot be read."""
+        with self._open_report(writer) as descriptor:
+            return os.fstat(descriptor).st_size if descriptor is not None else 0
+
+    def last_record(self, writer: str, kind: str) -> dict[str, Any] | None:
+        """The last record of that kind in the last line's length of the file."""
+        offset = max(0, self.report_size(writer) - 2 * LINE_BYTES_MAX)
+        lines = self.read_lines(writer, offset, 2 * LINE_BYTES_MAX)
+        return next((line.fields for line in reversed(lines) if line.kind == kind), None)
+
+    @contextlib.contextmanager
+    def _open_report(self, writer: str) -> Iterator[int | None]:
+        descriptors: list[int] = []
+        try:
+            descriptors.append(os.open(self._out, OPEN_FLAGS | os.O_DIRECTORY))
+            name = f"report-{writer}.jsonl"
+            descriptors.append(os.open(name, OPEN_FLAGS, dir_fd=descriptors[0]))
+            status = os.fstat(descriptors[1])
+            plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+            yield descriptors[1] if plain else None
+        except OSError:
+            if len(descriptors) == 2:
+                raise
+            yield None
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _read_lines_at(
+        self, descriptor: int, writer: str, offset: int, bytes_max: int
+    ) -> list[ReportLine]:
+        content = os.pread(descriptor, max(bytes_max, LINE_BYTES_MAX + 1), offset)
+        end = content.rfind(b"\n") + 1
+        if end == 0:
+            if len(content) <= LINE_BYTES_MAX:
+                return []
+            return self._skip_long_line(descriptor, writer, offset)
+        lines: list[ReportLine] = []
+        start = 0
+        while start < end and (not lines or start < bytes_max):
+            stop = content.index(b"\n", start) + 1
+            lines.append(parse_line(content[start : stop - 1], offset + stop))
+            start = stop
+        return lines
+
+    def _skip_long_line(self, descriptor: int, writer: str, start: int) -> list[ReportLine]:
+        """A warning in place of the too long line at `start`; nothing while it has no end.
+
+        The search for its end goes on where the last one stopped, up to the end of the file.
+        """
+        known_start, scanned = self._long_lines.get(writer, (start, start))
+        if known_start != start:
+            scanned = start
+        while content := os.pread(descriptor, SCAN_BYTES, scanned):
+            newline = content.find(b"\n")
+            if newline >= 0:
+                break
+            scanned += len(content)
+        else:
+            self._long_lines[writer] = (start, scanned)
+            return []
+        self._long_lines.pop(writer, None)
+        end = scanned + newline + 1
+        size = end - 1 - start
+        return [
+            warning_line(end, f"a line of {size} bytes was skipped; the limit is {LINE_BYTES_MAX}")
+        ]
+
+
+def parse_line(raw: bytes, offset: int) -> ReportLine:
+    """The line as a record, or a warning in its place."""
+    if len(raw) > LINE_BYTES_MAX:
+        problem = f"a line of {len(raw)} bytes was skipped; the limit is {LINE_BYTES_MAX}"
+        return warning_line(offset, problem)
+    try:
+        fields = json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        problem = str(error).split(" (char")[0]
+        return warning_line(
+            offset, f"a line was skipped, it is not JSON: {problem}: {_preview(raw)}"
+        )
+    if not isinstance(fields, dict):
+        return warning_line(offset, f"a line was skipped, it is not a JSON object: {_preview(raw)}")
+    return ReportLine(offset, raw, fields)
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON value")
+
+
+def warning_line(offset: int, message: str) -> ReportLine:
+    """The warning that is sent in place of a line, with the same offset."""
+    fields = {
+        "kind": "agent_warning",
+        "time_ms": time.time_ns() // 1_000_000,
+        "message": message,
+    }
+    return ReportLine(offset, json.dumps(fields).encode(), fields)
+
+
+def _preview(raw: bytes) -> str:
+    return ascii(raw[:60].decode(errors="replace"))

@@ -1,0 +1,1 @@
+"""A trial to be started: its code, environment, mounts and startup hook."""

@@ -1,0 +1,85 @@
+"""Settings of an experiment that its agent's runtime cannot honour; a trial's log says so once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.assignment.bind_mounts import bind_mounts, mount_notices
+from detcloud.agent.assignment.environment import (
+    configured_variables,
+    is_reserved,
+    variables_by_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PROCESSES = "this agent runs trials as processes"
+NETWORK, USER = "containers use the machine's own network", "the user of a trial has none"
+UNSUPPORTED = {
+    "ports": NETWORK,
+    "pod_spec": "this agent runs containers, no pods",
+    "proxy_ports": NETWORK,
+    "add_capabilities": USER,
+    "drop_capabilities": USER,
+}
+CONTAINERS_ONLY = ("force_pull_image", "registry_auth")
+RESOURCES = ("shm_size", "devices")
+
+
+def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
+    """A line for each setting that a process cannot have; none for defaults."""
+    return [f"[detcloud] {notice}" for notice in _unused_by_processes(config, cuda=cuda)]
+
+
+def container_notices(config: Mapping[str, Any], image: str, *, cuda: bool) -> list[str]:
+    """A line for each setting that a container of `image` cannot have."""
+    return [f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, cuda=cuda)]
+
+
+def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
+    environment, resources = _section(config, "environment"), _section(config, "resources")
+    if image := configured_image(environment, cuda=cuda):
+        yield f"image {image} is not used: {PROCESSES}"
+    names = (*CONTAINERS_ONLY, *UNSUPPORTED)
+    settings = [f"environment.{name}" for name in names if environment.get(name)]
+    settings += [f"resources.{name}" for name in RESOURCES if _is_set(resources.get(name))]
+    for name in settings:
+        yield f"{name} is not used: {PROCESSES}"
+    yield from mount_notices(bind_mounts(config))
+    yield from _reserved_variables(config, cuda=cuda)
+
+
+def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) -> Iterator[str]:
+    environment = _section(config, "environment")
+    configured = configured_image(environment, cuda=cuda)
+    if configured and configured != image:
+        yield f"image {configured} is one of Determined's: {image} is used instead"
+    for name, reason in UNSUPPORTED.items():
+        if environment.get(name):
+            yield f"environment.{name} is not used: {reason}"
+    yield from _reserved_variables(config, cuda=cuda)
+
+
+def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
+    """The image that the configuration names for the kind of device, "" for none."""
+    image = environment.get("image")
+    if isinstance(image, dict):
+        image = image.get("cuda" if cuda else "cpu") or (image.get("gpu") if cuda else None)
+    return str(image or "")
+
+
+def _reserved_variables(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
+    ours = sorted(filter(is_reserved, variables_by_name(configured_variables(config), cuda=cuda)))
+    if ours:
+        subject = "variable" if len(ours) == 1 else "variables"
+        yield f"environment {subject} {', '.join(ours)}: the runtime's value is used instead"
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value != []

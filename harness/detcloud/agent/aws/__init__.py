@@ -1,0 +1,1 @@
+"""The agent on an instance of EC2: its identity, its metadata and notices of interruption."""

@@ -1,0 +1,1 @@
+"""Trials as containers of the machine's Docker engine."""

@@ -1,0 +1,251 @@
+"""The part of a container engine's HTTP API that the agent needs, on the engine's unix socket.
+
+Each call has a connection of its own, so they may come from any thread. No version is named in the
+paths: an engine answers those in its newest one, and refuses old ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ANSWER_SECONDS_MAX = 60.0
+# While an engine checks or unpacks a large layer it says nothing.
+PULL_SILENCE_SECONDS_MAX = 300.0
+ANSWER_BYTES_MAX = 16 << 20
+OUTPUT_BYTES_MAX = 8 * 1024
+MESSAGE_CHARACTERS_MAX = 2000
+DEFAULT_SOCKET = "/var/run/docker.sock"
+
+
+class EngineUnavailable(Exception):
+    """The engine does not answer: it is stopped, restarting or stuck, and may come back."""
+
+
+class EngineError(Exception):
+    """The engine answered with an error: its status and message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class EngineClient:
+    """A client of one engine. Any method may raise EngineUnavailable and EngineError."""
+
+    def __init__(self, path: str, *, seconds_max: float = ANSWER_SECONDS_MAX) -> None:
+        self.path = path
+        self._seconds_max = seconds_max
+
+    def version(self) -> str:
+        """The engine's own version."""
+        return str(self._request_json("GET", "/version").get("Version", "?"))
+
+    def find_image(self, name: str) -> dict[str, Any] | None:
+        """The engine's description of an image that is on this machine, None for another."""
+        return self._get_or_none(f"/images/{quote(name, safe='/:@')}/json")
+
+    def pull_image(
+        self,
+        name: str,
+        login: Mapping[str, str] | None,
+        on_event: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """Fetch an image; `on_event` hears of the progress, and stops it by raising anything.
+
+        `login` has username, password and serveraddress. Raises EngineError for a
+        registry's answer, too.
+        """
+        headers = {}
+        if login is not None:
+            encoded = base64.urlsafe_b64encode(json.dumps(dict(login)).encode())
+            headers["X-Registry-Auth"] = encoded.decode()
+        repository, tag = split_reference(name)
+        path = "/images/create?" + urlencode({"fromImage": repository, "tag": tag})
+        with closing(self._connect(PULL_SILENCE_SECONDS_MAX)) as connection:
+            answer = _send_request(connection, "POST", path, None, headers)
+            while line := _read_line(answer):
+                event = _parse_object(line)
+                if "error" in event:
+                    raise EngineError(500, str(event["error"])[:MESSAGE_CHARACTERS_MAX])
+                on_event(event)
+
+    def remove_image(self, name: str) -> bool:
+        """Remove an image; whether it is gone, since the engine keeps one that a container has."""
+        try:
+            self._request_json("DELETE", f"/images/{quote(name, safe=':')}")
+        except EngineError as error:
+            if error.status not in (404, 409):
+                raise
+            return error.status == 404
+        return True
+
+    def root_folder(self) -> str:
+        """The folder in which the engine keeps images."""
+        return str(self._request_json("GET", "/info")["DockerRootDir"])
+
+    def create_container(self, name: str, body: Mapping[str, Any]) -> None:
+        """Make a container of that name. EngineError 409: there is one of that name."""
+        self._request_json("POST", "/containers/create?" + urlencode({"name": name}), body)
+
+    def start_container(self, name: str) -> None:
+        """Start a container; harmless where it runs already."""
+        self._request_json("POST", f"/containers/{name}/start")
+
+    def inspect_container(self, name: str) -> dict[str, Any] | None:
+        """The engine's description of a container, None without one."""
+        return self._get_or_none(f"/containers/{name}/json")
+
+    def signal_container(self, name: str, number: int) -> None:
+        """Send a signal to a container's first process; harmless where it runs no more."""
+        try:
+            self._request_json("POST", f"/containers/{name}/kill?signal={number}")
+        except EngineError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def remove_container(self, name: str) -> None:
+        """Kill a container and delete it with its volumes; harmless where there is none."""
+        try:
+            self._request_json("DELETE", f"/containers/{name}?force=1&v=1")
+        except EngineError as error:
+            # 409: it is being removed already.
+            if error.status not in (404, 409):
+                raise
+
+    def list_containers(self, label: str) -> list[dict[str, Any]]:
+        """The containers with the label NAME=VALUE, in any state."""
+        query = urlencode({"all": 1, "filters": json.dumps({"label": [label]})})
+        entries: list[dict[str, Any]] = self._request_json("GET", f"/containers/json?{query}")
+        return entries
+
+    def container_output(self, name: str) -> str:
+        """The end of what a container printed to the engine."""
+        path = f"/containers/{name}/logs?stdout=1&stderr=1&tail=50"
+        with closing(self._connect(self._seconds_max)) as connection:
+            content = _read_answer(_send_request(connection, "GET", path, None, {}))
+        return _strip_frames(content)[-OUTPUT_BYTES_MAX:].decode(errors="replace")
+
+    def _get_or_none(self, path: str) -> dict[str, Any] | None:
+        try:
+            description: dict[str, Any] = self._request_json("GET", path)
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+        return description
+
+    def _request_json(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        with closing(self._connect(self._seconds_max)) as connection:
+            headers = {"Content-Type": "application/json"} if content else {}
+            answer = _read_answer(_send_request(connection, method, path, content, headers))
+        try:
+            return json.loads(answer) if answer else {}
+        except ValueError as error:
+            raise EngineUnavailable(
+                f"{self.path} answered with no JSON: {answer[:80]!r}"
+            ) from error
+
+    def _connect(self, seconds_max: float) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("localhost", timeout=seconds_max)
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel.settimeout(seconds_max)
+        try:
+            channel.connect(self.path)
+        except OSError as error:
+            channel.close()
+            reason = error.strerror or str(error)
+            raise EngineUnavailable(f"the container engine at {self.path}: {reason}") from error
+        connection.sock = channel
+        return connection
+
+
+def socket_path(environment: Mapping[str, str]) -> str:
+    """The path of the engine's socket: DOCKER_HOST if it names a unix socket, else the usual one.
+
+    Raises ValueError for an engine elsewhere: its containers would not see our directories.
+    """
+    host = environment.get("DOCKER_HOST") or f"unix://{DEFAULT_SOCKET}"
+    if not host.startswith("unix:///"):
+        raise ValueError(
+            f"DOCKER_HOST is {host!r}; the engine must be on this machine: unix:///PATH"
+        )
+    return host.removeprefix("unix://")
+
+
+def split_reference(name: str) -> tuple[str, str]:
+    """An image's repository, and its digest or tag, which is `latest` if it names none."""
+    repository, at, digest = name.partition("@")
+    if at:
+        return _split_tag(repository)[0], digest
+    return _split_tag(name)
+
+
+def _split_tag(name: str) -> tuple[str, str]:
+    # A colon before the last slash belongs to the registry's port.
+    before, colon, tag = name.rpartition(":")
+    return (before, tag) if colon and "/" not in tag else (name, "latest")
+
+
+def _send_request(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+) -> http.client.HTTPResponse:
+    try:
+        connection.request(method, path, body, dict(headers))
+        answer = connection.getresponse()
+        if answer.status < 400:
+            return answer
+        content = answer.read(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        raise EngineUnavailable(f"the container engine did not answer: {error!r}") from error
+    message = str(_parse_object(content).get("message") or content.decode(errors="replace"))
+    message = message.strip()[:MESSAGE_CHARACTERS_MAX]
+    if answer.status == 503:
+        raise EngineUnavailable(f"the container engine is not ready: {message}")
+    raise EngineError(answer.status, message)
+
+
+def _read_answer(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        raise EngineUnavailable(f"the container engine broke off its answer: {error!r}") from error
+
+
+def _read_line(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.readline(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        raise EngineUnavailable(f"the container engine broke off a pull: {error!r}") from error
+
+
+def _parse_object(content: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _strip_frames(content: bytes) -> bytes:
+    """The output without the headers of 8 bytes that tell stdout from stderr."""
+    pieces, place = [], 0
+    while place + 8 <= len(content):
+        size = int.from_bytes(content[place + 4 : place + 8], "big")
+        pieces.append(content[place + 8 : place + 8 + size])
+        place += 8 + size
+    return b"".join(pieces)

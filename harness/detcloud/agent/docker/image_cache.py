@@ -1,0 +1,75 @@
+"""The images that this agent pulled; the least recently used go when the engine's disk fills up.
+
+Images that were on the machine before, or came there otherwise, are not the agent's to remove.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcloud.agent.docker.engine import EngineError, EngineUnavailable
+from detcloud.agent.docker.images import obtain_image
+from detcloud.shared.files import read_json_object, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from detcloud.agent.docker.engine import EngineClient
+    from detcloud.agent.docker.images import Image, ImageRequest
+
+DISK_SHARE_MAX = 0.85
+# An image is kept so long, since a launch may wait for its engine before its container holds it.
+KEPT_SECONDS = 900.0
+
+
+class ImageCache:
+    """The pulled images and when each was used last, recorded in the file `record`."""
+
+    def __init__(self, engine: EngineClient, record: Path, log_line: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._record = record
+        self._log_line = log_line
+        self._lock = threading.Lock()
+        self._used_at: dict[str, float] = read_json_object(record) or {}
+
+    def obtain_image(
+        self,
+        request: ImageRequest,
+        is_needed: Callable[[], bool],
+        write_notice: Callable[[str], None],
+    ) -> Image:
+        """Obtain an image as `images.obtain_image` does, after making room if there is little."""
+        with self._lock, suppress(EngineUnavailable, EngineError, OSError):
+            present = self._engine.find_image(request.name)
+            if present and present["Id"] in self._used_at:
+                self._record_use(present["Id"])
+            self._make_room()
+        image = obtain_image(self._engine, request, is_needed, write_notice)
+        if image.is_new:
+            with self._lock:
+                self._record_use(image.id)
+        return image
+
+    def _record_use(self, image: str) -> None:
+        self._used_at[image] = time.time()
+        write_atomically(self._record, self._used_at)
+
+    def _make_room(self) -> None:
+        oldest_first = sorted(self._used_at, key=lambda image: self._used_at[image])
+        for image in oldest_first:
+            disk = shutil.disk_usage(self._engine.root_folder())
+            is_young = time.time() - self._used_at[image] < KEPT_SECONDS
+            if is_young or disk.used / disk.total < DISK_SHARE_MAX:
+                return
+            # The engine keeps what a container has, or what has another name, too.
+            if self._engine.remove_image(image):
+                self._log_line(
+                    f"the disk of the container engine fills up: image {image} was removed"
+                )
+                del self._used_at[image]
+                write_atomically(self._record, self._used_at)

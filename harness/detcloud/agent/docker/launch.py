@@ -1,0 +1,227 @@
+"""The launch of one container: a thread that reconciles the engine with the launch's records.
+
+Each round looks at the container and takes one step. The records are files and the container's
+name follows from their folder, so the thread of a later agent goes on where an earlier one ended,
+and a repeated request happens once. While the engine does not answer, nothing changes.
+
+    AGENT/container.json    what to create, written before anything is asked of the engine
+    AGENT/kill.json         the grace, once the end is wanted
+    AGENT/container/        what the container sees of it: the supervisor's folder
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.assignment.startup_hook import PASSED_FILE
+from detcloud.agent.docker.container import LABEL, RECORDS, find_strayed_mount
+from detcloud.agent.docker.engine import EngineError, EngineUnavailable
+from detcloud.agent.docker.exit_status import (
+    EndedContainer,
+    creation_refused_status,
+    engine_unavailable_status,
+    exit_status,
+)
+from detcloud.agent.runtime import Phase, Status
+from detcloud.shared.files import read_json_object, read_untrusted_json_object, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from detcloud.agent.docker.engine import EngineClient
+
+REQUEST_FILE = "container.json"
+KILL_FILE = "kill.json"
+STEADY_SECONDS = 1.0
+CLOSE_SECONDS = 0.05
+# How long it is polled often after a request.
+CLOSELY_SECONDS = 3.0
+TROUBLE_SECONDS = 2.0
+START_SECONDS_MAX = 300.0
+# The supervisor kills in time; where it does not, the engine does.
+KILL_MARGIN_SECONDS = 5.0
+
+
+class ContainerLaunch:
+    """The launch whose records lie in `directory`; `start_watching` starts the thread."""
+
+    def __init__(
+        self, engine: EngineClient, directory: Path, log_line: Callable[[str], None]
+    ) -> None:
+        self.name = container_name(directory)
+        self._engine = engine
+        self._directory = directory
+        self._records = directory / RECORDS
+        self._log_line = log_line
+        self._request = read_json_object(directory / REQUEST_FILE) or {}
+        self._status = Status(Phase.STARTING)
+        self._is_up = False
+        self._leaving = False
+        self._exit_seen = False
+        self._grace_seconds: float | None = None
+        self._kill_at = 0.0
+        self._began_at = self._polled_closely_from = time.monotonic()
+        self._trouble = ""
+        self._closed = False
+        self._wake = threading.Event()
+
+    def start_watching(self) -> None:
+        """Start the thread, which ends with the container or when the launch is closed."""
+        threading.Thread(target=self._run, name=self.name, daemon=True).start()
+
+    def poll(self) -> Status:
+        """The present status, as the thread saw it last. Never asks the engine."""
+        if self._status.phase is Phase.ENDED or not self._is_up:
+            return self._status
+        if not self._exit_seen and os.path.lexists(self._records / "exit.json"):
+            self._exit_seen = True
+            self.wake()
+        if self._status.phase is Phase.STARTING and self._stage() == "trial":
+            self._status = Status(Phase.RUNNING, "trial")
+        return self._status
+
+    def wake(self) -> None:
+        """Have the thread look at the container at once."""
+        self._polled_closely_from = time.monotonic()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Let the thread end; the container goes on."""
+        self._closed = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed and self._status.phase is not Phase.ENDED:
+            try:
+                self._reconcile()
+                pause = self._pause()
+                self._report_trouble("")
+            except (EngineUnavailable, EngineError, OSError) as error:
+                pause = TROUBLE_SECONDS
+                self._report_trouble(str(error))
+                self._give_up_if_late(str(error))
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def _reconcile(self) -> None:
+        container = self._engine.inspect_container(self.name)
+        if container is not None and _launch_of(container) != self._request.get("launch"):
+            # A container of a launch whose directory is gone has our name.
+            self._engine.remove_container(self.name)
+            container = None
+        state = str(container["State"]["Status"]) if container is not None else "absent"
+        kill = read_json_object(self._directory / KILL_FILE)
+        begun = os.path.lexists(self._records / "begun")
+        if state in ("running", "paused", "restarting"):
+            self._is_up = True
+            if kill is not None:
+                self._pursue_kill(float(kill.get("grace_ms") or 0) / 1000)
+        elif state in ("exited", "dead") or (state == "absent" and begun):
+            self._record_end(container or {}, begun=begun, killed=kill is not None)
+        elif state != "removing" and kill is not None:
+            self._set_end(Status(Phase.ENDED, killed=True))
+        elif state == "absent":
+            self._create()
+        elif state == "created":
+            self._start()
+
+    def _create(self) -> None:
+        try:
+            self._engine.create_container(self.name, self._request["body"])
+        except EngineError as error:
+            if error.status != 409:
+                self._set_end(creation_refused_status(error))
+            # 409: it was made already; the next round sees by whom.
+            return
+        self._start()
+
+    def _start(self) -> None:
+        try:
+            # What was checked was there before the image was pulled, and other trials write there.
+            if strayed := find_strayed_mount(self._request["body"]):
+                text = f"mount: {strayed} is not what it was when it was checked; mount a folder "
+                raise EngineError(400, text + "that no trial replaces, or start again")
+            self._engine.start_container(self.name)
+        except EngineError as error:
+            self._set_end(creation_refused_status(error))
+            return
+        self._is_up = True
+        self._polled_closely_from = time.monotonic()
+
+    def _pursue_kill(self, grace_seconds: float) -> None:
+        """Send SIGTERM to the supervisor, which ends the trial; past the grace, SIGKILL to all."""
+        now = time.monotonic()
+        if self._grace_seconds is None or grace_seconds < self._grace_seconds:
+            with contextlib.suppress(OSError):
+                # Without the file the supervisor gives no grace.
+                write_atomically(
+                    self._records / KILL_FILE, {"grace_ms": grace_seconds * 1000}, mode=0o444
+                )
+            self._engine.signal_container(self.name, signal.SIGTERM)
+            self._grace_seconds = grace_seconds
+            self._kill_at = now + grace_seconds + KILL_MARGIN_SECONDS
+            self._polled_closely_from = now
+        elif now >= self._kill_at:
+            self._engine.signal_container(self.name, signal.SIGKILL)
+
+    def _record_end(self, container: dict[str, Any], *, begun: bool, killed: bool) -> None:
+        record = read_untrusted_json_object(self._records / "exit.json")
+        state = container.get("State") or {}
+        memory_bytes = int((self._request["body"].get("HostConfig") or {}).get("Memory") or 0)
+        printed = "" if begun or not container else self._engine.container_output(self.name)
+        self._set_end(
+            exit_status(EndedContainer(state, record, begun, killed, memory_bytes), printed)
+        )
+
+    def _set_end(self, status: Status) -> None:
+        if status.cause and not status.stage:
+            self._write_log(status.cause)
+        self._status = status
+
+    def _write_log(self, cause: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            descriptor = os.open(str(self._request["log"]), flags)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as log:
+                log.write(f"[detcloud] {cause}\n")
+
+    def _stage(self) -> str:
+        """The stage that runs: the trial, unless a hook comes before it."""
+        if not self._request.get("has_hook") or os.path.lexists(self._records / PASSED_FILE):
+            return "trial" if os.path.lexists(self._records / "begun") else ""
+        process = read_untrusted_json_object(self._records / "process.json") or {}
+        return str(process.get("stage", ""))
+
+    def _pause(self) -> float:
+        close = time.monotonic() - self._polled_closely_from < CLOSELY_SECONDS
+        return CLOSE_SECONDS if close else STEADY_SECONDS
+
+    def _report_trouble(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            self._log_line(f"{self.name} could not be looked after, trying again: {trouble}")
+        elif self._trouble and not trouble:
+            self._log_line(f"{self.name} is looked after again")
+        self._trouble = trouble
+
+    def _give_up_if_late(self, trouble: str) -> None:
+        """End a launch that could not be started for minutes: it may start elsewhere."""
+        begun = self._is_up or os.path.lexists(self._records / "begun")
+        if not begun and time.monotonic() - self._began_at > START_SECONDS_MAX:
+            self._set_end(engine_unavailable_status(trouble))
+
+
+def container_name(directory: Path) -> str:
+    """The container's name, unique for its directory among all agents of the machine."""
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+    return f"detcloud-{directory.parent.name}-{digest}"
+
+
+def _launch_of(container: dict[str, Any]) -> object:
+    return ((container.get("Config") or {}).get("Labels") or {}).get(f"{LABEL}launch")

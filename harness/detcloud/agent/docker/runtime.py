@@ -1,0 +1,240 @@
+"""The runtime that starts, watches and stops trials as containers of Docker's engine.
+
+In the container the supervisor is the first process: it writes the log and the exit into files of
+the allocation, so that neither depends on an agent or on the engine's own log. Files that a
+container can write are not trusted: the engine says that it ended, the files only how.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcloud.agent.assignment.assignment import LaunchImpossible
+from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.unused_settings import container_notices
+from detcloud.agent.docker.container import (
+    LABEL,
+    PYTHON,
+    RECORDS,
+    checkpoint_folder,
+    container_body,
+    work_label,
+)
+from detcloud.agent.docker.engine import EngineError, EngineUnavailable
+from detcloud.agent.docker.image_cache import ImageCache
+from detcloud.agent.docker.images import image_request
+from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
+from detcloud.agent.runtime import Launch, Phase, Status
+from detcloud.shared.files import write_atomically
+from detcloud.storage.directory import STAGING_FOLDER, TENSORBOARD_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from detcloud.agent.assignment.assignment import Assignment
+    from detcloud.agent.docker.container import ContainerRules
+    from detcloud.agent.docker.engine import EngineClient
+
+# Engines kill 10 s after they asked, unless told otherwise.
+UNASKED_GRACE_SECONDS = 8.0
+SWEEP_SECONDS = 60.0
+SWEEP_TROUBLE_SECONDS = 5.0
+LIMITS = {
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "stack": resource.RLIMIT_STACK,
+    "nofile": resource.RLIMIT_NOFILE,
+}
+CAP_SYS_RESOURCE = 24
+
+
+class DockerRuntime:
+    """Runs each launch as a container with the label of this agent's work directory."""
+
+    def __init__(
+        self, engine: EngineClient, rules: ContainerRules, log_line: Callable[[str], None]
+    ) -> None:
+        self._engine = engine
+        self._rules = rules
+        self._log_line = log_line
+        self._images = ImageCache(engine, rules.work / "images.json", log_line)
+        self._launches: dict[Path, ContainerLaunch] = {}
+        self._changing = threading.Lock()
+        self._sweep = threading.Event()
+        self._closed = False
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """The containers' user and group; None if they are the agent's own."""
+        owner = self._rules.user, self._rules.group
+        return None if owner == (os.getuid(), os.getgid()) else owner
+
+    def adopt(self, directories: Sequence[Path]) -> None:
+        """Watch the containers of these launches; all other ones of ours are removed."""
+        for directory in directories:
+            if (directory / REQUEST_FILE).exists():
+                self._watch(directory)
+        threading.Thread(target=self._run_sweeps, name="container sweep", daemon=True).start()
+
+    def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
+        """Log unused settings, obtain the image, and lay out the container."""
+        directory = assignment.directory
+        name = _image_name(assignment)
+        notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
+        directory.write_notices(notices)
+        body = container_body(assignment, self._rules, ulimit_available)
+        request = image_request(name, assignment.section("environment"), assignment.registry_auth)
+        image = self._images.obtain_image(
+            request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
+        )
+        directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
+        base = container_environment(assignment.threads)
+        if image.python_path:
+            base["PYTHONPATH"] += f":{image.python_path}"
+        environment = assignment.environment(base)
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        directory.give_to_owner()
+        self._open_checkpoint_folder(assignment)
+        return Launch(
+            assignment.stages(PYTHON, directory.agent / RECORDS),
+            environment,
+            str(directory.code),
+            str(directory.log),
+            assignment.log_bytes_max,
+            container={**body, "Image": image.id, "Env": variables},
+            facts={"image": image.name, "image_digest": image.digest},
+        )
+
+    def start(self, directory: Path, launch: Launch) -> None:
+        """Write the request down; a thread of the launch's own passes it to the engine."""
+        if (directory / REQUEST_FILE).exists():
+            raise RuntimeError(f"{directory} has a container already")
+        assert launch.container is not None
+        self._write_records(directory, launch)
+        identity = os.urandom(8).hex()
+        labels = {**launch.container["Labels"], f"{LABEL}launch": identity}
+        request = {
+            "launch": identity,
+            "log": launch.log,
+            "has_hook": launch.stages[0][0] == "hook",
+            "body": {**launch.container, "Labels": labels},
+        }
+        write_atomically(directory / REQUEST_FILE, request)
+        self._watch(directory)
+
+    def poll(self, directory: Path) -> Status:
+        """The status that the launch's thread saw last."""
+        launch = self._launches.get(directory)
+        return launch.poll() if launch is not None else Status(Phase.ABSENT)
+
+    def kill(self, directory: Path, grace_ms: int) -> None:
+        """Write the request down; the launch's thread passes it to the engine."""
+        write_atomically(directory / KILL_FILE, {"grace_ms": grace_ms})
+        launch = self._launches.get(directory)
+        if launch is not None:
+            launch.wake()
+
+    def remove(self, directory: Path) -> None:
+        """Forget the launch; its container is removed, now or when the engine answers."""
+        with self._changing:
+            launch = self._launches.pop(directory, None)
+        if launch is not None:
+            launch.close()
+        self._sweep.set()
+
+    def release_idle_resources(self) -> None:
+        """Do nothing: there are only the containers."""
+
+    def close(self) -> None:
+        """Let the threads end; the containers go on."""
+        self._closed = True
+        self._sweep.set()
+        for launch in list(self._launches.values()):
+            launch.close()
+
+    def _open_checkpoint_folder(self, assignment: Assignment) -> None:
+        """Make the machine's folder of checkpoints, and let the trial write into it.
+
+        Only a folder of the agent's own is opened; any other is for its owner to open.
+        """
+        folder = checkpoint_folder(assignment)
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.owner is None or os.getuid() != 0 or folder.stat().st_uid != 0:
+            return
+        folder.chmod(folder.stat().st_mode | 0o011)
+        experiment, trial = (int(assignment.spec[n]) for n in ("experiment_id", "trial_id"))
+        places = (f"{experiment}", f"{experiment}/{trial}")
+        events = (TENSORBOARD_FOLDER, *(f"{TENSORBOARD_FOLDER}/{x}" for x in places))
+        for place in (folder / name for name in (STAGING_FOLDER, *places, *events)):
+            place.mkdir(exist_ok=True)
+            os.chown(place, *self.owner, follow_symlinks=False)
+
+    def _write_records(self, directory: Path, launch: Launch) -> None:
+        """Write the supervisor's folder, which belongs to the container's user."""
+        records = directory / RECORDS
+        records.mkdir(mode=0o700, exist_ok=True)
+        record = {
+            "stages": launch.stages,
+            # The engine gives them to the container.
+            "environment": None,
+            "cwd": launch.cwd,
+            "log": launch.log,
+            "log_bytes_max": launch.log_bytes_max,
+            "unasked_grace_seconds": UNASKED_GRACE_SECONDS,
+        }
+        write_atomically(records / "launch.json", record, owner=self.owner)
+        if self.owner is not None:
+            os.chown(records, *self.owner)
+
+    def _watch(self, directory: Path) -> None:
+        launch = ContainerLaunch(self._engine, directory, self._log_line)
+        with self._changing:
+            self._launches[directory] = launch
+        launch.start_watching()
+
+    def _run_sweeps(self) -> None:
+        while not self._closed:
+            self._sweep.clear()
+            try:
+                self._sweep_containers()
+                pause = SWEEP_SECONDS
+            except (EngineUnavailable, EngineError):
+                pause = SWEEP_TROUBLE_SECONDS
+            self._sweep.wait(pause)
+
+    def _sweep_containers(self) -> None:
+        """Remove the containers of ours that no launch watches."""
+        # Each container here was requested by a launch, which is known by now if it lives.
+        for entry in self._engine.list_containers(work_label(self._rules.work)):
+            directory = Path((entry.get("Labels") or {}).get(f"{LABEL}directory", ""))
+            if directory not in self._launches and not self._closed:
+                self._engine.remove_container(str(entry["Id"]))
+
+
+def ulimit_available(name: str) -> int:
+    """The part of an ulimit that may be given: our own limit, or -1 if it may be exceeded."""
+    return -1 if _may_raise_limits() else resource.getrlimit(LIMITS[name])[1]
+
+
+def _may_raise_limits() -> bool:
+    """Whether processes of root, such as the engine, may raise their limits here."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    return bool(int(fields.get("CapBnd", "0").strip(), 16) >> CAP_SYS_RESOURCE & 1)
+
+
+def _image_name(assignment: Assignment) -> str:
+    images = assignment.spec.get("image")
+    name = (
+        images.get("cuda" if assignment.uses_cuda else "cpu")
+        if isinstance(images, dict)
+        else images
+    )
+    if not name:
+        raise LaunchImpossible("no container image is named for this kind of device")
+    return str(name)

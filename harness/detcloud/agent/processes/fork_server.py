@@ -1,0 +1,230 @@
+"""The agent's side of the fork server, a process with torch imported that forks trials.
+
+The process, `detcloud.launch.fork_server`, starts when the first trial that it can run is prepared,
+and ends after some idle minutes, so that an idle laptop has its memory back. Whatever goes wrong
+with it, the trial is started plainly instead: after `fork` returned None the process is gone, or
+never heard of the launch. Its messages and files call it the template.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from detcloud.shared.files import parse_json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+DESCRIPTOR = 200
+READY_SECONDS_MAX = 30.0
+ANSWER_SECONDS_MAX = 2.0
+IDLE_SECONDS_MAX = 300.0
+RETRY_SECONDS = 300.0
+ANSWER_BYTES_MAX = 1 << 20
+REASON_CHARACTERS_MAX = 300
+# A process's working directory is first on its path; that of the fork server has no modules.
+COMMAND = 'cd "$1" && exec "$2" -m detcloud.launch.fork_server "$3"'
+
+# Variables that the interpreter, the C library, torch and its imports read while they are loaded.
+READ_AT_IMPORT = re.compile(
+    "PYTHON|__PYVENV|LD_|DYLD_|MALLOC_|GLIBC_|LC_|LANG|TZ|OMP_|GOMP_|KMP_|ACC_|MKL|ONEDNN|DNNL"
+    "|OPENBLAS|GOTO_|BLIS_|NVPL_|NUMEXPR_|VECLIB_|NUMPY|NPY_|TORCH|PYTORCH|ATEN_|C10_|CAFFE2_"
+    "|KINETO|FX_|COMPILE_|INDUCTOR|TRITON|CUDA|CUBLAS|CUDNN|NCCL|NVIDIA|HIP_|HSA_|ROC|MIOPEN|GLOO"
+    "|GFORTRAN|I_MPI|OMPI|INTEL|OPENSSL|SSL|TQDM"
+)
+
+
+class ForkServer:
+    """The fork server of an agent, at most one process. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        log_line: Callable[[str], None],
+        *,
+        command: str = COMMAND,
+        idle_seconds_max: float = IDLE_SECONDS_MAX,
+    ) -> None:
+        self._folder = folder
+        self._environment = {**environment, "HOME": str(folder), "TMPDIR": str(folder / "tmp")}
+        self._log_line = log_line
+        self._command = command
+        self._idle_seconds_max = idle_seconds_max
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._socket: socket.socket | None = None
+        self._modules: frozenset[str] = frozenset()
+        self._used_at = 0.0
+        self._retry_at = 0.0
+        self._proven = False
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, None while there is none."""
+        return self._pid
+
+    def warm_up(self) -> None:
+        """Start the process if need be; returns once it is ready or has failed, within 30 s."""
+        with self._lock:
+            self._used_at = time.monotonic()
+            self._reap()
+            if self._pid is None and self._used_at >= self._retry_at and not self._closed:
+                self._start()
+
+    def fork(
+        self, directory: Path, environment: Mapping[str, str], cwd: str, lock: int
+    ) -> int | None:
+        """Fork a supervisor; its process id, or None when the launch is to be started plainly.
+
+        `lock` is passed on to it. After None the lock decides: a process that was killed because it
+        did not answer may have forked before.
+        """
+        if not self._lock.acquire(timeout=ANSWER_SECONDS_MAX):
+            return None
+        try:
+            if self._socket is None or not self._can_fork(environment, cwd):
+                return None
+            self._used_at = time.monotonic()
+            return self._request_supervisor(self._socket, directory, lock)
+        finally:
+            self._lock.release()
+
+    def close_if_idle(self) -> None:
+        """End the process when nobody has needed it for minutes."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._reap()
+                if time.monotonic() - self._used_at > self._idle_seconds_max:
+                    self._kill()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the process, for good; what it forked goes on."""
+        self._closed = True
+        channel = self._socket
+        if channel is not None:
+            # A thread that waits for an answer waits no more.
+            with contextlib.suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._kill()
+
+    def _start(self) -> None:
+        try:
+            self._spawn()
+            self._modules = self._receive_modules()
+        except (OSError, ValueError) as error:
+            self._kill()
+            if self._closed:
+                return
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            self._log_line(f"trials start plainly, without a template: {error}{self._end_of_log()}")
+
+    def _spawn(self) -> None:
+        (self._folder / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._proven = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = ours
+        log = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(self._folder / "template.log"), log, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), DESCRIPTOR),
+        ]
+        words = [self._command, "sh", str(self._folder), sys.executable, str(DESCRIPTOR)]
+        argv = ["/bin/sh", "-c", *words]
+        with theirs:
+            self._pid = os.posix_spawn(argv[0], argv, self._environment, file_actions=actions)
+
+    def _receive_modules(self) -> frozenset[str]:
+        """Wait until the process is ready; its modules. ValueError for any other answer."""
+        modules = self._receive_answer(READY_SECONDS_MAX).get("modules")
+        if not isinstance(modules, list):
+            raise ValueError("the template did not say that it is ready")
+        return frozenset(map(str, modules))
+
+    def _request_supervisor(self, channel: socket.socket, directory: Path, lock: int) -> int | None:
+        try:
+            request = json.dumps({"directory": str(directory)}).encode()
+            channel.settimeout(ANSWER_SECONDS_MAX)
+            socket.send_fds(channel, [request], [lock])
+            supervisor = self._receive_answer(ANSWER_SECONDS_MAX).get("supervisor")
+            if type(supervisor) is not int or supervisor <= 1:
+                raise ValueError(f"the template answered with {supervisor!r:.80}")
+        except (OSError, ValueError) as error:
+            self._kill()
+            if not self._proven:
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+            self._log_line(
+                f"the template failed, a trial starts plainly: {error}{self._end_of_log()}"
+            )
+            return None
+        self._proven = True
+        return supervisor
+
+    def _receive_answer(self, seconds_max: float) -> dict[str, Any]:
+        """Wait for an answer. Raises TimeoutError, and ValueError for anything but an object."""
+        assert self._socket is not None
+        self._socket.settimeout(seconds_max)
+        content = self._socket.recv(ANSWER_BYTES_MAX)
+        if not content:
+            raise ValueError("the template ended")
+        answer = parse_json_object(content)
+        if answer is None:
+            raise ValueError(f"the template answered with {content[:80]!r}")
+        return answer
+
+    def _can_fork(self, environment: Mapping[str, str], cwd: str) -> bool:
+        """Whether a trial with these variables and this code may be forked without a difference."""
+        if any(
+            READ_AT_IMPORT.match(name) for name in _differing_names(environment, self._environment)
+        ):
+            return False
+        # A module that is imported already would hide the trial's own one of that name.
+        with os.scandir(cwd) as entries:
+            return not any(entry.name.partition(".")[0] in self._modules for entry in entries)
+
+    def _reap(self) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                    return
+            self._pid = None
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill and reap the process; then no request is under way."""
+        pid, self._pid = self._pid, None
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _end_of_log(self) -> str:
+        try:
+            words = (self._folder / "template.log").read_text(errors="replace").split()
+        except OSError:
+            return ""
+        return f" ({' '.join(words)[-REASON_CHARACTERS_MAX:]})" if words else ""
+
+
+def _differing_names(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
+    return {name for name in {*one, *other} if one.get(name) != other.get(name)}

@@ -1,0 +1,187 @@
+"""A server of keys for trials' storage, from which AWS's clients in the trials fetch them.
+
+Each allocation has an address of its own on the loopback interface and a token for it, so that a
+trial gets the keys of its own place and of no other. Address and tokens are the same after the
+agent was restarted, because the trials that go on have them in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcloud.shared.files import read_json_object, write_atomically
+from detcloud.shared.http import ApiError, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOST = "127.0.0.1"
+# Ports that nobody has been assigned. Trials may take none below 1024: one that took the agent's
+# while that is away would be shown the tokens of all others.
+PORTS = range(334, 344)
+RETRY_SECONDS = 2.0
+REQUEST_SECONDS_MAX = 20.0
+# Keys are renewed so long before they end; clients renew theirs five minutes before.
+RENEW_SECONDS = 15 * 60
+
+
+@dataclass(frozen=True)
+class StorageKeys:
+    """The keys that the cluster issued for an allocation, valid until `expires_ms` (epoch)."""
+
+    key_id: str
+    secret: str = field(repr=False)
+    session_token: str = field(repr=False)
+    expires_ms: int
+
+    def to_aws_answer(self) -> dict[str, str]:
+        """The answer in the form that AWS's clients read."""
+        ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires_ms / 1000))
+        return {
+            "AccessKeyId": self.key_id,
+            "SecretAccessKey": self.secret,
+            "Token": self.session_token,
+            "Expiration": ends,
+        }
+
+
+def fetch_keys(url: str, token: str | None, path: str, allocation: str) -> StorageKeys:
+    """Have the cluster issue keys for the allocation. Raises ApiError, OSError."""
+    client = Transport(url, token)
+    try:
+        answer = client.request("POST", path, {"allocation": allocation}, retry=False)
+    finally:
+        client.close()
+    return StorageKeys(**{name: answer[name] for name in StorageKeys.__dataclass_fields__})
+
+
+class CredentialServer:
+    """An HTTP server of keys that `fetch` gets from the cluster; its port is recorded in `work`."""
+
+    def __init__(
+        self, work: Path, fetch: Callable[[str], StorageKeys], log_line: Callable[[str], None]
+    ) -> None:
+        """Start to serve; waits, and logs it, while an earlier agent's port is in use."""
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._cached_keys: dict[str, StorageKeys] = {}
+        self._record = work / "credentials.json"
+        record = read_json_object(self._record) or {"port": 0, "secret": secrets.token_hex(32)}
+        self._secret = bytes.fromhex(record["secret"])
+        handler, port = _handler(self), record["port"]
+        self._server = _server_at(port, handler, log_line) if port else _new_server(handler)
+        write_atomically(self._record, {**record, "port": self._server.server_port})
+        threading.Thread(target=self._server.serve_forever, name="credentials", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def variables(self, allocation: str) -> dict[str, str]:
+        """The environment variables by which AWS's clients in the trial find this server."""
+        variables = {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": (
+                f"http://{HOST}:{self._server.server_port}/{allocation}"
+            ),
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self.token(allocation),
+            # The machine's own role is not the trial's, and its address is closed to it.
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        region = os.environ.get("AWS_DEFAULT_REGION")
+        return {**variables, **({"AWS_DEFAULT_REGION": region} if region else {})}
+
+    def token(self, allocation: str) -> str:
+        """The token that the allocation's trial must present."""
+        return hmac.digest(self._secret, allocation.encode(), "sha256").hex()
+
+    def valid_keys(self, allocation: str) -> StorageKeys:
+        """Keys that are valid for a while; raises OSError or ApiError without any."""
+        with self._lock:
+            cached = self._cached_keys.get(allocation)
+        now = time.time()
+        if cached is not None and cached.expires_ms / 1000 - now > RENEW_SECONDS:
+            return cached
+        try:
+            keys = self._fetch(allocation)
+        except (OSError, ApiError):
+            # The cached ones may be valid for some minutes yet.
+            if cached is not None and cached.expires_ms / 1000 > now:
+                return cached
+            raise
+        with self._lock:
+            live = {k: v for k, v in self._cached_keys.items() if v.expires_ms / 1000 > now}
+            self._cached_keys = {**live, allocation: keys}
+        return keys
+
+
+class _Server(ThreadingHTTPServer):
+    """An HTTP server whose threads end with the process."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+def _new_server(handler: type[BaseHTTPRequestHandler]) -> _Server:
+    """A server at a port that trials may not take, or at any if this agent may not either."""
+    for port in PORTS:
+        with contextlib.suppress(OSError):
+            return _Server((HOST, port), handler)
+    return _Server((HOST, 0), handler)
+
+
+def _server_at(
+    port: int, handler: type[BaseHTTPRequestHandler], log_line: Callable[[str], None]
+) -> _Server:
+    """A server at the port which trials of an earlier agent know; waits until it is free."""
+    has_logged = False
+    while True:
+        try:
+            return _Server((HOST, port), handler)
+        except OSError as error:
+            if not has_logged:
+                log_line(
+                    f"port {port} of {HOST}, where trials ask for the keys of their storage, "
+                    f"cannot be had, trying again: {error}; `ss -tanp` tells who has it"
+                )
+            has_logged = True
+        time.sleep(RETRY_SECONDS)
+
+
+def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS_MAX
+
+        def do_GET(self) -> None:
+            allocation = self.path.removeprefix("/")
+            token = self.headers.get("Authorization", "")
+            if not hmac.compare_digest(token.encode(), server.token(allocation).encode()):
+                self._answer(403, {"message": "this is not the token of this allocation"})
+                return
+            try:
+                self._answer(200, server.valid_keys(allocation).to_aws_answer())
+            except (OSError, ApiError) as error:
+                self._answer(503, {"message": str(error)})
+
+        def log_message(self, *_: object) -> None:
+            """Write no log: nobody reads it, and it would name addresses."""
+
+        def _answer(self, status: int, content: dict[str, str]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler

@@ -1,0 +1,127 @@
+"""`detcloud agent`: lists agents and takes them out of use."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.client import Agent, Slot
+
+
+def _use_text(agent: Item) -> str:
+    if agent.get("enabled", True):
+        return "enabled"
+    return "draining" if agent.get("draining") else "disabled"
+
+
+COLUMNS = (
+    field_column("ID", "id"),
+    field_column("Name", "name", drop_rank=2),
+    field_column("Resource pool", "resource_pool"),
+    field_column("Label", "label", drop_rank=2),
+    field_column("State", "state"),
+    Column("Use", _use_text),
+    Column("Slots", lambda agent: len(agent["slots"])),
+    Column(
+        "Busy", lambda agent: sum(slot.get("allocation") is not None for slot in agent["slots"])
+    ),
+    field_column("Version", "version", drop_rank=1),
+    time_column("Enrolled", "enrolled_ms", drop_rank=3),
+)
+SLOT_COLUMNS = (
+    field_column("Agent", "agent_id"),
+    field_column("Resource pool", "resource_pool", drop_rank=2),
+    field_column("Slot", "id"),
+    field_column("Type", "type"),
+    field_column("Name", "name", drop_rank=1),
+    field_column("UUID", "uuid", drop_rank=3),
+    Column("Use", _use_text),
+    field_column("Allocation", "allocation"),
+)
+
+
+def slot_item(slot: Slot) -> Item:
+    """A slot with its agent and pool, for `SLOT_COLUMNS`."""
+    agent = slot.agent
+    return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
+
+
+def list_agents(arguments: Namespace) -> int:
+    print_items(COLUMNS, (agent.data for agent in connect(arguments).agents()), arguments)
+    return 0
+
+
+def add_agent_argument(parser: ArgumentParser) -> None:
+    parser.add_argument("agent_id", metavar="AGENT", help="its id or name")
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    add_agent_argument(parser)
+    add_output_options(parser)
+
+
+def describe_agent(arguments: Namespace) -> int:
+    agent = connect(arguments).agent(arguments.agent_id)
+    print_record(COLUMNS, agent.data, arguments)
+    if arguments.form == "text":
+        print()
+        print_items(SLOT_COLUMNS, map(slot_item, agent.slots), arguments)
+    return 0
+
+
+def add_enable_arguments(parser: ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("agent_id", nargs="?", metavar="AGENT", help="its id or name")
+    which.add_argument("--all", action="store_true", help="every agent that is alive")
+    add_output_options(parser)
+
+
+def enable_agents(arguments: Namespace) -> int:
+    agents = _chosen_agents(arguments)
+    for agent in agents:
+        agent.enable()
+    _print_agents(agents, arguments)
+    return 0
+
+
+def add_disable_arguments(parser: ArgumentParser) -> None:
+    add_enable_arguments(parser)
+    parser.add_argument(
+        "--drain", action="store_true", help="let what runs there finish (default: preempt it)"
+    )
+
+
+def disable_agents(arguments: Namespace) -> int:
+    agents = _chosen_agents(arguments)
+    for agent in agents:
+        agent.disable(drain=arguments.drain)
+    _print_agents(agents, arguments)
+    return 0
+
+
+def _chosen_agents(arguments: Namespace) -> list[Agent]:
+    """The agent that is named, or with `--all` every one that is alive."""
+    client = connect(arguments)
+    if arguments.agent_id is not None:
+        return [client.agent(arguments.agent_id)]
+    return [agent for agent in client.agents() if agent.state == "ALIVE"]
+
+
+def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
+    """Print the agents after a change, in text as a line for each."""
+    if arguments.form != "text":
+        print_items(COLUMNS, (agent.data for agent in agents), arguments)
+        return
+    for agent in agents:
+        print(f"agent {cell_text(agent.id)} is {_use_text(agent.data)}")
+
+
+HANDLERS: Handlers = {
+    "agent list": Handler(add_output_options, list_agents),
+    "agent describe": Handler(add_describe_arguments, describe_agent),
+    "agent enable": Handler(add_enable_arguments, enable_agents),
+    "agent disable": Handler(add_disable_arguments, disable_agents),
+}

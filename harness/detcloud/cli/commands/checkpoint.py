@@ -1,0 +1,153 @@
+"""`detcloud checkpoint`: lists, fetches and deletes checkpoints."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detcloud.cli.framework.argument_types import (
+    parse_count,
+    parse_id,
+    parse_uuid_prefix,
+    parse_uuid_prefixes,
+)
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import (
+    add_output_dir_option,
+    add_quiet_option,
+    add_replaced_option,
+    add_yes_option,
+    confirm,
+)
+from detcloud.cli.framework.session import add_experiment_argument, connect
+from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS, CHECKPOINT_DETAILS
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.table import Column, field_column
+from detcloud.client import Checkpoint
+from detcloud.shared.errors import DetcloudError
+
+FILE_COLUMNS = (
+    field_column("Path", "path"),
+    Column("Size", lambda item: bytes_text(item["size"])),
+    field_column("SHA-256", "sha256", drop_rank=1),
+)
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument("--trial", type=parse_id, help="only this trial's")
+    parser.add_argument(
+        "--best", type=parse_count, metavar="N", help="only so many, by the searcher's metric"
+    )
+    add_output_options(parser)
+
+
+def list_checkpoints(arguments: Namespace) -> int:
+    client = connect(arguments)
+    experiment = client.experiment(arguments.experiment_id)
+    if arguments.best is not None:
+        checkpoints = experiment.best_checkpoints()
+    elif arguments.trial is None:
+        checkpoints = list(experiment.checkpoints())
+    else:
+        checkpoints = list(client.trial(arguments.trial).checkpoints())
+    if arguments.trial is not None:
+        owner = client.trial(arguments.trial).experiment_id
+        if owner != arguments.experiment_id:
+            raise DetcloudError(f"trial {arguments.trial} is one of experiment {owner}")
+        checkpoints = [
+            checkpoint for checkpoint in checkpoints if checkpoint.trial_id == arguments.trial
+        ]
+    items = (checkpoint.data for checkpoint in checkpoints[: arguments.best])
+    print_items(CHECKPOINT_COLUMNS, items, arguments)
+    return 0
+
+
+def add_uuid_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "uuid", type=parse_uuid_prefix, metavar="UUID", help="or any unique beginning of it"
+    )
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    add_uuid_argument(parser)
+    add_output_options(parser)
+
+
+def describe_checkpoint(arguments: Namespace) -> int:
+    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    print_record(CHECKPOINT_DETAILS, checkpoint.data, arguments)
+    return 0
+
+
+def list_files(arguments: Namespace) -> int:
+    files = connect(arguments).checkpoint(arguments.uuid).files()
+    print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
+    return 0
+
+
+def add_download_options(parser: ArgumentParser) -> None:
+    """Add the options of every command that fetches one checkpoint."""
+    add_output_dir_option(parser, "checkpoints/UUID")
+    add_quiet_option(parser)
+
+
+def add_download_arguments(parser: ArgumentParser) -> None:
+    add_uuid_argument(parser)
+    add_download_options(parser)
+    add_replaced_option(parser, "--mode", instead="files always come from the store itself")
+
+
+def download_checkpoint(arguments: Namespace) -> int:
+    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    fetch_checkpoint(checkpoint, arguments.output_dir, quiet=arguments.quiet)
+    return 0
+
+
+def fetch_checkpoint(checkpoint: Checkpoint, destination: Path | None, *, quiet: bool) -> None:
+    """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
+    destination = destination or Path("checkpoints") / checkpoint.uuid
+    with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
+        checkpoint.download(destination, progress.update)
+    if not quiet:
+        print(destination, flush=True)
+
+
+def add_delete_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "uuids",
+        type=parse_uuid_prefixes,
+        nargs="+",
+        metavar="UUID",
+        help="or unique beginnings, with spaces or commas between them",
+    )
+    add_yes_option(parser)
+    add_replaced_option(parser, "--glob", instead="a checkpoint is deleted whole")
+
+
+def delete_checkpoints(arguments: Namespace) -> int:
+    client = connect(arguments)
+    checkpoints = [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
+    size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
+    if not confirm(f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?", arguments):
+        print("nothing was deleted")
+        return 1
+    with show_progress("deleting", lambda n: count_text(n, "checkpoint")) as progress:
+        for number, checkpoint in enumerate(checkpoints, 1):
+            checkpoint.delete()
+            progress.update(number, len(checkpoints))
+    for checkpoint in checkpoints:
+        print(f"checkpoint {checkpoint.uuid} is {checkpoint.state}")
+    return 0
+
+
+HANDLERS: Handlers = {
+    "checkpoint list": Handler(add_list_arguments, list_checkpoints),
+    "experiment list-checkpoints": Handler(add_list_arguments, list_checkpoints),
+    "checkpoint describe": Handler(add_describe_arguments, describe_checkpoint),
+    "checkpoint files": Handler(add_describe_arguments, list_files),
+    "checkpoint download": Handler(add_download_arguments, download_checkpoint),
+    "checkpoint delete": Handler(add_delete_arguments, delete_checkpoints),
+}

@@ -1,0 +1,241 @@
+"""`detcloud up`, `down` and `status`: the local cluster, and the load of a remote one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.commands.resource_pool import apply_configuration_file, print_applied_changes
+from detcloud.cli.framework.argument_types import parse_port, parse_slots
+from detcloud.cli.framework.exit_codes import UNREACHABLE
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_yes_option, confirm
+from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
+from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server
+from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.table import Item, field_column, render_table, time_text
+from detcloud.cli.rendering.terminal import is_live, terminal_width
+from detcloud.client import Client
+from detcloud.client.endpoint import Endpoint, find_endpoint
+from detcloud.client.home import Home, ServerRecord
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.processes import Process, list_descendants, pss_bytes, read_process
+from detcloud.shared.version import __version__
+
+# Files that `down --purge` leaves: the way to other clusters, and the lock it holds.
+PURGE_KEEPS = frozenset({"credentials.json", "lock"})
+RUNNING_STATES = ("ACTIVE", "PAUSED")
+
+POOL_COLUMNS = tuple(
+    field_column(title, name)
+    for title, name in (
+        ("Pool", "name"),
+        ("Slots", "slots"),
+        ("Free", "free_slots"),
+        ("Running", "running"),
+        ("Queued", "queued"),
+        ("Agents", "agents"),
+    )
+)
+
+
+def add_up_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--slots",
+        type=parse_slots,
+        metavar="N",
+        help="how many trials run at once, on CPUs (default: the GPUs or CPUs found)",
+    )
+    parser.add_argument(
+        "--port",
+        type=parse_port,
+        metavar="P",
+        help="where to listen on 127.0.0.1 (default: a free one, the same as last time if it is)",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a cluster configuration, with its resource pools (default: as it is)",
+    )
+    parser.add_argument(
+        "--foreground", action="store_true", help="stay until Ctrl-C, with the log here"
+    )
+
+
+def start_cluster(arguments: Namespace) -> int:
+    home = Home.from_environment()
+    if arguments.config is not None:
+        check_file(arguments.config, [], module=CLUSTER_CHECKER)
+    running = home.running_server()
+    if running is not None:
+        return _report_running(home, running, arguments)
+    if arguments.foreground:
+        _become_server(home, arguments)
+    record = start_server(
+        home,
+        slots=arguments.slots,
+        port=arguments.port,
+        config=arguments.config,
+        on_wait=_show_start_progress,
+    )
+    if is_live(sys.stderr):
+        print("\r\x1b[K", end="", file=sys.stderr)
+    print(f"the local cluster is up at {record.url} (pid {record.pid}, data in {home.folder})")
+    return 0
+
+
+def add_down_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--purge", action="store_true", help="delete experiments and checkpoints")
+    add_yes_option(parser)
+
+
+def stop_cluster(arguments: Namespace) -> int:
+    home = Home.from_environment()
+    question = f"Delete all experiments and checkpoints in {home.folder}?"
+    if arguments.purge and not confirm(question, arguments):
+        print("nothing was stopped or deleted")
+        return 1
+    print("the local cluster was stopped" if stop_server(home) else "no local cluster was running")
+    if arguments.purge:
+        _purge(home)
+    return 0
+
+
+def add_status_arguments(parser: ArgumentParser) -> None:
+    add_output_options(parser, csv=False)
+
+
+def show_status(arguments: Namespace) -> int:
+    """Show a cluster and its load; return 0 when one answers, as for every command 4 when none."""
+    endpoint = find_endpoint(arguments.url)
+    home = Home.from_environment()
+    if endpoint is None:
+        if arguments.form != "text":
+            print_value({"running": False, "home": str(home.folder)}, arguments.form)
+        else:
+            print(f"no cluster runs here (data folder {home.folder}); `detcloud up` starts one")
+        return UNREACHABLE
+    status = _gather_status(endpoint)
+    if arguments.form != "text":
+        print_value(status, arguments.form)
+    else:
+        _print_status(status)
+    return 0
+
+
+def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
+    """Say that the cluster runs already; DetcloudError where it is not what was asked for."""
+    print(f"the local cluster runs already at {running.url} (pid {running.pid})")
+    differences = []
+    if running.version != __version__:
+        differences.append(f"version {running.version}, this is {__version__}")
+    port = int(running.url.rpartition(":")[2])
+    if arguments.port not in (None, port):
+        differences.append(f"port {port}, not {arguments.port}")
+    if arguments.slots is not None:
+        slots = _count_slots(home, running)
+        if slots and slots != arguments.slots:
+            differences.append(f"{count_text(slots, 'slot')}, not {arguments.slots}")
+    if not differences:
+        if arguments.config is not None:
+            with Client(running.url, home.token()) as client:
+                print_applied_changes(apply_configuration_file(client, arguments.config))
+        return 0
+    raise DetcloudError(
+        f"it has {' and '.join(differences)}; "
+        "`detcloud down` and this command again exchange it, the work goes on after that"
+    )
+
+
+def _count_slots(home: Home, running: ServerRecord) -> int:
+    """Count the slots of the running cluster; 0 while no agent has enrolled yet."""
+    with Client(running.url, home.token()) as client:
+        return sum(len(agent.slots) for agent in client.agents())
+
+
+def _become_server(home: Home, arguments: Namespace) -> None:
+    home.create_folder()
+    command = server_command(home, arguments.slots, arguments.port, arguments.config)
+    os.execve(sys.executable, command, server_environment())
+
+
+def _show_start_progress(seconds: float) -> None:
+    if is_live(sys.stderr):
+        print(
+            f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _purge(home: Home) -> None:
+    folder = home.folder
+    if not folder.is_dir():
+        return
+    if not (folder / "server.lock").exists() or folder in (Path.home(), Path("/")):
+        raise DetcloudError(f"{folder} does not look like a data folder; nothing was deleted")
+    with home.hold_lock():
+        for entry in folder.iterdir():
+            if entry.name in PURGE_KEEPS:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+    print(f"{folder} was emptied")
+
+
+def _gather_status(endpoint: Endpoint) -> Item:
+    with Client(endpoint.url, endpoint.token) as client:
+        overview = client.overview()
+        active = [experiment.state for experiment in client.experiments(states=RUNNING_STATES)]
+    status: Item = {"running": True, "url": endpoint.url, **overview}
+    status["experiments"] = {state: active.count(state) for state in RUNNING_STATES}
+    record = endpoint.home.running_server() if endpoint.home else None
+    if endpoint.home is not None and record is not None:
+        status["home"] = str(endpoint.home.folder)
+        status["pid"] = record.pid
+        status["started_ms"] = record.started_ms
+        status["processes"] = [
+            _process_status(process) for process in _server_processes(record.pid)
+        ]
+    return status
+
+
+def _server_processes(pid: int) -> list[Process]:
+    server = read_process(pid)
+    return ([server] if server else []) + list_descendants(pid)
+
+
+def _process_status(process: Process) -> dict[str, Any]:
+    return {"pid": process.pid, "pss_bytes": pss_bytes(process.pid), "command": process.command}
+
+
+def _print_status(status: Item) -> None:
+    print(f"url          {status['url']}")
+    print(f"version      {status['version']}")
+    if "pid" in status:
+        print(f"pid          {status['pid']}, since {time_text(status['started_ms'])}")
+        print(f"data folder  {status['home']}")
+    counts = ", ".join(f"{count} {state}" for state, count in status["experiments"].items())
+    print(f"experiments  {counts}")
+    if "processes" in status:
+        sizes = [process["pss_bytes"] or 0 for process in status["processes"]]
+        print(f"memory       {bytes_text(sum(sizes))} PSS in {len(sizes)} processes")
+        for process, size in zip(status["processes"], sizes, strict=True):
+            print(f"             {process['pid']:>7} {bytes_text(size):>10} {process['command']}")
+    print(render_table(POOL_COLUMNS, status["resource_pools"], terminal_width(sys.stdout)))
+
+
+HANDLERS: Handlers = {
+    "cluster up": Handler(add_up_arguments, start_cluster),
+    "cluster down": Handler(add_down_arguments, stop_cluster),
+    "cluster status": Handler(add_status_arguments, show_status),
+}

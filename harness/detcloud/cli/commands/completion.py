@@ -1,0 +1,40 @@
+"""`detcloud completion`: prints a script that completes commands, flags and choices in a shell.
+
+The script holds the whole table of words and asks nothing of this program, so that a tab costs no
+start of Python.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+
+from detcloud.cli.framework.completion_scripts import bash_script, fish_script, zsh_script
+from detcloud.cli.framework.completion_table import completion_table
+from detcloud.cli.framework.handler import Handler, Handlers
+
+SCRIPTS: dict[str, Callable[[dict[str, str]], str]] = {
+    "bash": bash_script,
+    "zsh": zsh_script,
+    "fish": fish_script,
+}
+SETUP = {
+    "bash": 'eval "$(detcloud completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(detcloud completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "detcloud completion fish > ~/.config/fish/completions/detcloud.fish",
+}
+
+
+def add_completion_arguments(parser: ArgumentParser) -> None:
+    setup = "; ".join(SETUP.values())
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help=f"set it up with: {setup}")
+
+
+def print_completion_script(arguments: Namespace) -> int:
+    print(SCRIPTS[arguments.shell](completion_table()), end="")
+    return 0
+
+
+HANDLERS: Handlers = {
+    "completion": Handler(add_completion_arguments, print_completion_script),
+}

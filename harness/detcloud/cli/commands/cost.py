@@ -1,0 +1,61 @@
+"""`detcloud cost`: shows what was spent, and on what."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.argument_types import parse_day
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.quantities import dollars_text
+from detcloud.cli.rendering.table import Column, Item, field_column
+
+BY = ("experiment", "trial", "user", "pool", "day")
+TITLES = {"experiment": "Name", "trial": "Experiment"}
+
+
+def add_cost_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--by", choices=BY, default="experiment", help="a line for each of these")
+    parser.add_argument(
+        "--since", type=parse_day, metavar="DAY", help="the first day (default: the month's first)"
+    )
+    parser.add_argument(
+        "--until", type=parse_day, metavar="DAY", help="the last day (default: today)"
+    )
+    add_output_options(parser)
+
+
+def show_cost(arguments: Namespace) -> int:
+    report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
+    if arguments.form in ("json", "yaml"):
+        print_value(report, arguments.form)
+        return 0
+    items: list[Item] = [{**item} for item in report["items"]]
+    print_items(_columns(arguments.by), items, arguments)
+    if arguments.form == "text":
+        total = report["total"]
+        spent, idle = dollars_text(total["instance_cost"]), dollars_text(total["idle_cost"])
+        print(
+            f"{report['since']} to {report['until']}: allocations {dollars_text(total['cost'])}, "
+            f"instances {spent}, of which idle {idle}"
+        )
+    return 0
+
+
+def _columns(by: str) -> tuple[Column, ...]:
+    title = (field_column(TITLES[by], "title"),) if by in TITLES else ()
+    cost = Column("Cost", lambda item: dollars_text(item["cost"]))
+    if by not in ("pool", "day"):
+        return field_column(by.capitalize(), "name"), *title, cost
+    return (
+        field_column(by.capitalize(), "name"),
+        Column("Instances", lambda item: dollars_text(item["instance_cost"])),
+        Column("Allocations", lambda item: dollars_text(item["cost"])),
+        Column("Idle", lambda item: dollars_text(item["idle_cost"])),
+    )
+
+
+HANDLERS: Handlers = {
+    "cost": Handler(add_cost_arguments, show_cost),
+}

@@ -1,0 +1,119 @@
+"""`detcloud create`: submits an experiment."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detcloud.cli.commands.lifecycle import print_or_follow
+from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import (
+    add_follow_options,
+    add_overrides_option,
+    add_replaced_option,
+)
+from detcloud.cli.framework.session import connect
+from detcloud.cli.local.test_mode import run_local_test
+from detcloud.cli.rendering.hints import print_search_method_hint
+from detcloud.cli.rendering.output import add_output_options
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Experiment
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+
+def add_create_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file")
+    parser.add_argument(
+        "model_dir",
+        type=Path,
+        nargs="?",
+        metavar="MODEL_DIR",
+        help="the code to train with; may be left out with --include",
+    )
+    parser.add_argument(
+        "-i",
+        "--include",
+        dest="includes",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="send this file or folder beside the code; may be repeated",
+    )
+    add_follow_options(parser)
+    parser.add_argument("--paused", action="store_true", help="submit without starting")
+    parser.add_argument("-t", "--test-mode", action="store_true", help="one batch, then validate")
+    parser.add_argument("--local", action="store_true", help="with --test-mode: in this terminal")
+    parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
+    add_overrides_option(parser)
+    add_replaced_option(parser, "--project_id", "--project-id", instead="labels group experiments")
+    add_replaced_option(parser, "-p", "--publish", instead="a trial's ports stay on its machine")
+    add_replaced_option(parser, "--git", instead="the folder is sent as it is")
+    add_output_options(parser, csv=False)
+
+
+def create_experiment(arguments: Namespace) -> int:
+    _check_arguments(arguments)
+    if arguments.local:
+        return run_local_test(
+            arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
+        )
+    experiment = _submit(arguments)
+    for warning in experiment.warnings:
+        print(f"warning: {sanitize(warning)}", file=sys.stderr)
+    print_search_method_hint(experiment)
+    if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
+        arguments.follow = True
+    return print_or_follow(experiment, arguments, f"created experiment {experiment.id}")
+
+
+def _submit(arguments: Namespace) -> Experiment:
+    """Send the code and the configuration.
+
+    Raises:
+        RefusedConfigError: the cluster refused the configuration; it has a line for each problem.
+    """
+    client = connect(arguments, start=True)
+    with show_progress("model code", bytes_text) as progress:
+        try:
+            return client.create_experiment(
+                arguments.config,
+                arguments.model_dir,
+                overrides=arguments.overrides,
+                template=arguments.template,
+                paused=arguments.paused,
+                test_mode=arguments.test_mode,
+                includes=arguments.includes,
+                on_progress=progress.update,
+            )
+        except ApiError as error:
+            if error.code in ("invalid", "too_large"):
+                raise RefusedConfigError(str(arguments.config), error) from None
+            raise
+        except KeyboardInterrupt:
+            print("`detcloud list` shows whether it was created all the same", file=sys.stderr)
+            raise
+
+
+def _check_arguments(arguments: Namespace) -> None:
+    """Find mistakes before anything is started or sent; DetcloudError says which."""
+    if arguments.local and not arguments.test_mode:
+        raise DetcloudError("--local needs --test-mode; leave it out to train on a cluster")
+    if arguments.local and arguments.template is not None:
+        raise DetcloudError("--template is kept on a cluster; leave it out with --local")
+    if not arguments.config.is_file():
+        raise DetcloudError(f"{arguments.config} is no file; expected a YAML configuration")
+    if arguments.model_dir is None and not arguments.includes:
+        raise DetcloudError("there is no code to train with; name MODEL_DIR or --include files")
+    if arguments.model_dir is not None and not arguments.model_dir.is_dir():
+        raise DetcloudError(f"{arguments.model_dir} is no folder; expected the model's code")
+
+
+HANDLERS: Handlers = {
+    "experiment create": Handler(add_create_arguments, create_experiment),
+}

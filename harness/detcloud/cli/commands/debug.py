@@ -1,0 +1,41 @@
+"""`detcloud debug`: looks into the state table past the API, in a child process."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.local.server_modules import run_module
+from detcloud.client.home import Home
+from detcloud.shared.errors import DetcloudError
+
+MODULE = "lambdas.dump"
+
+
+def add_dump_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "partition", metavar="ACTOR", help="such as experiment#1, trial#7 or pool#default"
+    )
+    parser.add_argument(
+        "--table",
+        metavar="NAME",
+        help="of a deployed cluster, read with your own credentials of AWS "
+        "(default: the embedded cluster's)",
+    )
+
+
+def dump_partition(arguments: Namespace) -> int:
+    """Print the rows of an actor as JSON, with whatever secrets are in them."""
+    file = Home.from_environment().folder / "state.db"
+    source = ["--table", arguments.table] if arguments.table else ["--file", str(file)]
+    done = run_module(MODULE, [arguments.partition, *source])
+    if done.returncode:
+        raise DetcloudError(done.stderr.strip() or "the table could not be read")
+    sys.stdout.write(done.stdout)
+    return 0
+
+
+HANDLERS: Handlers = {
+    "debug dump": Handler(add_dump_arguments, dump_partition),
+}

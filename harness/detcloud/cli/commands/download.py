@@ -1,0 +1,136 @@
+"""Downloads of an experiment and of a trial: checkpoints, and the model code."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detcloud.cli.commands.checkpoint import add_download_options, fetch_checkpoint
+from detcloud.cli.framework.argument_types import parse_boolean, parse_count, parse_uuid_prefix
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_output_dir_option, add_quiet_option
+from detcloud.cli.framework.session import (
+    add_experiment_argument,
+    add_trial_argument,
+    load_experiment,
+    load_trial,
+)
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text
+from detcloud.client import Checkpoint, Client, Trial
+from detcloud.client.ranking import rank_checkpoints
+from detcloud.shared.errors import DetcloudError
+
+
+def add_experiment_download_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "-o",
+        "--output-dir",
+        type=Path,
+        default=Path("checkpoints"),
+        metavar="DIR",
+        help="each goes to a folder DIR/UUID (default: checkpoints)",
+    )
+    parser.add_argument(
+        "--top-n",
+        type=parse_count,
+        default=1,
+        metavar="N",
+        help="how many of the best (default: 1)",
+    )
+    _add_order_options(parser)
+    add_quiet_option(parser)
+
+
+def download_best_checkpoints(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
+    best = best[: arguments.top_n]
+    if not best:
+        raise DetcloudError(f"experiment {experiment.id} has no validated checkpoint stored")
+    for checkpoint in best:
+        fetch_checkpoint(checkpoint, arguments.output_dir / checkpoint.uuid, quiet=arguments.quiet)
+    return 0
+
+
+def add_trial_download_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--best", action="store_true", help="its best checkpoint")
+    group.add_argument("--latest", action="store_true", help="its latest checkpoint")
+    group.add_argument("--uuid", type=parse_uuid_prefix, help="this one of its checkpoints")
+    _add_order_options(parser)
+    add_download_options(parser)
+
+
+def download_trial_checkpoint(arguments: Namespace) -> int:
+    trial = load_trial(arguments)
+    fetch_checkpoint(
+        _select_checkpoint(trial, arguments), arguments.output_dir, quiet=arguments.quiet
+    )
+    return 0
+
+
+def add_model_def_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_output_dir_option(parser, "experiment_ID_model_def")
+    add_quiet_option(parser)
+
+
+def download_model_def(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    destination = arguments.output_dir or Path(f"experiment_{experiment.id}_model_def")
+    with show_progress("model code", bytes_text) as progress:
+        experiment.download_model_def(destination, progress.update)
+    if not arguments.quiet:
+        print(destination)
+    return 0
+
+
+def _add_order_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--sort-by", metavar="METRIC", help="the best by this (default: the searcher's metric)"
+    )
+    parser.add_argument(
+        "--smaller-is-better",
+        type=parse_boolean,
+        metavar="TRUE|FALSE",
+        help="which way is better (default: as the searcher has it)",
+    )
+
+
+def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
+    """Fetch what the cluster knows of the checkpoint that the options ask for.
+
+    Raises:
+        DetcloudError: the trial has no such checkpoint.
+    """
+    client: Client = arguments.client
+    if arguments.uuid is not None:
+        checkpoint = client.checkpoint(arguments.uuid)
+        if checkpoint.trial_id != trial.id:
+            raise DetcloudError(
+                f"checkpoint {checkpoint.uuid} is one of trial {checkpoint.trial_id}"
+            )
+        return checkpoint
+    if arguments.latest:
+        if trial.latest_checkpoint is None:
+            raise DetcloudError(f"trial {trial.id} has no checkpoint")
+        return client.checkpoint(trial.latest_checkpoint)
+    best = rank_checkpoints(
+        client.experiment(trial.experiment_id),
+        list(trial.checkpoints()),
+        arguments.sort_by,
+        arguments.smaller_is_better,
+    )
+    if not best:
+        raise DetcloudError(f"trial {trial.id} has no validated checkpoint stored")
+    return best[0]
+
+
+HANDLERS: Handlers = {
+    "experiment download": Handler(add_experiment_download_arguments, download_best_checkpoints),
+    "experiment download-model-def": Handler(add_model_def_arguments, download_model_def),
+    "trial download": Handler(add_trial_download_arguments, download_trial_checkpoint),
+}

@@ -1,0 +1,188 @@
+"""`detcloud experiment`: lists and describes experiments, waits for one, reads what it recorded."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from pathlib import Path
+
+from detcloud.cli.framework.argument_types import parse_ids, parse_seconds
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import (
+    add_paging_options,
+    add_replaced_option,
+    fetch_limit,
+    skip_offset,
+)
+from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
+from detcloud.cli.rendering.columns import EXPERIMENT_COLUMNS, EXPERIMENT_DETAILS
+from detcloud.cli.rendering.experiment_tables import metric_items, print_metrics, write_tables
+from detcloud.cli.rendering.hints import print_failure_hint, print_search_method_hint
+from detcloud.cli.rendering.output import (
+    add_output_options,
+    print_items,
+    print_record,
+    print_value,
+)
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import shorten_message
+from detcloud.cli.rendering.terminal import progress_bar
+from detcloud.client import Experiment
+from detcloud.client.curves import RecordedCurves
+
+LIST_LIMIT = 100
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", metavar="STATES", help="only these states, such as ACTIVE,PAUSED"
+    )
+    parser.add_argument("--user", help="only this user's")
+    parser.add_argument("--label", help="only those with this label")
+    parser.add_argument("--name", metavar="PART", help="only those whose name holds this")
+    parser.add_argument("--archived", action="store_true", help="only archived ones")
+    parser.add_argument("--all", "-a", action="store_true", help="archived ones too, and no limit")
+    add_paging_options(parser, LIST_LIMIT, "newest")
+    add_replaced_option(
+        parser, "--show_project", "--show-project", instead="labels group experiments"
+    )
+    add_output_options(parser)
+
+
+def list_experiments(arguments: Namespace) -> int:
+    experiments = connect(arguments).experiments(
+        states=arguments.state.upper().split(",") if arguments.state else (),
+        user=arguments.user,
+        label=arguments.label,
+        name=arguments.name,
+        archived=True if arguments.archived else None if arguments.all else False,
+        limit=None if arguments.all else fetch_limit(arguments),
+    )
+    items = (experiment.data for experiment in skip_offset(experiments, arguments))
+    print_items(EXPERIMENT_COLUMNS, items, arguments)
+    return 0
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "experiment_ids",
+        type=parse_ids,
+        nargs="+",
+        metavar="EXPERIMENT",
+        help="ids, with spaces or commas between them",
+    )
+    parser.add_argument("--metrics", action="store_true", help="every metric of its trials, too")
+    parser.add_argument(
+        "--outdir",
+        type=Path,
+        metavar="DIR",
+        help="write experiments.csv, trials.csv, checkpoints.csv and, with --metrics, metrics.csv",
+    )
+    add_output_options(parser)
+
+
+def describe_experiments(arguments: Namespace) -> int:
+    client = connect(arguments)
+    ids = [number for part in arguments.experiment_ids for number in part]
+    experiments = [client.experiment(number) for number in ids]
+    if arguments.outdir is not None:
+        write_tables(experiments, arguments.outdir, with_metrics=arguments.metrics)
+        print(arguments.outdir)
+        return 0
+    if arguments.form in ("json", "yaml"):
+        documents = [dict(experiment.data) for experiment in experiments]
+        for document, experiment in zip(documents, experiments, strict=True):
+            if arguments.metrics:
+                document["metrics"] = metric_items([experiment])
+        print_value(documents[0] if len(documents) == 1 else documents, arguments.form)
+        return 0
+    if arguments.form == "csv":
+        items = (experiment.data for experiment in experiments)
+        print_items(EXPERIMENT_DETAILS, items, arguments)
+    else:
+        _print_records(experiments, arguments)
+    if arguments.metrics:
+        print_metrics(experiments, arguments)
+    return 0
+
+
+def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
+    """Print the experiments with their hints, an empty line between two of them."""
+    for place, experiment in enumerate(experiments):
+        if place:
+            print()
+        print_record(EXPERIMENT_DETAILS, experiment.data, arguments)
+        print_failure_hint(experiment)
+        print_search_method_hint(experiment)
+
+
+def print_curves(arguments: Namespace) -> int:
+    """Print the document that `detcloud simulate --curves` reads."""
+    print_value(read_curves(load_experiment(arguments)))
+    return 0
+
+
+def read_curves(experiment: Experiment) -> RecordedCurves:
+    """Read every trial's validations, under a progress line."""
+    total = experiment.data["trials"]["requested"]
+    trials = partial(count_text, noun="trial")
+    with show_progress(f"reading experiment {experiment.id}", trials) as progress:
+        return experiment.curves(lambda read: progress.update(read, total))
+
+
+def add_config_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_output_options(parser, csv=False)
+
+
+def print_config(arguments: Namespace) -> int:
+    """Print YAML unless JSON is asked for."""
+    form = "json" if arguments.form == "json" else "yaml"
+    print_value(load_experiment(arguments).config, form)
+    return 0
+
+
+def add_wait_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "--polling-interval",
+        type=parse_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two looks (default: 1)",
+    )
+    add_output_options(parser, csv=False)
+
+
+def wait_for_experiment(arguments: Namespace) -> int:
+    """Wait until the experiment ended; return 0 when it completed, else 1."""
+    experiment = load_experiment(arguments)
+    with show_progress(f"experiment {experiment.id}") as progress:
+        state = experiment.wait(
+            arguments.polling_interval, on_look=lambda seen: progress.show_wait(_state_text(seen))
+        )
+    if arguments.form != "text":
+        print_value(experiment.data, arguments.form)
+    else:
+        # The line's last word is the state, for scripts; the reason is for those who read.
+        print(f"experiment {experiment.id} ended: {state}", flush=True)
+        if message := experiment.data.get("message"):
+            print(f"reason: {shorten_message(message)}", file=sys.stderr)
+        print_failure_hint(experiment)
+    return 0 if state == "COMPLETED" else 1
+
+
+def _state_text(experiment: Experiment) -> str:
+    progress = experiment.data.get("progress") or 0.0
+    return f"{experiment.state} {100 * progress:.0f}% {progress_bar(progress)}"
+
+
+HANDLERS: Handlers = {
+    "experiment list": Handler(add_list_arguments, list_experiments),
+    "experiment describe": Handler(add_describe_arguments, describe_experiments),
+    "experiment wait": Handler(add_wait_arguments, wait_for_experiment),
+    "experiment curves": Handler(add_experiment_argument, print_curves),
+    "experiment config": Handler(add_config_arguments, print_config),
+}

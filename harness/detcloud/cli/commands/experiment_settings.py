@@ -1,0 +1,216 @@
+"""`detcloud experiment label` and `set`: what an experiment is called, may use and keeps."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.argument_types import (
+    parse_cost_limit,
+    parse_count,
+    parse_priority,
+    parse_slot_limit,
+    parse_weight,
+)
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_yes_option, confirm
+from detcloud.cli.framework.session import add_experiment_argument, load_experiment
+from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_text
+from detcloud.cli.rendering.table import cell_text
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Experiment
+from detcloud.client.records import CollectionPreview
+from detcloud.shared.errors import DetcloudError
+
+PREVIEW_LIMIT = 20
+GC_OPTIONS = {
+    "save_experiment_best": "best of the experiment",
+    "save_trial_best": "best of each trial",
+    "save_trial_latest": "latest of each trial",
+}
+
+
+def add_label_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument("labels", nargs="+", metavar="LABEL", help="a word to find it by")
+
+
+def add_labels(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    added = [label for label in arguments.labels if label not in experiment.labels]
+    return _set_labels(experiment, [*experiment.labels, *dict.fromkeys(added)])
+
+
+def remove_labels(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    missing = [label for label in arguments.labels if label not in experiment.labels]
+    if missing:
+        raise DetcloudError(
+            f"experiment {experiment.id} has no label {', '.join(missing)}; "
+            f"it has {_labels_text(experiment.labels)}"
+        )
+    rest = [label for label in experiment.labels if label not in arguments.labels]
+    return _set_labels(experiment, rest)
+
+
+def add_name_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument("name", metavar="NAME", help="the new name")
+
+
+def set_name(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set(name=arguments.name)
+    print(f"experiment {experiment.id} is called {cell_text(experiment.name)}")
+    return 0
+
+
+def add_description_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument("description", metavar="TEXT", help="the new description")
+
+
+def set_description(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set(description=arguments.description)
+    print(f"the description of experiment {experiment.id} was set")
+    return 0
+
+
+def add_max_slots_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "max_slots",
+        type=parse_slot_limit,
+        metavar="SLOTS",
+        help="how many at once, or `none` for no limit",
+    )
+
+
+def set_max_slots(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set(max_slots=arguments.max_slots)
+    limit = experiment.max_slots
+    most = "as many slots as it needs" if limit is None else f"at most {count_text(limit, 'slot')}"
+    print(f"experiment {experiment.id} may have {most}")
+    return 0
+
+
+def add_max_cost_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "max_cost", type=parse_cost_limit, metavar="AMOUNT", help="dollars, or `none` for no limit"
+    )
+
+
+def set_max_cost(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set(max_cost=arguments.max_cost)
+    limit = experiment.max_cost
+    most = "as much as it needs" if limit is None else f"at most {dollars_text(limit)}"
+    print(f"experiment {experiment.id} may cost {most}")
+    return 0
+
+
+def add_weight_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "weight", type=parse_weight, metavar="WEIGHT", help="its share: a number above 0"
+    )
+
+
+def set_weight(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set_weight(arguments.weight)
+    print(f"experiment {experiment.id} has weight {cell_text(experiment.weight)}")
+    return 0
+
+
+def add_priority_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"
+    )
+
+
+def set_priority(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.set_priority(arguments.priority)
+    print(f"experiment {experiment.id} has priority {experiment.priority}")
+    return 0
+
+
+def add_gc_policy_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    for option, which in GC_OPTIONS.items():
+        parser.add_argument(
+            f"--{option.replace('_', '-')}",
+            type=parse_count,
+            metavar="N",
+            help=f"keep so many checkpoints, the {which} (default: as it is)",
+        )
+    add_yes_option(parser)
+    parser.add_argument("--preview", action="store_true", help="show what it would delete, only")
+    add_output_options(parser, csv=False)
+
+
+def set_gc_policy(arguments: Namespace) -> int:
+    """Change what is kept, after a preview; return 1 when the user said no."""
+    counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
+    if not arguments.preview and all(number is None for number in counts.values()):
+        raise DetcloudError(
+            "say how many to keep: --save-experiment-best, --save-trial-best or --save-trial-latest"
+        )
+    experiment = load_experiment(arguments)
+    preview = experiment.preview_collection(**counts)
+    if arguments.form != "text":
+        print_value(preview, arguments.form)
+    else:
+        _print_preview(preview, arguments)
+    if arguments.preview:
+        return 0
+    deleted = count_text(preview["delete_count"], "checkpoint")
+    if preview["delete_count"] and not confirm(f"Delete {deleted}?", arguments):
+        print("nothing was changed")
+        return 1
+    experiment.set(**counts)
+    if arguments.form == "text":
+        print(f"experiment {experiment.id} deletes {deleted}")
+    return 0
+
+
+def _set_labels(experiment: Experiment, labels: list[str]) -> int:
+    experiment.set(labels=labels)
+    print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")
+    return 0
+
+
+def _labels_text(labels: list[str]) -> str:
+    return sanitize(", ".join(labels)) or "none"
+
+
+def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
+    checkpoints = preview["delete"][:PREVIEW_LIMIT]
+    if checkpoints:
+        print_items(CHECKPOINT_COLUMNS, checkpoints, arguments)
+    if preview["delete_count"] > len(checkpoints):
+        print(f" ... and {preview['delete_count'] - len(checkpoints)} more")
+    print(
+        f"to delete: {count_text(preview['delete_count'], 'checkpoint')}, "
+        f"{bytes_text(preview['delete_bytes'])}; "
+        f"to keep: {preview['keep_count']}, {bytes_text(preview['keep_bytes'])}"
+    )
+
+
+HANDLERS: Handlers = {
+    "experiment label add": Handler(add_label_arguments, add_labels),
+    "experiment label remove": Handler(add_label_arguments, remove_labels),
+    "experiment set name": Handler(add_name_arguments, set_name),
+    "experiment set description": Handler(add_description_arguments, set_description),
+    "experiment set max-slots": Handler(add_max_slots_arguments, set_max_slots),
+    "experiment set max-cost": Handler(add_max_cost_arguments, set_max_cost),
+    "experiment set weight": Handler(add_weight_arguments, set_weight),
+    "experiment set priority": Handler(add_priority_arguments, set_priority),
+    "experiment set gc-policy": Handler(add_gc_policy_arguments, set_gc_policy),
+}

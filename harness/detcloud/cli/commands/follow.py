@@ -1,0 +1,267 @@
+"""`detcloud follow`: watches an experiment until it ends, as a table or a line for each change."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import NamedTuple, TextIO
+
+from detcloud.cli.framework.exit_codes import INTERRUPTED
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import add_experiment_argument, load_experiment
+from detcloud.cli.rendering.columns import hparams_text, trial_display_state
+from detcloud.cli.rendering.hints import print_failure_hint
+from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.progress import Progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import (
+    Column,
+    Item,
+    cell_text,
+    field_column,
+    render_table,
+    shorten_message,
+)
+from detcloud.cli.rendering.terminal import (
+    has_colour,
+    is_live,
+    progress_bar,
+    terminal_width,
+    truncate,
+)
+from detcloud.client import Experiment
+
+POLLING_SECONDS_FIRST = 0.2
+POLLING_SECONDS_MAX = 2.0
+# Of an experiment so large that its trials take long to list, this share of the time is spent so.
+POLLING_SHARE_MAX = 0.2
+BAR_CELLS = 10
+_STATE_ORDER = {"RUNNING": 0, "STARTING": 1, "PULLING": 2, "ASSIGNED": 3, "TERMINATING": 4}
+
+
+class Snapshot(NamedTuple):
+    """An experiment and its trials at one moment."""
+
+    experiment: Item
+    trials: list[Item]
+
+
+def add_follow_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_output_options(parser, csv=False)
+
+
+def run_follow(arguments: Namespace) -> int:
+    return follow_experiment(load_experiment(arguments), form=arguments.form)
+
+
+def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
+    """Show an experiment until it ends; return 0 when it completed, else 1, and 130 on Ctrl-C.
+
+    With `json` or `yaml` as its form nothing but the ended experiment is printed.
+    """
+    view = _select_view(form)
+    try:
+        last = _watch(experiment, view)
+    except KeyboardInterrupt:
+        print(
+            f"\nexperiment {experiment.id} goes on; come back with "
+            f"`detcloud follow {experiment.id}`, end it with `detcloud kill {experiment.id}`",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    finally:
+        view.close()
+    view.end(last)
+    if form == "text":
+        print_failure_hint(experiment)
+    return 0 if last.experiment["state"] == "COMPLETED" else 1
+
+
+def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
+    """A line for each trial whose state or metric differs, and one for the experiment's state."""
+    metric = after.experiment.get("metric") or "metric"
+    known = {trial["id"]: trial for trial in before.trials} if before else {}
+    lines = []
+    for trial in after.trials:
+        if _shown_values(known.get(trial["id"])) != _shown_values(trial):
+            lines.append(_trial_line(trial, str(metric)))
+    state = after.experiment["state"]
+    if before is None or before.experiment["state"] != state:
+        lines.append(f"experiment {after.experiment['id']}: {state}")
+    return lines
+
+
+def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: bool) -> str:
+    """Render what a screen of `height` lines shows: the experiment and the most active trials."""
+    trials_max = max(1, height - 5)
+    trials = sorted(snapshot.trials, key=_activity_rank)[:trials_max]
+    hidden = len(snapshot.trials) - len(trials)
+    table = render_table(_columns(snapshot.experiment), trials, width, colour)
+    more = [f" ... and {count_text(hidden, 'more trial')}"] if hidden else []
+    head = _headline(snapshot.experiment)
+    return "\n".join([head if width is None else truncate(head, width), table, *more])
+
+
+def summary_lines(snapshot: Snapshot) -> list[str]:
+    """The best validation with its trial, and why the experiment ended when it says so."""
+    experiment = snapshot.experiment
+    lines = []
+    best = experiment.get("best_metric")
+    if best is not None:
+        number = experiment.get("best_trial_id")
+        best_trials = [trial for trial in snapshot.trials if trial["id"] == number]
+        values = hparams_text(best_trials[0]) if best_trials else ""
+        hparams = f": {values}" if values else ""
+        name = experiment.get("metric") or "metric"
+        lines.append(f"best {name} {cell_text(best)} in trial {number}{hparams}")
+    message = experiment.get("message")
+    reason = f": {shorten_message(message)}" if message else ""
+    return [*lines, f"experiment {experiment['id']} ended: {experiment['state']}{reason}"]
+
+
+class _SilentView:
+    """Shows progress only, and prints the ended experiment as JSON or YAML."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._progress = Progress("following")
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._progress.show_wait(_headline(snapshot.experiment))
+
+    def close(self) -> None:
+        self._progress.close()
+
+    def end(self, snapshot: Snapshot) -> None:
+        print_value(snapshot.experiment, self._form)
+
+
+class _LineView:
+    """Prints a line for each change."""
+
+    def __init__(self) -> None:
+        self._before: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        for line in change_lines(self._before, snapshot):
+            print(line, flush=True)
+        self._before = snapshot
+
+    def close(self) -> None:
+        return
+
+    def end(self, snapshot: Snapshot) -> None:
+        _print_end(snapshot)
+
+
+class _ScreenView:
+    """Redraws a table in place on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines = 0
+
+    def show(self, snapshot: Snapshot) -> None:
+        height = shutil.get_terminal_size().lines
+        colour = has_colour(self._stream)
+        text = render_frame(snapshot, terminal_width(self._stream), height, colour)
+        self._redraw(f"{text}\n")
+
+    def close(self) -> None:
+        return
+
+    def end(self, snapshot: Snapshot) -> None:
+        self._redraw("")
+        _print_end(snapshot)
+
+    def _redraw(self, text: str) -> None:
+        up = f"\x1b[{self._lines}A" if self._lines else ""
+        # One write, so that the terminal never shows half a frame.
+        self._stream.write(f"{up}\r\x1b[J{text}")
+        self._stream.flush()
+        self._lines = text.count("\n")
+
+
+def _select_view(form: str) -> _SilentView | _LineView | _ScreenView:
+    if form != "text":
+        return _SilentView(form)
+    return _ScreenView(sys.stdout) if is_live(sys.stdout) else _LineView()
+
+
+def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) -> Snapshot:
+    pause_seconds = POLLING_SECONDS_FIRST
+    while True:
+        started = time.monotonic()
+        snapshot = Snapshot(experiment.data, [trial.data for trial in experiment.trials()])
+        view.show(snapshot)
+        if experiment.has_ended:
+            return snapshot
+        fetched_seconds = time.monotonic() - started
+        time.sleep(max(pause_seconds, fetched_seconds / POLLING_SHARE_MAX))
+        pause_seconds = min(POLLING_SECONDS_MAX, pause_seconds * 1.3)
+        # The experiment first: once it has ended, the trials fetched after it are final too.
+        experiment.refresh()
+
+
+def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
+    if trial is None:
+        return None
+    return trial_display_state(trial), trial.get("metric"), trial.get("restarts")
+
+
+def _trial_line(trial: Item, metric: str) -> str:
+    value = trial.get("metric")
+    measured = f", {metric} {cell_text(value)}" if value is not None else ""
+    failures = trial.get("restarts")
+    failed = f", failed {count_text(failures, 'time')}" if failures else ""
+    steps = count_text(trial.get("steps_completed") or 0, "step")
+    return f"trial {trial['id']}: {trial_display_state(trial)}, {steps}{measured}{failed}"
+
+
+def _headline(experiment: Item) -> str:
+    progress = experiment.get("progress") or 0.0
+    name = cell_text(experiment.get("name"))
+    return (
+        f"experiment {experiment['id']} {name}  {experiment['state']}  "
+        f"{100 * progress:.0f}% {progress_bar(progress)}"
+    )
+
+
+def _columns(experiment: Item) -> tuple[Column, ...]:
+    return (
+        field_column("Trial", "id"),
+        field_column("Number", "number", drop_rank=1),
+        Column("State", trial_display_state),
+        Column("Progress", _progress_text),
+        field_column(str(experiment.get("metric") or "Metric"), "metric"),
+        field_column("Best", "best_metric"),
+        Column("Hyperparameters", hparams_text),
+    )
+
+
+def _progress_text(trial: Item) -> str:
+    target = trial.get("target_steps") or 0
+    done = trial.get("steps_completed") or 0
+    return f"{progress_bar(done / target if target else 0.0, BAR_CELLS)} {done}/{target}"
+
+
+def _activity_rank(trial: Item) -> tuple[int, int]:
+    """Sort key: running trials, then waiting ones in their order, then ended ones, newest first."""
+    if trial.get("ended_ms") is not None:
+        return 9, -trial["id"]
+    return _STATE_ORDER.get(trial_display_state(trial), 5), trial["id"]
+
+
+def _print_end(snapshot: Snapshot) -> None:
+    trials = sorted(snapshot.trials, key=lambda trial: int(trial["id"]))
+    columns = _columns(snapshot.experiment)
+    print(render_table(columns, trials, terminal_width(sys.stdout), has_colour(sys.stdout)))
+    print("\n".join(summary_lines(snapshot)))
+
+
+HANDLERS: Handlers = {
+    "experiment follow": Handler(add_follow_arguments, run_follow),
+}

@@ -1,0 +1,94 @@
+"""`detcloud history` and `detcloud replay`: what happened to an experiment, and why."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import add_experiment_argument, load_experiment
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.client.records import ReplayedActor
+
+COLUMNS = (
+    time_column("Time", "time_ms"),
+    field_column("Actor", "actor"),
+    field_column("Revision", "revision", drop_rank=1),
+    field_column("What", "text"),
+    Column("Why", lambda item: "; ".join(item.get("reasons") or [])),
+)
+
+
+def _difference_column(name: str, title: str) -> Column:
+    return Column(title, lambda item: (item["difference"] or {}).get(name))
+
+
+REPLAY_COLUMNS = (
+    field_column("Actor", "actor"),
+    field_column("Entries", "entries"),
+    _difference_column("revision", "Revision"),
+    _difference_column("message", "Message"),
+    _difference_column("field", "Field"),
+    _difference_column("recorded", "Recorded"),
+    _difference_column("replayed", "Replayed"),
+)
+
+
+def add_history_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "--actor", metavar="ACTOR", help="only this one's, such as experiment#3 or trial#7"
+    )
+    add_output_options(parser)
+
+
+def show_history(arguments: Namespace) -> int:
+    entries: list[Item] = [
+        {**entry} for entry in load_experiment(arguments).history(arguments.actor)
+    ]
+    print_items(COLUMNS, entries, arguments)
+    return 0
+
+
+def add_replay_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_output_options(parser)
+
+
+def replay_experiment(arguments: Namespace) -> int:
+    """Compare every actor with its journal; return 0 when all came out as recorded, else 1."""
+    experiment = load_experiment(arguments)
+    # The experiment itself and each of its trials.
+    expected = 1 + (experiment.data.get("trials") or {}).get("requested", 0)
+    actors: list[ReplayedActor] = []
+    with show_progress(f"experiment {experiment.id}", lambda n: count_text(n, "actor")) as progress:
+        for actor in experiment.replay():
+            actors.append(actor)
+            progress.update(len(actors), max(expected, len(actors)))
+    different = [actor for actor in actors if actor["difference"] is not None]
+    if arguments.form in ("json", "yaml"):
+        print_value(actors, arguments.form)
+    elif arguments.form == "csv":
+        print_items(REPLAY_COLUMNS, [{**actor} for actor in actors], arguments)
+    else:
+        if different:
+            print_items(REPLAY_COLUMNS, [{**actor} for actor in different], arguments)
+        print(_summary_line(actors, different))
+    return 1 if different else 0
+
+
+def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
+    entries = sum(actor["entries"] for actor in actors)
+    amount = f"{count_text(len(actors), 'actor')}, {entries} journal entries"
+    if not different:
+        return f"{amount}: all as recorded"
+    names = ", ".join(cell_text(actor["actor"]) for actor in different)
+    return f"{amount}: {len(different)} not as recorded ({names})"
+
+
+HANDLERS: Handlers = {
+    "experiment history": Handler(add_history_arguments, show_history),
+    "experiment replay": Handler(add_replay_arguments, replay_experiment),
+}

@@ -1,0 +1,172 @@
+"""`detcloud job`: shows the queue of a resource pool and changes its order."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from detcloud.cli.framework.argument_types import parse_priority, parse_weight
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column
+from detcloud.client.job import JobChange
+
+LIST_LIMIT = 100
+OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
+_OPERATION = re.compile(r"([^.=]+)\.([^.=]+)=(.+)", re.DOTALL)
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-p",
+        "--resource-pool",
+        metavar="POOL",
+        help="the queue of this pool (default: the default compute pool's)",
+    )
+    add_paging_options(parser, LIST_LIMIT)
+    parser.add_argument("--reverse", action="store_true", help="the last of the queue first")
+    add_output_options(parser)
+
+
+def list_jobs(arguments: Namespace) -> int:
+    jobs = connect(arguments).jobs(
+        arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
+    )
+    items = [job.data for job in skip_offset(jobs, arguments)]
+    print_items(_columns(items), items, arguments)
+    return 0
+
+
+def add_update_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "job_id", metavar="JOB", help="its id, any unique beginning of it, or its experiment's id"
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "-p", "--priority", type=parse_priority, metavar="N", help="1 to 99, 1 being the first"
+    )
+    which.add_argument(
+        "-w", "--weight", type=parse_weight, metavar="X", help="its share under fair share"
+    )
+    which.add_argument("--resource-pool", metavar="POOL", help="move it to this pool")
+    which.add_argument("--ahead-of", metavar="JOB", help="put it right before this one")
+    which.add_argument("--behind-of", metavar="JOB", help="put it right behind this one")
+    add_output_options(parser, csv=False)
+
+
+def update_job(arguments: Namespace) -> int:
+    job = connect(arguments).job(arguments.job_id)
+    values = {name: getattr(arguments, name.replace("-", "_")) for name in OPERATIONS}
+    name, value = next((name, value) for name, value in values.items() if value is not None)
+    job.change(_job_change(name, value))
+    if arguments.form != "text":
+        print_value(job.data, arguments.form)
+    else:
+        print(_change_text(job.data, name))
+    return 0
+
+
+def add_update_batch_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "operations",
+        nargs="+",
+        type=parse_operation,
+        metavar="JOB.OPERATION=VALUE",
+        help="such as 73853c5c.priority=1; operations are " + ", ".join(OPERATIONS),
+    )
+    add_output_options(parser)
+
+
+def update_jobs(arguments: Namespace) -> int:
+    """Carry out all operations in order; one that fails does not keep the others from it."""
+    jobs = connect(arguments).update_jobs(arguments.operations)
+    items = [job.data for job in jobs]
+    if arguments.form != "text":
+        print_items(_columns(items), items, arguments)
+        return 0
+    for item, change in zip(items, arguments.operations, strict=True):
+        name = next(name for name in change if name != "job_id")
+        print(_change_text(item, name.replace("_", "-")))
+    return 0
+
+
+def parse_operation(text: str) -> JobChange:
+    """Parse one operation of a batch, such as `73853c5c.priority=1`."""
+    match = _OPERATION.fullmatch(text)
+    if match is None:
+        raise ArgumentTypeError(
+            f"invalid format {text!r}; expected JOB.OPERATION=VALUE, such as 73853c5c.priority=1"
+        )
+    job_id, typed, value = match.groups()
+    name = typed.replace("_", "-")
+    if name not in OPERATIONS:
+        raise ArgumentTypeError(
+            f"invalid operation {typed!r}; expected one of {', '.join(OPERATIONS)}"
+        )
+    return {"job_id": job_id, **_job_change(name, _TYPES.get(name, str)(value))}
+
+
+def _job_change(name: str, value: Any) -> JobChange:
+    """Make the change of an operation, whose name has hyphens on the command line."""
+    change: Any = {name.replace("-", "_"): value}
+    return cast(JobChange, change)
+
+
+def _columns(items: Sequence[Item]) -> tuple[Column, ...]:
+    """Columns of a queue: with weights where its pool is fair-share, else with priorities."""
+    is_fair_share = bool(items) and items[0]["scheduler"] == "fair_share"
+    rank = (
+        field_column("Weight", "weight") if is_fair_share else field_column("Priority", "priority")
+    )
+    return (
+        field_column("#", "jobs_ahead"),
+        Column("ID", lambda job: job["job_id"][:8]),
+        field_column("Type", "type", drop_rank=3),
+        field_column("Job Name", "name"),
+        rank,
+        Column("Submitted", lambda job: _queue_time_text(job["submitted_ms"]), drop_rank=4),
+        Column(
+            "Slots (acquired/needed)",
+            lambda job: f"{job['allocated_slots']}/{job['requested_slots']}",
+        ),
+        field_column("Status", "state"),
+        field_column("User", "user", drop_rank=2),
+        field_column("Experiment", "experiment_id", drop_rank=1),
+        Column(
+            "Expected start", lambda job: _queue_time_text(job["expected_start_ms"]), drop_rank=5
+        ),
+        Column("Waits", lambda job: job["waits"].removeprefix("waits: ") or None),
+    )
+
+
+def _queue_time_text(time_ms: int | None) -> str | None:
+    """A time in UTC without its zone, as the queue has always been shown."""
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _change_text(job: Item, operation: str) -> str:
+    """Say in a line how the job stands after an operation."""
+    name = f"job {job['job_id'][:8]} ({cell_text(job['name'])})"
+    if operation in ("ahead-of", "behind-of"):
+        place = "" if job["jobs_ahead"] is None else f" at place {job['jobs_ahead']}"
+        return f"{name} is{place} in the queue of pool {job['resource_pool']}"
+    if operation == "resource-pool":
+        return f"{name} is in pool {job['resource_pool']}"
+    return f"{name} has {operation} {cell_text(job[operation])}"
+
+
+_TYPES: Mapping[str, Callable[[str], object]] = {"priority": parse_priority, "weight": parse_weight}
+
+
+HANDLERS: Handlers = {
+    "job list": Handler(add_list_arguments, list_jobs),
+    "job update": Handler(add_update_arguments, update_job),
+    "job update-batch": Handler(add_update_batch_arguments, update_jobs),
+}

@@ -1,0 +1,155 @@
+"""`detcloud pause` to `detcloud delete`: commands that steer an experiment."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.commands.follow import follow_experiment
+from detcloud.cli.commands.logs import follow_first_trial
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import (
+    add_follow_options,
+    add_overrides_option,
+    add_replaced_option,
+    add_yes_option,
+    confirm,
+)
+from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
+from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.table import cell_text
+from detcloud.client import Experiment
+from detcloud.shared.http import ApiError
+
+DELETE_POLLING_SECONDS = 0.5
+
+
+def pause_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "pause")
+
+
+def activate_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "activate")
+
+
+def cancel_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "cancel")
+
+
+def kill_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "kill")
+
+
+def archive_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "archive", "archived")
+
+
+def unarchive_experiment(arguments: Namespace) -> int:
+    return _change_state(arguments, "unarchive", "in lists again")
+
+
+def add_continue_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_overrides_option(parser)
+    add_replaced_option(parser, "--config-file", instead="--config KEY=VALUE changes a field")
+    add_follow_options(parser)
+    add_output_options(parser, csv=False)
+
+
+def continue_experiment(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.continue_(arguments.overrides)
+    return print_or_follow(
+        experiment, arguments, f"experiment {experiment.id} is {experiment.state}"
+    )
+
+
+def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
+    """Print `text`, or the experiment, and stay as long as `add_follow_options` asks."""
+    stays = arguments.follow or arguments.follow_first_trial
+    if arguments.form == "text":
+        print(text, flush=True)
+    elif not stays:
+        print_value(experiment.data, arguments.form)
+    if arguments.follow_first_trial:
+        return follow_first_trial(experiment)
+    return follow_experiment(experiment, form=arguments.form) if stays else 0
+
+
+def add_delete_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_yes_option(parser)
+    parser.add_argument(
+        "--no-wait", action="store_true", help="do not wait until everything is deleted"
+    )
+
+
+def delete_experiment(arguments: Namespace) -> int:
+    """Delete an experiment; return 0 when it is gone, 1 when its deletion failed."""
+    experiment = load_experiment(arguments)
+    name = cell_text(experiment.data.get("name"))
+    question = f"Delete experiment {experiment.id} ({name}) with its checkpoints, logs and metrics?"
+    if not confirm(question, arguments):
+        print("nothing was deleted")
+        return 1
+    experiment.delete()
+    if arguments.no_wait:
+        print(f"experiment {experiment.id} is {experiment.state}")
+        return 0
+    if _wait_until_gone(experiment):
+        print(f"experiment {experiment.id} was deleted")
+        return 0
+    message = cell_text(experiment.data.get("message"))
+    print(f"experiment {experiment.id} is {experiment.state}: {message}")
+    return 1
+
+
+def delete_tensorboard_files(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    experiment.delete_tensorboard_files()
+    print(f"the files for TensorBoard of experiment {experiment.id} were deleted")
+    return 0
+
+
+def _wait_until_gone(experiment: Experiment) -> bool:
+    """Wait until the cluster knows the experiment no more; False where the deletion failed."""
+    with show_progress(f"experiment {experiment.id}") as progress:
+        while experiment.state != "DELETE_FAILED":
+            progress.show_wait(experiment.state)
+            time.sleep(DELETE_POLLING_SECONDS)
+            try:
+                experiment.refresh()
+            except ApiError as error:
+                if error.code == "not_found":
+                    return True
+                raise
+    return False
+
+
+def add_state_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_output_options(parser, csv=False)
+
+
+def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
+    # One request: what the experiment was before does not matter.
+    answer = connect(arguments).post(f"/experiments/{arguments.experiment_id}/{verb}")
+    if arguments.form == "text":
+        print(f"experiment {answer['id']} is {outcome or answer['state']}")
+    else:
+        print_value(answer, arguments.form)
+    return 0
+
+
+HANDLERS: Handlers = {
+    "experiment pause": Handler(add_state_arguments, pause_experiment),
+    "experiment activate": Handler(add_state_arguments, activate_experiment),
+    "experiment cancel": Handler(add_state_arguments, cancel_experiment),
+    "experiment kill": Handler(add_state_arguments, kill_experiment),
+    "experiment archive": Handler(add_state_arguments, archive_experiment),
+    "experiment unarchive": Handler(add_state_arguments, unarchive_experiment),
+    "experiment continue": Handler(add_continue_arguments, continue_experiment),
+    "experiment delete": Handler(add_delete_arguments, delete_experiment),
+    "experiment delete-tb-files": Handler(add_experiment_argument, delete_tensorboard_files),
+}

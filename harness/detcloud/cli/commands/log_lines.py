@@ -1,0 +1,134 @@
+"""Log lines that the cluster filters by time, rank, level or text, and their options."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+
+from detcloud.cli.framework.argument_types import parse_count, parse_moment_ms
+from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.rendering.output import render_json
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Experiment, LogFilter, Trial
+from detcloud.client.log import LEVELS, LogCursor
+from detcloud.client.records import LogLine
+
+POLLING_SECONDS = 1.0
+
+
+def add_line_filter_options(parser: ArgumentParser) -> None:
+    """Add the filters, their original spellings, and what a printed line shows."""
+    parser.add_argument(
+        "--since",
+        "--timestamp-after",
+        type=parse_moment_ms,
+        metavar="WHEN",
+        help="only lines from then on: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
+    )
+    parser.add_argument(
+        "--until",
+        "--timestamp-before",
+        type=parse_moment_ms,
+        metavar="WHEN",
+        help="only lines before then",
+    )
+    parser.add_argument(
+        "--rank",
+        "--rank-id",
+        type=parse_count,
+        metavar="N",
+        help="only this process's of the trial",
+    )
+    parser.add_argument(
+        "--level", choices=LEVELS, type=str.upper, help="only lines of this level and above"
+    )
+    parser.add_argument("--search", metavar="TEXT", help="only lines that hold this text")
+    parser.add_argument(
+        "--timestamps", action="store_true", help="show time, rank and level before each line"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
+    for flag in ("--agent-id", "--container-id", "--source", "--stdtype"):
+        add_replaced_option(parser, flag, instead="--rank, --level and --search choose lines")
+
+
+def needs_line_filter(arguments: Namespace) -> bool:
+    """Whether an option needs more than the text of the log as it is."""
+    options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
+    return (
+        any(option is not None for option in options)
+        or bool(arguments.search)
+        or arguments.timestamps
+        or arguments.json
+    )
+
+
+def print_lines(trials: list[Trial], arguments: Namespace) -> None:
+    """Print the lines that fit, trial by trial, as many of each as `--head` and `--tail` say."""
+    for trial in trials:
+        prefix = f"[trial {trial.id}] " if len(trials) > 1 else ""
+        for line in _read_trial_lines(trial, arguments):
+            print(_format_line(line, trial, prefix, arguments), flush=arguments.follow)
+    sys.stdout.flush()
+
+
+def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
+    """Print the lines that fit of all trials, as they come, until the experiment has ended.
+
+    `--head` and `--tail` limit the lines that a trial has when it is first seen.
+    """
+    cursors: dict[int, LogCursor] = {}
+    while True:
+        has_ended = experiment.has_ended
+        for trial in experiment.trials():
+            is_new = trial.id not in cursors
+            cursor = cursors.setdefault(trial.id, trial.log_cursor(_line_filter(arguments)))
+            lines = cursor.read()
+            for line in _limit_lines(lines, arguments) if is_new else lines:
+                print(_format_line(line, trial, f"[trial {trial.id}] ", arguments), flush=True)
+        if has_ended and all(cursor.complete for cursor in cursors.values()):
+            return
+        time.sleep(POLLING_SECONDS)
+        experiment.refresh()
+
+
+def _line_filter(arguments: Namespace) -> LogFilter:
+    return LogFilter(
+        arguments.since, arguments.until, arguments.rank, arguments.level, arguments.search
+    )
+
+
+def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
+    """Yield as many lines as `--head` and `--tail` say, with `--follow` those to come too."""
+    cursor = trial.log_cursor(_line_filter(arguments))
+    yield from _limit_lines(cursor.read(), arguments)
+    while arguments.follow and not cursor.complete and arguments.head is None:
+        time.sleep(POLLING_SECONDS)
+        yield from cursor.read()
+
+
+def _limit_lines(lines: Iterator[LogLine], arguments: Namespace) -> Iterable[LogLine]:
+    if arguments.tail is not None:
+        return deque(lines, arguments.tail)
+    return islice(lines, arguments.head)
+
+
+def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
+    if arguments.json:
+        return render_json({"trial_id": trial.id, **line}, indent=None)
+    if not arguments.timestamps:
+        return f"{prefix}{line['text']}"
+    moment = _line_time_text(line["time_ms"])
+    level = f" {sanitize(line['level'])}" if line["level"] else ""
+    return f"[{moment}] [rank={line['rank']}]{level} {prefix}{line['text']}"
+
+
+def _line_time_text(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "when?"
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z"

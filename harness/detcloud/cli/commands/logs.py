@@ -1,0 +1,198 @@
+"""`detcloud logs`: prints logs of trials, once or for as long as they grow."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.commands.log_lines import (
+    add_line_filter_options,
+    follow_lines,
+    needs_line_filter,
+    print_lines,
+)
+from detcloud.cli.framework.argument_types import parse_count
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import (
+    add_experiment_argument,
+    add_trial_argument,
+    load_experiment,
+    load_trial,
+)
+from detcloud.client import Experiment, Trial
+
+POLLING_SECONDS = 1.0
+# A trial that waits for a slot or is paused prints nothing, but for last lines that come late.
+IDLE_POLLS = 10
+# Enough for the last lines asked for, whatever their length, without the whole log.
+TAIL_BYTES = 1 << 20
+
+
+def add_trial_logs_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    _add_log_options(parser)
+
+
+def print_trial_logs(arguments: Namespace) -> int:
+    trial = load_trial(arguments)
+    if needs_line_filter(arguments):
+        print_lines([trial], arguments)
+        return 0
+    printer = LogPrinter(trial, prefix="")
+    _print_first_lines([printer], arguments)
+    while arguments.follow and not printer.is_complete:
+        _wait_unless(printer.print_new())
+    return 0
+
+
+def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    _add_log_options(parser)
+
+
+def print_experiment_logs(arguments: Namespace) -> int:
+    """Print one trial's log after the other; followed, they alternate and lines name the trial."""
+    experiment = load_experiment(arguments)
+    if needs_line_filter(arguments):
+        if arguments.follow:
+            follow_lines(experiment, arguments)
+        else:
+            print_lines(list(experiment.trials()), arguments)
+        return 0
+    return _print_experiment_text(experiment, arguments)
+
+
+def follow_first_trial(experiment: Experiment) -> int:
+    """Print the log of the first trial until its end; return 0 when it completed, else 1.
+
+    Ctrl-C leaves the experiment running.
+    """
+    while (first := next(experiment.trials(1), None)) is None:
+        if experiment.has_ended:
+            return 1
+        _wait_unless(False)
+        experiment.refresh()
+    printer = LogPrinter(first, prefix="")
+    while not printer.is_complete:
+        _wait_unless(printer.print_new())
+    first.refresh()
+    return 0 if first.state == "COMPLETED" else 1
+
+
+def _print_experiment_text(experiment: Experiment, arguments: Namespace) -> int:
+    printers: dict[int, LogPrinter] = {}
+    for poll in itertools.count():
+        fresh = _add_new_printers(experiment, printers)
+        _print_first_lines(fresh, arguments)
+        old = [printer for printer in printers.values() if printer not in fresh]
+        due = [printer for printer in old if printer.is_active or poll % IDLE_POLLS == 0]
+        has_grown = any([printer.print_new() for printer in due if not printer.is_complete])
+        if not arguments.follow or (
+            experiment.has_ended and all(printer.is_complete for printer in printers.values())
+        ):
+            break
+        _wait_unless(has_grown)
+        experiment.refresh()
+    return 0
+
+
+class LogPrinter:
+    """Prints a trial's log as it grows: whole lines only, until the log is complete."""
+
+    def __init__(self, trial: Trial, prefix: str) -> None:
+        self._trial = trial
+        self._prefix = prefix
+        self._offset = 0
+        self._rest = ""
+        self.is_complete = False
+
+    def set_trial(self, trial: Trial) -> None:
+        """Replace the trial by what the cluster says of it now."""
+        self._trial = trial
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the trial runs, or ended and its last lines may still be on their way."""
+        return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
+
+    def print_new(self) -> bool:
+        """Print what is new; return whether there was anything."""
+        has_grown = False
+        while True:
+            chunk = self._trial.log_chunk(self._offset)
+            is_last = chunk["next"] <= self._offset
+            self._offset = chunk["next"]
+            self._rest += chunk["text"]
+            self._print_lines()
+            if is_last:
+                self._finish(chunk["complete"])
+                return has_grown
+            has_grown = True
+
+    def print_tail(self, lines: int) -> None:
+        """Print the last `lines` lines; `print_new` goes on from there."""
+        chunk = self._trial.log_chunk(tail_bytes=TAIL_BYTES)
+        self._offset = chunk["next"]
+        last = chunk["text"].splitlines(keepends=True)[-lines:] if lines else []
+        self._rest = "".join(last)
+        self._print_lines()
+        self._finish(chunk["complete"])
+
+    def flush(self) -> None:
+        """Print an unfinished last line."""
+        if self._rest:
+            sys.stdout.write(f"{self._prefix}{self._rest}\n")
+            self._rest = ""
+        sys.stdout.flush()
+
+    def _print_lines(self) -> None:
+        *lines, self._rest = self._rest.split("\n")
+        sys.stdout.writelines(f"{self._prefix}{line}\n" for line in lines)
+        sys.stdout.flush()
+
+    def _finish(self, complete: bool) -> None:
+        self.is_complete = complete
+        if complete:
+            self.flush()
+
+
+def _add_log_options(parser: ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the end")
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument("--head", type=parse_count, metavar="LINES", help="only the first lines")
+    ends.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+    add_line_filter_options(parser)
+
+
+def _add_new_printers(experiment: Experiment, printers: dict[int, LogPrinter]) -> list[LogPrinter]:
+    fresh = []
+    for trial in experiment.trials():
+        if trial.id not in printers:
+            printers[trial.id] = LogPrinter(trial, f"[trial {trial.id}] ")
+            fresh.append(printers[trial.id])
+        printers[trial.id].set_trial(trial)
+    return fresh
+
+
+def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None:
+    for printer in printers:
+        if arguments.tail is None:
+            printer.print_new()
+        else:
+            printer.print_tail(arguments.tail)
+        if not arguments.follow:
+            printer.flush()
+
+
+def _wait_unless(has_grown: bool) -> None:
+    """Wait for the next look, unless there was something new at this one."""
+    if not has_grown:
+        time.sleep(POLLING_SECONDS)
+
+
+HANDLERS: Handlers = {
+    "trial logs": Handler(add_trial_logs_arguments, print_trial_logs),
+    "experiment logs": Handler(add_experiment_logs_arguments, print_experiment_logs),
+}

@@ -1,0 +1,83 @@
+"""`detcloud master`: shows a cluster's server, and prints the log of this machine's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO
+
+from detcloud.cli.framework.argument_types import parse_count
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_record
+from detcloud.cli.rendering.table import Column, field_column
+from detcloud.client.home import Home
+from detcloud.shared.errors import DetcloudError
+
+POLLING_SECONDS = 0.5
+BLOCK_BYTES = 1 << 16
+
+INFO_COLUMNS = (
+    field_column("URL", "url"),
+    field_column("Cluster", "cluster_id"),
+    field_column("Version", "version"),
+    Column("Pools", lambda item: ", ".join(pool["name"] for pool in item["resource_pools"])),
+)
+
+
+def show_info(arguments: Namespace) -> int:
+    client = connect(arguments)
+    print_record(INFO_COLUMNS, {"url": client.url, **client.overview()}, arguments)
+    return 0
+
+
+def add_logs_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+
+
+def print_server_log(arguments: Namespace) -> int:
+    path = Home.from_environment().log
+    try:
+        with path.open("rb") as file:
+            if arguments.tail is not None:
+                for line in deque(file, arguments.tail):
+                    _write_block(line)
+            _write_rest(file)
+            if arguments.follow:
+                _follow_log(file, path)
+    except FileNotFoundError:
+        raise DetcloudError(
+            f"there is no {path}; `detcloud up` starts a cluster here, and other clusters keep "
+            "their logs where they run"
+        ) from None
+    return 0
+
+
+def _follow_log(file: BinaryIO, path: Path) -> None:
+    """Print what is written to the log, for ever; it may be emptied meanwhile."""
+    while True:
+        time.sleep(POLLING_SECONDS)
+        if path.stat().st_size < file.tell():
+            file.seek(0)
+        _write_rest(file)
+
+
+def _write_rest(file: BinaryIO) -> None:
+    while block := file.read(BLOCK_BYTES):
+        _write_block(block)
+
+
+def _write_block(block: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+
+
+HANDLERS: Handlers = {
+    "master info": Handler(add_output_options, show_info),
+    "master logs": Handler(add_logs_arguments, print_server_log),
+}

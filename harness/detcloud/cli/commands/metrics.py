@@ -1,0 +1,176 @@
+"""`detcloud metrics`: numbers, points and charts of a trial or of an experiment's best trials."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.framework.argument_types import parse_count
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import (
+    add_experiment_argument,
+    add_trial_argument,
+    load_experiment,
+    load_trial,
+)
+from detcloud.cli.rendering.chart import Curve, render_chart, terminal_style
+from detcloud.cli.rendering.chart_image import write_png
+from detcloud.cli.rendering.columns import METRIC_SUMMARY_COLUMNS
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.table import Column, field_column
+from detcloud.client import Trial
+from detcloud.client.records import Series
+
+POINT_COLUMNS = (
+    field_column("Trial", "trial_id"),
+    field_column("Group", "group"),
+    field_column("Name", "name"),
+    field_column("Steps", "steps"),
+    field_column("Value", "value"),
+)
+CURVE_COLUMNS = (
+    field_column("Trial", "trial_id"),
+    Column("Last steps", lambda item: item["points"][-1][0] if item["points"] else None),
+    Column("Last", lambda item: item["points"][-1][1] if item["points"] else None),
+    Column("Minimum", lambda item: min((value for _, value in item["points"]), default=None)),
+    Column("Maximum", lambda item: max((value for _, value in item["points"]), default=None)),
+    field_column("Points", "total"),
+)
+
+Plots = list[tuple[str, list[Curve]]]
+
+
+def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    parser.add_argument(
+        "--name", action="append", default=[], help="only this metric; may be repeated"
+    )
+    parser.add_argument("--group", help="only this group, such as training or validation")
+    _add_chart_options(parser, 500)
+
+
+def show_trial_metrics(arguments: Namespace) -> int:
+    trial = load_trial(arguments)
+    if not _needs_points(arguments):
+        items = [
+            {**summary}
+            for summary in trial.metric_summaries()
+            if arguments.group in (None, summary["group"])
+            and (not arguments.name or summary["name"] in arguments.name)
+        ]
+        print_items(METRIC_SUMMARY_COLUMNS, items, arguments)
+        return 0
+    series = _fetch_trial_series(trial, arguments)
+    names = dict.fromkeys(one["name"] for one in series)
+    plots: Plots = [
+        (
+            f"trial {trial.id}: {name} by steps",
+            [Curve(one["group"], one["points"]) for one in series if one["name"] == name],
+        )
+        for name in names
+    ]
+    points = [
+        _point_item(trial.id, one["group"], one["name"], point)
+        for one in series
+        for point in one["points"]
+    ]
+    _print_metrics(plots, points, {"trial_id": trial.id, "series": series}, arguments)
+    return 0
+
+
+def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument("--name", help="the metric (default: the searcher's)")
+    parser.add_argument("--group", help="its group (default: validation)")
+    parser.add_argument(
+        "--trials", type=parse_count, metavar="N", help="so many of the best trials (default: 10)"
+    )
+    _add_chart_options(parser, 200)
+
+
+def show_experiment_metrics(arguments: Namespace) -> int:
+    experiment = load_experiment(arguments)
+    metrics = experiment.metrics(
+        arguments.name,
+        group=arguments.group,
+        points_max=arguments.points,
+        trials_max=arguments.trials,
+    )
+    if not _needs_points(arguments):
+        print_items(CURVE_COLUMNS, [{**one} for one in metrics["series"]], arguments)
+        return 0
+    curves = [Curve(f"trial {one['trial_id']}", one["points"]) for one in metrics["series"]]
+    title = f"experiment {experiment.id}: {metrics['group']} {metrics['name']} by steps"
+    points = [
+        _point_item(one["trial_id"], metrics["group"], metrics["name"], point)
+        for one in metrics["series"]
+        for point in one["points"]
+    ]
+    _print_metrics([(title, curves)], points, metrics, arguments)
+    return 0
+
+
+def _add_chart_options(parser: ArgumentParser, points: int) -> None:
+    parser.add_argument(
+        "--points",
+        type=parse_count,
+        metavar="N",
+        help=f"at most so many points for a curve (default: {points})",
+    )
+    parser.add_argument("--plot", action="store_true", help="draw a chart here")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw a chart into this file")
+    parser.add_argument("--log", action="store_true", help="draw on a logarithmic scale")
+    add_output_options(parser)
+
+
+def _needs_points(arguments: Namespace) -> bool:
+    return bool(arguments.plot or arguments.png or arguments.form != "text")
+
+
+def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
+    """Fetch the curves asked for, of every group that has them unless one is named."""
+    groups = [arguments.group]
+    if arguments.group is None:
+        groups = list(dict.fromkeys(summary["group"] for summary in trial.metric_summaries()))
+    return [
+        one
+        for group in groups
+        for one in trial.series(arguments.name, group=group, points_max=arguments.points)
+    ]
+
+
+def _print_metrics(
+    plots: Sequence[tuple[str, Sequence[Curve]]],
+    points: list[dict[str, Any]],
+    document: object,
+    arguments: Namespace,
+) -> None:
+    if arguments.png is not None:
+        write_png(arguments.png, plots, log_y=arguments.log)
+        print(arguments.png, file=sys.stderr)
+    if arguments.form == "csv":
+        print_items(POINT_COLUMNS, points, arguments)
+    elif arguments.form != "text":
+        print_value(document, arguments.form)
+    elif arguments.plot:
+        style = terminal_style(log_y=arguments.log)
+        print("\n\n".join(render_chart(title, curves, style) for title, curves in plots))
+
+
+def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) -> dict[str, Any]:
+    return {
+        "trial_id": trial_id,
+        "group": group,
+        "name": name,
+        "steps": point[0],
+        "value": point[1],
+    }
+
+
+HANDLERS: Handlers = {
+    "trial metrics": Handler(add_trial_metrics_arguments, show_trial_metrics),
+    "experiment metrics": Handler(add_experiment_metrics_arguments, show_experiment_metrics),
+}

@@ -1,0 +1,125 @@
+"""`detcloud preview-search`: what a search would train, by the server's searcher in a child."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.framework.exit_codes import USAGE
+from detcloud.cli.framework.failures import report_failure
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_overrides_option
+from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import Column, Item, field_column
+
+BAR_CELLS = 24
+
+
+def add_preview_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
+    add_overrides_option(parser)
+    add_output_options(parser)
+
+
+def preview_search(arguments: Namespace) -> int:
+    try:
+        preview = _run_preview(arguments)
+    except InvalidConfigError as error:
+        report_failure(error)
+        return USAGE
+    if arguments.form in ("json", "yaml"):
+        print_value(preview, arguments.form)
+        return 0
+    rungs = _rung_items(preview)
+    print_items(_columns(preview, rungs, arguments.form), rungs, arguments)
+    if arguments.form == "text":
+        print("\n".join(_summary_lines(preview, rungs)))
+    return 0
+
+
+def _run_preview(arguments: Namespace) -> dict[str, Any]:
+    report = check_file_with_progress(
+        "previewing", arguments.file, arguments.overrides, "--preview"
+    )
+    preview: dict[str, Any] = report["preview"]
+    return preview
+
+
+def _rung_items(preview: dict[str, Any]) -> list[Item]:
+    return [
+        {"bracket": number, "unit": preview["unit"], **rung}
+        for number, bracket in enumerate(preview["brackets"], 1)
+        for rung in bracket["rungs"]
+    ]
+
+
+def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Column]:
+    """Columns that say something of this search; without bars where the answer is no text."""
+    columns = [field_column("Bracket", "bracket")] if len(preview["brackets"]) > 1 else []
+    columns += [
+        field_column("Trials", "stopped"),
+        Column("Train for", lambda rung: f"{rung['length']} {rung['unit']}"),
+    ]
+    if _has_expectation(preview, rungs):
+        columns.append(field_column("Expected", "expected", drop_rank=1))
+    amount = Column("In all", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
+    columns.append(amount)
+    if len(rungs) > 1 and form == "text":
+        columns.append(_bar_column(max(rung["reached"] for rung in rungs)))
+    return columns
+
+
+def _bar_column(longest: int) -> Column:
+    """A bar for the trials that reach a rung, filled as far as they stop there."""
+    has_blocks = "utf" in (sys.stdout.encoding or "").lower()
+    full, light = "█░" if has_blocks else "#-"
+
+    def bar(rung: Item) -> str:
+        stopped, cells = (
+            # One trial among many is visible, too.
+            max(round(rung[name] / longest * BAR_CELLS), rung[name] > 0)
+            for name in ("stopped", "reached")
+        )
+        # A blank, since an empty text would be shown as missing.
+        return full * stopped + light * (cells - stopped) or " "
+
+    return Column(f"{full} end there, {light} go on", bar)
+
+
+def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
+    unit = preview["unit"]
+    worth = (
+        ""
+        if unit == "batches" or preview["batches"] is None
+        else f" ({preview['batches']} batches)"
+    )
+    brackets = len(preview["brackets"])
+    in_brackets = f" in {brackets} brackets" if brackets > 1 else ""
+    lines = [
+        f"{preview['searcher']}: {count_text(preview['trials'], 'trial')}{in_brackets}, "
+        f"{preview['units']} {unit} in all{worth}"
+    ]
+    if preview["is_example"]:
+        lines.append(
+            "This is an example, in which trial i validates at i: results decide who trains on."
+        )
+    if _has_expectation(preview, rungs):
+        expected = sum(rung["expected"] * rung["length"] for rung in rungs)
+        lines.append(
+            f"Expected is where trials end if one in `divisor` goes on: {expected} {unit} in all."
+        )
+    return lines
+
+
+def _has_expectation(preview: dict[str, Any], rungs: list[Item]) -> bool:
+    """Whether the search is shown by an example that has an expectation beside it."""
+    return preview["is_example"] and all(rung["expected"] is not None for rung in rungs)
+
+
+HANDLERS: Handlers = {
+    "preview-search": Handler(add_preview_arguments, preview_search),
+}

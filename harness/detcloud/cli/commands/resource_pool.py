@@ -1,0 +1,228 @@
+"""`detcloud resource-pool`, and `detcloud cluster apply` of a file that describes all pools."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_overrides_option, add_yes_option, confirm
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
+from detcloud.cli.rendering.quantities import count_text, dollars_text
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.client import Client, ResourcePool
+from detcloud.client.records import AppliedConfiguration
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
+
+
+def _scheduler_text(pool: Item) -> str:
+    scheduler = pool["scheduler"]
+    return f"{scheduler['type']}, preemptive" if scheduler["preemption"] else str(scheduler["type"])
+
+
+def _offering_text(offering: Item) -> str:
+    failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
+    given_up = ", given up" if offering["given_up"] else ""
+    return f"{failed}{given_up}: {offering['message']}"
+
+
+def _cost_text(pool: Item) -> str | None:
+    costs = pool.get("costs")
+    if costs is None:
+        return None
+    budget = "" if costs["budget"] is None else f" of {dollars_text(costs['budget'])}"
+    spent, idle = dollars_text(costs["instance_cost"]), dollars_text(costs["idle_cost"])
+    return f"{spent}{budget}, of which idle {idle}"
+
+
+COLUMNS = (
+    field_column("Name", "name"),
+    Column("Scheduler", _scheduler_text),
+    field_column("State", "state"),
+    field_column("Slots", "slots"),
+    field_column("Free", "free_slots"),
+    field_column("Running", "running"),
+    field_column("Queued", "queued"),
+    field_column("Agents", "agents"),
+    field_column("Instances", "instances", drop_rank=1),
+    field_column("Description", "description", drop_rank=2),
+)
+DETAILS = (
+    *COLUMNS,
+    Column("Default for", lambda pool: ", ".join(pool["default_for"]) or None),
+    Column("Fitting", lambda pool: pool["scheduler"]["fitting_policy"]),
+    Column("Default priority", lambda pool: pool["scheduler"]["default_priority"]),
+    Column("Provider", lambda pool: (pool["config"]["provider"] or {}).get("type")),
+    field_column("Waits", "waits"),
+    Column("Cost this month", _cost_text),
+    Column("No instances", lambda pool: pool["fleet"]["trouble"] or pool["fleet"]["waits"]),
+    Column("Offerings", lambda pool: "; ".join(map(_offering_text, pool["fleet"]["offerings"]))),
+)
+INSTANCE_COLUMNS = (
+    field_column("Instance", "id"),
+    field_column("Type", "instance_type"),
+    field_column("Zone", "zone", drop_rank=2),
+    field_column("Market", "market", drop_rank=1),
+    field_column("Slots", "slots"),
+    field_column("State", "state"),
+    time_column("Launched", "launched_ms", drop_rank=3),
+    field_column("Reason", "reason"),
+)
+
+
+def list_pools(arguments: Namespace) -> int:
+    pools = connect(arguments).resource_pools()
+    print_items(COLUMNS, (pool.data for pool in pools), arguments)
+    return 0
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_output_options(parser)
+
+
+def describe_pool(arguments: Namespace) -> int:
+    pool = connect(arguments).resource_pool(arguments.name)
+    print_record(DETAILS, pool.data, arguments)
+    if arguments.form == "text" and pool.data["instance_list"]:
+        print()
+        print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
+    return 0
+
+
+def create_pool(arguments: Namespace) -> int:
+    client = connect(arguments)
+    if any(pool.name == arguments.name for pool in client.resource_pools()):
+        raise DetcloudError(
+            f"pool {arguments.name} exists; `detcloud resource-pool set` changes it"
+        )
+    _send_settings(client, arguments)
+    print(f"pool {arguments.name} was created")
+    return 0
+
+
+def set_pool(arguments: Namespace) -> int:
+    if arguments.file is None and not arguments.overrides:
+        raise DetcloudError("say what to set: FILE, or --config such as scheduler.type=priority")
+    client = connect(arguments)
+    client.resource_pool(arguments.name)
+    _send_settings(client, arguments)
+    print(f"pool {arguments.name} was set")
+    return 0
+
+
+def drain_pool(arguments: Namespace) -> int:
+    pool = connect(arguments).resource_pool(arguments.name)
+    pool.drain()
+    print(f"pool {pool.name} starts nothing more; {count_text(pool.running, 'trial')} may finish")
+    return 0
+
+
+def undrain_pool(arguments: Namespace) -> int:
+    pool = connect(arguments).resource_pool(arguments.name)
+    pool.undrain()
+    print(f"pool {pool.name} starts work again")
+    return 0
+
+
+def add_remove_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_yes_option(parser)
+
+
+def remove_pool(arguments: Namespace) -> int:
+    """Remove a pool; return 1 when the user said no."""
+    pool = connect(arguments).resource_pool(arguments.name)
+    if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):
+        print("nothing was removed")
+        return 1
+    pool.remove()
+    print(f"pool {cell_text(pool.name)} was removed")
+    return 0
+
+
+def add_apply_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a cluster configuration")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would change")
+    add_output_options(parser, csv=False)
+
+
+def apply_configuration(arguments: Namespace) -> int:
+    applied = apply_configuration_file(
+        connect(arguments), arguments.file, dry_run=arguments.dry_run
+    )
+    if arguments.form != "text":
+        print_value(applied, arguments.form)
+    else:
+        print_applied_changes(applied)
+    return 0
+
+
+def apply_configuration_file(
+    client: Client, file: Path, *, dry_run: bool = False
+) -> AppliedConfiguration:
+    """Make the pools what a file says; RefusedConfigError has a line for each problem of it."""
+    try:
+        return client.configure(file, dry_run=dry_run)
+    except ApiError as error:
+        if error.code == "invalid":
+            raise RefusedConfigError(str(file), error) from None
+        raise
+
+
+def print_applied_changes(applied: AppliedConfiguration) -> None:
+    """Print a line for each pool."""
+    would = "would be " if applied["dry_run"] else ""
+    if applied["shared"]:
+        print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
+    for change in applied["changes"]:
+        outcome = ACTIONS[change["action"]]
+        if change["action"] != "keep":
+            outcome = f"{would}{outcome}"
+        fields = f": {', '.join(change['fields'])}" if change["fields"] else ""
+        print(f"pool {change['resource_pool']} {outcome}{fields}")
+
+
+def add_name_argument(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="POOL", help="the pool's name")
+
+
+def add_set_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="a YAML file with its fields, as an entry of resource_pools has them",
+    )
+    add_overrides_option(parser)
+
+
+def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
+    """Create or change the pool; RefusedConfigError has a line for each problem."""
+    try:
+        return client.set_resource_pool(
+            arguments.name, arguments.file, overrides=arguments.overrides
+        )
+    except ApiError as error:
+        if error.code == "invalid" and arguments.file is not None:
+            raise RefusedConfigError(str(arguments.file), error) from None
+        raise
+
+
+HANDLERS: Handlers = {
+    "resource-pool list": Handler(add_output_options, list_pools),
+    "resource-pool describe": Handler(add_describe_arguments, describe_pool),
+    "resource-pool create": Handler(add_set_arguments, create_pool),
+    "resource-pool set": Handler(add_set_arguments, set_pool),
+    "resource-pool drain": Handler(add_name_argument, drain_pool),
+    "resource-pool undrain": Handler(add_name_argument, undrain_pool),
+    "resource-pool remove": Handler(add_remove_arguments, remove_pool),
+    "cluster apply": Handler(add_apply_arguments, apply_configuration),
+}

@@ -1,0 +1,221 @@
+"""`detcloud simulate`: runs a search in virtual time, with the server's actors in a child."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from detcloud.cli.commands.experiment import read_curves
+from detcloud.cli.framework.argument_types import parse_count, parse_id, parse_seconds
+from detcloud.cli.framework.exit_codes import USAGE
+from detcloud.cli.framework.failures import report_failure
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_overrides_option
+from detcloud.cli.framework.session import connect
+from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress
+from detcloud.cli.rendering.chart import Curve, Point, render_chart, terminal_style
+from detcloud.cli.rendering.chart_image import write_png
+from detcloud.cli.rendering.output import add_output_options, print_record, print_value
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.spot_report import render_spot_report
+from detcloud.cli.rendering.table import Column, Item, cell_text
+
+MODULE = "control_plane.simulation"
+
+
+def add_simulate_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
+    parser.add_argument(
+        "--slots",
+        type=parse_count,
+        required=True,
+        metavar="N",
+        help="slots of the simulated cluster",
+    )
+    curves = parser.add_mutually_exclusive_group()
+    curves.add_argument(
+        "--curves",
+        type=Path,
+        metavar="FILE",
+        help="follow these, as `detcloud experiment curves` prints them",
+    )
+    curves.add_argument(
+        "--experiment", type=parse_id, metavar="ID", help="follow the trials of this experiment"
+    )
+    parser.add_argument(
+        "--seed",
+        type=parse_count,
+        default=0,
+        metavar="N",
+        help="of curves that are made up, and of a search without one (default: 0)",
+    )
+    parser.add_argument(
+        "--seconds-per-unit",
+        type=parse_seconds,
+        metavar="SECONDS",
+        help="training time of a step, batch, record or epoch, as the configuration counts, where"
+        " none was recorded (default: 1 where curves are made up)",
+    )
+    _add_deadline_options(parser)
+    add_overrides_option(parser)
+    parser.add_argument(
+        "--plot", "--png", dest="png", type=Path, metavar="FILE", help="draw the chart into a file"
+    )
+    add_output_options(parser, csv=False)
+
+
+def simulate_search(arguments: Namespace) -> int:
+    try:
+        with _curves_file(arguments) as curves:
+            result = _run_simulation(arguments, curves)
+    except InvalidConfigError as error:
+        report_failure(error)
+        return USAGE
+    title = f"best {result['metric']} by {_time_unit(result)[1]}"
+    best_curve = [Curve(result["searcher"], _best_points(result))]
+    if arguments.png is not None:
+        write_png(arguments.png, [(title, best_curve)], x_label=_time_unit(result)[1])
+        print(arguments.png, file=sys.stderr)
+    if arguments.form != "text":
+        print_value(result, arguments.form)
+        return 0
+    print_record(COLUMNS, result, arguments)
+    print(f"\n{render_chart(title, best_curve, terminal_style())}")
+    if "spot" in result:
+        print(f"\n{render_spot_report(result['spot'])}")
+    return 0
+
+
+def _add_deadline_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--deadline",
+        metavar="DURATION",
+        help="such as 6h, for what spot machines save (default: the configuration's"
+        " resources.deadline)",
+    )
+    market = parser.add_mutually_exclusive_group()
+    market.add_argument(
+        "--spot-availability",
+        type=float,
+        metavar="SHARE",
+        help="of the time with spot machines, 0 to 1, in a zone that --seed makes up",
+    )
+    market.add_argument(
+        "--spot-trace", type=Path, metavar="FILE", help="when there were spot machines, as JSON"
+    )
+    parser.add_argument(
+        "--changeover-seconds",
+        type=parse_seconds,
+        metavar="SECONDS",
+        help="from asking for a machine until the work goes on (default: 300)",
+    )
+
+
+@contextmanager
+def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
+    """Provide the file of the curves to follow; an experiment's are read from its cluster first."""
+    if arguments.experiment is None:
+        yield arguments.curves
+        return
+    experiment = connect(arguments).experiment(arguments.experiment)
+    recorded = read_curves(experiment)
+    with TemporaryDirectory(prefix="detcloud-curves-") as folder:
+        path = Path(folder) / f"experiment-{experiment.id}.json"
+        path.write_text(json.dumps(recorded), encoding="utf-8")
+        yield path
+
+
+def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
+    flags = [f"--slots={arguments.slots}", f"--seed={arguments.seed}"]
+    if curves is not None:
+        flags.append(f"--curves={curves}")
+    if arguments.seconds_per_unit is not None:
+        flags.append(f"--seconds-per-unit={arguments.seconds_per_unit}")
+    for name in ("deadline", "spot_availability", "spot_trace", "changeover_seconds"):
+        if (value := getattr(arguments, name)) is not None:
+            flags.append(f"--{name.replace('_', '-')}={value}")
+    report = check_file_with_progress(
+        "simulating", arguments.file, arguments.overrides, *flags, module=MODULE
+    )
+    simulation: dict[str, Any] = report["simulation"]
+    return simulation
+
+
+def _time_unit(result: Item) -> tuple[float, str]:
+    """The unit in which the makespan is a handy number: its seconds and its name."""
+    for size, name in ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")):
+        if result["makespan_seconds"] >= 3 * size:
+            return size, name
+    return 1.0, "seconds"
+
+
+def _time_text(result: Item, at_seconds: float) -> str:
+    size, name = _time_unit(result)
+    return f"{at_seconds / size:.4g} {name}"
+
+
+def _best_points(result: Item) -> list[Point]:
+    """Points of the best metric over time, which changes in steps."""
+    size, _ = _time_unit(result)
+    points: list[Point] = []
+    for at_seconds, metric in result["best"]:
+        if points:
+            points.append((at_seconds / size, points[-1][1]))
+        points.append((at_seconds / size, metric))
+    if points:
+        points.append((result["makespan_seconds"] / size, points[-1][1]))
+    return points
+
+
+def _cluster_text(result: Item) -> str:
+    each = result["slots_per_trial"]
+    slots = count_text(result["slots"], "slot")
+    return f"{slots}, {each} per trial; {100 * result['slot_use']:.1f} % used"
+
+
+def _trained_text(result: Item) -> str:
+    amount = f"{round(result['units'], 2):.10g} {result['unit']}"
+    return amount if result["unit"] == "batches" else f"{amount} ({result['batches']} batches)"
+
+
+def _best_text(result: Item) -> str | None:
+    if not result["best"]:
+        return None
+    at_seconds, metric = result["best"][-1]
+    trial = f"by trial {result['best_trial']} after {_time_text(result, at_seconds)}"
+    return f"{cell_text(result['metric'])} {metric:.6g} {trial}"
+
+
+def _curves_text(result: Item) -> str:
+    curves = result["curves"]
+    if curves["kind"] == "synthetic":
+        return "made up"
+    return (
+        f"of {curves['followed']} among {count_text(curves['trials'], 'recorded trial')},"
+        f" {curves['exact']} of {result['trials']} with their very hyperparameters;"
+        f" {100 * curves['share_beyond']:.3g} % of the batches beyond the records, where the last"
+        " metric was held"
+    )
+
+
+COLUMNS = (
+    Column("Searcher", lambda result: result["searcher"]),
+    Column("Cluster", _cluster_text),
+    Column("Makespan", lambda result: _time_text(result, result["makespan_seconds"])),
+    Column("Trials", lambda result: result["trials"]),
+    Column("Trained", _trained_text),
+    Column("Best", _best_text),
+    Column("Curves", _curves_text),
+    Column("Ended", lambda result: result["state"]),
+)
+
+
+HANDLERS: Handlers = {
+    "simulate": Handler(add_simulate_arguments, simulate_search),
+}

@@ -1,0 +1,134 @@
+"""`detcloud simulate cluster`: runs simulated clusters under faults, in a child process."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from detcloud.cli.framework.argument_types import parse_count, parse_seconds
+from detcloud.cli.framework.exit_codes import FAILED, OK, USAGE
+from detcloud.cli.framework.failures import report_failure
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.local.config_checker import update_progress
+from detcloud.cli.local.server_modules import run_module
+from detcloud.cli.rendering.output import add_output_options, print_record, print_value
+from detcloud.cli.rendering.progress import Progress, show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import Column, Item
+from detcloud.shared.errors import DetcloudError
+
+MODULE = "lambdas.simulation"
+
+
+def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=parse_count, metavar="N", help="run this world alone")
+    which.add_argument("--seeds", type=parse_count, metavar="N", help="run so many (default: 1)")
+    parser.add_argument(
+        "--first", type=parse_count, metavar="N", help="the first of several seeds (default: 1)"
+    )
+    parser.add_argument(
+        "--faults",
+        metavar="none|all|LIST",
+        help="which faults may strike, with commas between (default: all)",
+    )
+    parser.add_argument("--agents", type=parse_count, metavar="N", help="agents of a pool, at most")
+    parser.add_argument("--pools", type=parse_count, metavar="N", help="resource pools")
+    parser.add_argument(
+        "--experiments", type=parse_count, metavar="N", help="experiments submitted"
+    )
+    parser.add_argument(
+        "--hours", type=parse_seconds, metavar="HOURS", help="virtual time in which faults strike"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="keep the outcome of each seed, and go on from there"
+    )
+    add_output_options(parser, csv=False)
+
+
+def simulate_cluster(arguments: Namespace) -> int:
+    names = (
+        "seed",
+        "seeds",
+        "first",
+        "faults",
+        "agents",
+        "pools",
+        "experiments",
+        "hours",
+        "output",
+    )
+    values = {name: getattr(arguments, name) for name in names}
+    flags = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    result = _run_simulation(flags)
+    if "error" in result:
+        report_failure(DetcloudError(result["error"]))
+        return USAGE
+    if arguments.form == "text":
+        print_record(COLUMNS, result, arguments)
+    else:
+        print_value(result, arguments.form)
+    return OK if result["ok"] else FAILED
+
+
+def _run_simulation(flags: list[str]) -> dict[str, Any]:
+    """Run the child and return its answer; DetcloudError when it failed."""
+    with show_progress("simulating", lambda worlds: count_text(worlds, "world")) as progress:
+        done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
+    try:
+        result: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        text = f"the simulation failed: {done.stderr.strip()[-2000:]}"
+        raise DetcloudError(text) from None
+    return result
+
+
+def _handle_line(progress: Progress, line: str) -> bool:
+    """Whether a line is no error: progress, which is shown, or the violation of one seed."""
+    return update_progress(progress, line) or line.startswith("violation: ")
+
+
+def _time_text(result: Item) -> str:
+    hours = result["virtual_seconds"] / 3600
+    ratio = f"{result['virtual_over_real']:,.0f} times real time"
+    return f"{hours:,.1f} virtual hours in {result['wall_seconds']:.1f} s: {ratio}"
+
+
+def _counts_text(counts: dict[str, int]) -> str | None:
+    return ", ".join(f"{number} {name}" for name, number in counts.items()) or None
+
+
+def _notices_text(result: Item) -> str | None:
+    if not result["notices"]:
+        return None
+    return f"{result['notices']} that left time for a checkpoint, {result['saved']} of them saved"
+
+
+def _violations_text(result: Item) -> str:
+    lines = [str(result["violations"])]
+    lines += [f"{failure['violation'].splitlines()[0][:160]}" for failure in result["failed"]]
+    lines += [f"again: {failure['again']}" for failure in result["failed"]]
+    return "; ".join(lines)
+
+
+COLUMNS = (
+    Column("Worlds", lambda result: result["seeds"]),
+    Column("Time", _time_text),
+    Column("Experiments", lambda result: _counts_text(result["experiments"])),
+    Column("Trials", lambda result: result["trials"]),
+    Column("Preemptions", lambda result: result["preemptions"]),
+    Column("Losses", lambda result: result["losses"]),
+    Column("Restarts", lambda result: result["restarts"]),
+    Column("Notices", _notices_text),
+    Column("Instances", lambda result: f"{result['machines']}, {result['leaked']} leaked"),
+    Column("Cost", lambda result: f"${result['cost']:.2f}"),
+    Column("Utilisation", lambda result: f"{100 * result['utilisation']:.1f} %"),
+    Column("Faults", lambda result: _counts_text(result["faults"])),
+    Column("Violations", _violations_text),
+)
+
+
+HANDLERS: Handlers = {
+    "simulate cluster": Handler(add_simulate_cluster_arguments, simulate_cluster),
+}

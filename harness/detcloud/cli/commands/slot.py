@@ -1,0 +1,67 @@
+"""`detcloud slot`: lists the agents' slots and takes them out of use."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.commands.agent import SLOT_COLUMNS, add_agent_argument, slot_item
+from detcloud.cli.framework.argument_types import parse_count
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items
+from detcloud.cli.rendering.table import cell_text
+from detcloud.client import Slot
+from detcloud.shared.errors import DetcloudError
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--agent", metavar="AGENT", help="only this agent's")
+    add_output_options(parser)
+
+
+def list_slots(arguments: Namespace) -> int:
+    client = connect(arguments)
+    agents = client.agents() if arguments.agent is None else [client.agent(arguments.agent)]
+    items = [slot_item(slot) for agent in agents for slot in agent.slots]
+    print_items(SLOT_COLUMNS, items, arguments)
+    return 0
+
+
+def add_slot_arguments(parser: ArgumentParser) -> None:
+    add_agent_argument(parser)
+    parser.add_argument("slot_id", type=parse_count, metavar="SLOT", help="its number on the agent")
+
+
+def enable_slot(arguments: Namespace) -> int:
+    slot = _load_slot(arguments)
+    slot.enable()
+    print(f"slot {slot.id} of agent {cell_text(slot.agent.id)} is enabled")
+    return 0
+
+
+def disable_slot(arguments: Namespace) -> int:
+    slot = _load_slot(arguments)
+    slot.disable()
+    print(f"slot {slot.id} of agent {cell_text(slot.agent.id)} is disabled")
+    return 0
+
+
+def _load_slot(arguments: Namespace) -> Slot:
+    """Fetch the slot that the arguments name.
+
+    Raises:
+        DetcloudError: the agent has no such slot.
+    """
+    agent = connect(arguments).agent(arguments.agent_id)
+    for slot in agent.slots:
+        if slot.id == arguments.slot_id:
+            return slot
+    known = ", ".join(str(slot.id) for slot in agent.slots) or "none"
+    raise DetcloudError(f"agent {agent.id} has no slot {arguments.slot_id}; it has {known}")
+
+
+HANDLERS: Handlers = {
+    "slot list": Handler(add_list_arguments, list_slots),
+    "slot enable": Handler(add_slot_arguments, enable_slot),
+    "slot disable": Handler(add_slot_arguments, disable_slot),
+}

@@ -1,0 +1,69 @@
+"""`detcloud trial support-bundle`: all that a cluster knows of a trial, in one archive."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import add_trial_argument, load_trial
+from detcloud.cli.rendering.output import render_json
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.yaml_writer import render_yaml
+from detcloud.client import Client, Trial
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+
+def add_bundle_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    parser.add_argument(
+        "-o",
+        "--output-dir",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="the folder to write trial-ID-support.tar.gz to (default: this one)",
+    )
+
+
+def write_support_bundle(arguments: Namespace) -> int:
+    trial = load_trial(arguments)
+    path = arguments.output_dir / f"trial-{trial.id}-support.tar.gz"
+    if path.exists():
+        raise DetcloudError(f"{path} exists; name another folder with -o")
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    with show_progress(f"trial {trial.id}") as progress, tarfile.open(path, "x:gz") as archive:
+        for name, text in _documents(arguments.client, trial):
+            progress.show_wait(name)
+            content = text.encode(errors="replace")
+            entry = tarfile.TarInfo(f"trial-{trial.id}-support/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    print(path)
+    return 0
+
+
+def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the files; the cluster has masked what is secret in them."""
+    experiment = client.experiment(trial.experiment_id)
+    yield "trial.json", render_json(trial.data)
+    yield "experiment.json", render_json(experiment.data)
+    yield "config.yaml", render_yaml(experiment.config)
+    yield "cluster.json", render_json(client.overview())
+    yield "metrics.json", render_json(list(trial.metrics()))
+    yield "checkpoints.json", render_json([checkpoint.data for checkpoint in trial.checkpoints()])
+    yield "trial.log", "".join(trial.logs())
+    try:
+        yield "history.json", render_json(list(experiment.history(f"trial#{trial.id}")))
+    except ApiError as error:
+        # What went wrong with the history may be what the bundle is for.
+        yield "history.json", render_json({"error": str(error)})
+
+
+HANDLERS: Handlers = {
+    "trial support-bundle": Handler(add_bundle_arguments, write_support_bundle),
+}

@@ -1,0 +1,105 @@
+"""`detcloud template`: keeps parts of configurations on the cluster."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.table import field_column, time_column
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Client
+from detcloud.client.client import read_config_text
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+COLUMNS = (
+    field_column("Name", "name"),
+    field_column("User", "user", drop_rank=1),
+    time_column("Created", "created_ms", drop_rank=2),
+    time_column("Updated", "updated_ms"),
+)
+CONFIG_COLUMNS = (*COLUMNS, field_column("Configuration", "config"))
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-d", "--details", action="store_true", help="show the configurations, too")
+    add_output_options(parser)
+
+
+def list_templates(arguments: Namespace) -> int:
+    columns = CONFIG_COLUMNS if arguments.details else COLUMNS
+    templates = connect(arguments).templates()
+    print_items(columns, (template.data for template in templates), arguments)
+    return 0
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_output_options(parser)
+
+
+def describe_template(arguments: Namespace) -> int:
+    """Print the YAML as it was set unless a form is asked for."""
+    template = connect(arguments).template(arguments.name)
+    if arguments.form != "text":
+        print_record(CONFIG_COLUMNS, template.data, arguments)
+        return 0
+    for line in template.config.rstrip().split("\n"):
+        print(sanitize(line))
+    return 0
+
+
+def create_template(arguments: Namespace) -> int:
+    client = connect(arguments)
+    if any(template.name == arguments.name for template in client.templates()):
+        raise DetcloudError(
+            f"template {arguments.name} exists; `detcloud template set` replaces it"
+        )
+    _send_template(client, arguments)
+    return 0
+
+
+def set_template(arguments: Namespace) -> int:
+    _send_template(connect(arguments), arguments)
+    return 0
+
+
+def remove_template(arguments: Namespace) -> int:
+    connect(arguments).template(arguments.name).remove()
+    print(f"template {arguments.name} was removed")
+    return 0
+
+
+def add_name_argument(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the template's name")
+
+
+def add_set_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="1 to 64 of A-Za-z0-9._-")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file")
+    add_replaced_option(parser, "-w", "--workspace-name", instead="templates are the cluster's")
+
+
+def _send_template(client: Client, arguments: Namespace) -> None:
+    """Create or replace the template; RefusedConfigError has a line for each problem."""
+    try:
+        template = client.set_template(arguments.name, read_config_text(arguments.file))
+    except ApiError as error:
+        if error.code == "invalid":
+            raise RefusedConfigError(str(arguments.file), error) from None
+        raise
+    print(f"template {template.name} was set")
+
+
+HANDLERS: Handlers = {
+    "template list": Handler(add_list_arguments, list_templates),
+    "template describe": Handler(add_describe_arguments, describe_template),
+    "template create": Handler(add_set_arguments, create_template),
+    "template set": Handler(add_set_arguments, set_template),
+    "template remove": Handler(add_name_argument, remove_template),
+}

@@ -1,0 +1,163 @@
+"""`detcloud token`: makes, shows and revokes access tokens, and stores one for later commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from getpass import getpass
+
+from detcloud.cli.framework.argument_types import parse_count, parse_id
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.client import Client, Token
+from detcloud.client.endpoint import TOKEN_VARIABLE, configured_url, store_credentials
+from detcloud.shared.errors import DetcloudError
+
+COLUMNS = (
+    field_column("ID", "id"),
+    field_column("User", "user"),
+    field_column("Role", "role"),
+    field_column("Resource pool", "resource_pool", drop_rank=3),
+    field_column("Description", "description", drop_rank=1),
+    time_column("Created", "created_ms", drop_rank=2),
+    time_column("Expires", "expires_ms"),
+    Column("Revoked", lambda token: "yes" if token["revoked"] else "no"),
+)
+
+
+def add_create_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("user", nargs="?", metavar="USER", help="whose (default: your own)")
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument("--role", choices=("user", "admin"), help="what it may do")
+    role.add_argument(
+        "--join", metavar="POOL", help="it lets agents join this resource pool, and nothing else"
+    )
+    parser.add_argument("-d", "--description", metavar="TEXT", help="what it is for")
+    parser.add_argument(
+        "-e",
+        "--expires-days",
+        "--expiration-days",
+        type=parse_count,
+        metavar="DAYS",
+        help="how long it works, 1 to 365",
+    )
+    add_output_options(parser, csv=False)
+
+
+def create_token(arguments: Namespace) -> int:
+    """Print the token alone on stdout, so that a script can read it."""
+    token = connect(arguments).create_token(
+        arguments.user,
+        role="join" if arguments.join else arguments.role,
+        resource_pool=arguments.join,
+        description=arguments.description,
+        expires_days=arguments.expires_days,
+    )
+    if arguments.form != "text":
+        print_value(token.data, arguments.form)
+        return 0
+    print(token.token, flush=True)
+    print(
+        f"token {token.id} of {cell_text(token.user)}; keep it, it is shown this once",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("user", nargs="?", metavar="USER", help="only this user's")
+    parser.add_argument("--show-inactive", action="store_true", help="revoked ones, too")
+    add_output_options(parser)
+
+
+def list_tokens(arguments: Namespace) -> int:
+    items: list[Item] = [
+        token.data
+        for token in connect(arguments).tokens()
+        if arguments.user in (None, token.user) and (arguments.show_inactive or not token.revoked)
+    ]
+    print_items(COLUMNS, items, arguments)
+    return 0
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids, as in the list"
+    )
+    add_output_options(parser)
+
+
+def describe_tokens(arguments: Namespace) -> int:
+    tokens = _find_tokens(connect(arguments), arguments.ids)
+    print_items(COLUMNS, (token.data for token in tokens), arguments)
+    return 0
+
+
+def add_revoke_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", type=parse_id, metavar="TOKEN", help="its id, as in the list")
+
+
+def revoke_token(arguments: Namespace) -> int:
+    [token] = _find_tokens(connect(arguments), [arguments.id])
+    token.revoke()
+    print(f"token {arguments.id} was revoked")
+    return 0
+
+
+def add_login_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "token",
+        nargs="?",
+        metavar="TOKEN",
+        help=f"the token, or - to read it from stdin (default: {TOKEN_VARIABLE}, or ask)",
+    )
+    add_replaced_option(parser, "-p", "--provider", "--headless", instead="a token is all it takes")
+
+
+def log_in(arguments: Namespace) -> int:
+    """Store a token that works, with the address it works for."""
+    url = configured_url(arguments.url)
+    if url is None:
+        raise DetcloudError("which cluster? give --url, such as --url https://detcloud.example")
+    token = _read_token(arguments.token)
+    arguments.client = Client(url, token)
+    identity = arguments.client.whoami()
+    path = store_credentials(url, token)
+    user = cell_text(identity["user"])
+    print(f"{user} ({identity['role']}) at {url}, kept in {path}")
+    return 0
+
+
+def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
+    tokens = {token.id: token for token in client.tokens()}
+    missing = ", ".join(str(number) for number in ids if number not in tokens)
+    if missing:
+        raise DetcloudError(f"there is no token {missing}, or it is not yours")
+    return [tokens[number] for number in ids]
+
+
+def _read_token(word: str | None) -> str:
+    """Return the token of the command line, of stdin or the environment, or ask without an echo."""
+    if word == "-":
+        word = sys.stdin.readline()
+    elif word is None:
+        word = os.environ.get(TOKEN_VARIABLE)
+    if word is None and sys.stdin.isatty():
+        word = getpass("token: ")
+    token = (word or "").strip()
+    if not token or not token.isprintable() or " " in token:
+        raise DetcloudError("there is no token; give it, or - to read it from stdin")
+    return token
+
+
+HANDLERS: Handlers = {
+    "token list": Handler(add_list_arguments, list_tokens),
+    "token describe": Handler(add_describe_arguments, describe_tokens),
+    "token create": Handler(add_create_arguments, create_token),
+    "token revoke": Handler(add_revoke_arguments, revoke_token),
+    "token login": Handler(add_login_arguments, log_in),
+}

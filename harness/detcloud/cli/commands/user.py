@@ -1,0 +1,39 @@
+"""`detcloud user`: shows who you are to the cluster, and forgets the stored token."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_record
+from detcloud.cli.rendering.table import field_column
+from detcloud.client.endpoint import remove_credentials
+
+IDENTITY_COLUMNS = (
+    field_column("User", "user"),
+    field_column("Role", "role"),
+    field_column("Cluster", "url"),
+)
+
+
+def show_identity(arguments: Namespace) -> int:
+    client = connect(arguments)
+    print_record(IDENTITY_COLUMNS, {**client.whoami(), "url": client.url}, arguments)
+    return 0
+
+
+def add_logout_arguments(parser: ArgumentParser) -> None:
+    add_replaced_option(parser, "-a", "--all", instead="one token is kept at a time")
+
+
+def log_out(arguments: Namespace) -> int:
+    print("the token was forgotten" if remove_credentials() else "no token was kept")
+    return 0
+
+
+HANDLERS: Handlers = {
+    "user whoami": Handler(add_output_options, show_identity),
+    "user logout": Handler(add_logout_arguments, log_out),
+}

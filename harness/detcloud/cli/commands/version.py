@@ -1,0 +1,36 @@
+"""`detcloud version`: shows the version here, and the cluster's where one answers."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_record
+from detcloud.cli.rendering.table import field_column
+from detcloud.client import NoCluster
+from detcloud.shared.http import Unreachable
+from detcloud.shared.version import __version__
+
+COLUMNS = (
+    field_column("Client", "client"),
+    field_column("Cluster", "cluster"),
+    field_column("URL", "url"),
+)
+
+
+def show_versions(arguments: Namespace) -> int:
+    """Print both versions; without a cluster that answers this is no failure."""
+    versions = {"client": __version__, "url": None, "cluster": None}
+    try:
+        client = connect(arguments)
+        versions |= {"url": client.url, "cluster": client.overview()["version"]}
+    except (NoCluster, Unreachable):
+        pass
+    print_record(COLUMNS, versions, arguments)
+    return 0
+
+
+HANDLERS: Handlers = {
+    "version": Handler(add_output_options, show_versions),
+}

@@ -1,0 +1,330 @@
+"""Every command, once: its words, its summary and the module that has its code.
+
+Modules of commands are imported when a command of theirs runs, so that `detcloud --help` stays
+fast; each registers the functions themselves in `HANDLERS`, under the name of the command.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """`detcloud NOUN VERB`, with other verbs and the flat forms that mean the same."""
+
+    noun: str
+    """Empty for a command that has a flat form only."""
+    verb: str
+    """One word, or two as in `label add`."""
+    summary: str
+    module: str
+    """The module of `detcloud.cli.commands` whose `HANDLERS` has it."""
+    flat: tuple[str, ...] = ()
+    verb_aliases: tuple[str, ...] = ()
+    is_local: bool = False
+    """Speaks to no cluster but this machine's own, so that it takes no `--url`."""
+
+    @property
+    def name(self) -> str:
+        """How the command is written where one way is enough."""
+        return f"{self.noun} {self.verb}".strip()
+
+
+NOUNS = {
+    "experiment": "submit, follow and steer experiments",
+    "trial": "look at trials",
+    "checkpoint": "list, download and delete checkpoints",
+    "job": "look at the queue and change its order",
+    "resource-pool": "look at the resource pools and change them",
+    "agent": "look at the machines and take them out of use",
+    "slot": "look at the machines' slots and take them out of use",
+    "template": "keep parts of configurations on the cluster",
+    "token": "make and revoke access tokens",
+    "user": "see who you are to the cluster",
+    "config": "check experiment configurations",
+    "cluster": "start and stop the local cluster",
+    "master": "look at the cluster's server",
+    "debug": "look into a cluster that misbehaves",
+    "deploy": "put a team's cluster into a cloud",
+}
+NOUN_ALIASES = {
+    "e": "experiment",
+    "t": "trial",
+    "c": "checkpoint",
+    "j": "job",
+    "rp": "resource-pool",
+    "a": "agent",
+    "s": "slot",
+    "tpl": "template",
+    "tkn": "token",
+    "u": "user",
+    "d": "deploy",
+}
+
+_EXPERIMENT = (
+    Command("experiment", "create", "submit an experiment", "create", ("create",)),
+    Command("experiment", "list", "list experiments", "experiment", ("list", "ls"), ("ls",)),
+    Command("experiment", "describe", "show experiments", "experiment", ("describe",)),
+    Command("experiment", "follow", "watch an experiment until it ends", "follow", ("follow",)),
+    Command("experiment", "wait", "wait until an experiment ended", "experiment", ("wait",)),
+    Command("experiment", "logs", "print the logs of its trials", "logs", ("logs",)),
+    Command(
+        "experiment",
+        "metrics",
+        "show curves of its best trials",
+        "metrics",
+        ("metrics",),
+    ),
+    Command(
+        "experiment",
+        "curves",
+        "print its trials' validations, to be simulated again",
+        "experiment",
+    ),
+    Command("experiment", "config", "print its configuration", "experiment"),
+    Command(
+        "experiment",
+        "pause",
+        "checkpoint its trials and free their slots",
+        "lifecycle",
+        ("pause",),
+    ),
+    Command(
+        "experiment",
+        "activate",
+        "go on after a pause",
+        "lifecycle",
+        ("activate",),
+        ("unpause",),
+    ),
+    Command("experiment", "cancel", "end it at the next checkpoints", "lifecycle", ("cancel",)),
+    Command("experiment", "kill", "end it at once", "lifecycle", ("kill",)),
+    Command(
+        "experiment",
+        "continue",
+        "train on after it ended",
+        "lifecycle",
+        ("continue",),
+    ),
+    Command("experiment", "archive", "leave it out of lists", "lifecycle", ("archive",)),
+    Command(
+        "experiment",
+        "unarchive",
+        "show it in lists again",
+        "lifecycle",
+        ("unarchive",),
+    ),
+    Command(
+        "experiment",
+        "delete",
+        "delete it with all it stored",
+        "lifecycle",
+        ("delete",),
+    ),
+    Command(
+        "experiment",
+        "download",
+        "fetch its best checkpoints",
+        "download",
+        ("download",),
+    ),
+    Command("experiment", "download-model-def", "fetch its model code", "download"),
+    Command(
+        "experiment",
+        "delete-tb-files",
+        "delete its files for TensorBoard",
+        "lifecycle",
+    ),
+    Command("experiment", "label add", "add labels", "experiment_settings"),
+    Command("experiment", "label remove", "remove labels", "experiment_settings"),
+    Command("experiment", "set name", "call it something else", "experiment_settings"),
+    Command("experiment", "set description", "describe it otherwise", "experiment_settings"),
+    Command(
+        "experiment",
+        "set max-slots",
+        "limit the slots it may have at once",
+        "experiment_settings",
+    ),
+    Command(
+        "experiment",
+        "set weight",
+        "change its share under fair share",
+        "experiment_settings",
+    ),
+    Command(
+        "experiment",
+        "set priority",
+        "change its place under the priority scheduler",
+        "experiment_settings",
+    ),
+    Command(
+        "experiment",
+        "set max-cost",
+        "limit what it may cost",
+        "experiment_settings",
+    ),
+    Command(
+        "experiment",
+        "set gc-policy",
+        "keep more or fewer of its checkpoints",
+        "experiment_settings",
+    ),
+    Command("experiment", "history", "tell what happened and why", "history", ("history",)),
+    Command(
+        "experiment",
+        "replay",
+        "check that all would be decided the same again",
+        "history",
+        ("replay",),
+    ),
+    Command("experiment", "list-trials", "list its trials", "trial", (), ("lt",)),
+    Command("experiment", "list-checkpoints", "list its checkpoints", "checkpoint", (), ("lc",)),
+)
+
+_TRIAL = (
+    Command("trial", "list", "list the trials of an experiment", "trial", (), ("ls",)),
+    Command("trial", "describe", "show a trial", "trial"),
+    Command("trial", "logs", "print the log of a trial", "logs"),
+    Command("trial", "metrics", "show its metrics or draw them", "metrics"),
+    Command("trial", "kill", "end it at once; the search goes on", "trial"),
+    Command("trial", "download", "fetch one of its checkpoints", "download"),
+    Command(
+        "trial", "support-bundle", "pack all that is known of it into a file", "support_bundle"
+    ),
+)
+
+_CHECKPOINT = (
+    Command(
+        "checkpoint",
+        "list",
+        "list the checkpoints of an experiment",
+        "checkpoint",
+        (),
+        ("ls",),
+    ),
+    Command("checkpoint", "describe", "show a checkpoint", "checkpoint"),
+    Command("checkpoint", "files", "list its files", "checkpoint"),
+    Command("checkpoint", "download", "fetch and verify its files", "checkpoint"),
+    Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),
+)
+
+_QUEUE = (
+    Command("job", "list", "list the queue of a resource pool", "job", (), ("ls",)),
+    Command("job", "update", "change the place of a job", "job", (), ("u",)),
+    Command("job", "update-batch", "change the places of several jobs", "job"),
+    Command("resource-pool", "list", "list resource pools", "resource_pool", (), ("ls",)),
+    Command("resource-pool", "describe", "show a resource pool", "resource_pool"),
+    Command("resource-pool", "create", "add a resource pool", "resource_pool"),
+    Command("resource-pool", "set", "change a resource pool", "resource_pool"),
+    Command("resource-pool", "drain", "let it start nothing more", "resource_pool"),
+    Command("resource-pool", "undrain", "let it start work again", "resource_pool"),
+    Command(
+        "resource-pool",
+        "remove",
+        "remove a resource pool that is not used",
+        "resource_pool",
+        (),
+        ("rm",),
+    ),
+)
+
+_CLUSTER = (
+    Command("agent", "list", "list agents", "agent", (), ("ls",)),
+    Command("agent", "describe", "show an agent and its slots", "agent"),
+    Command("agent", "enable", "let trials be placed on it again", "agent"),
+    Command("agent", "disable", "place no more trials on it", "agent"),
+    Command("slot", "list", "list slots", "slot", (), ("ls",)),
+    Command("slot", "enable", "let trials be placed on it again", "slot"),
+    Command("slot", "disable", "place no more trials on it", "slot"),
+    Command("template", "list", "list templates", "template", (), ("ls",)),
+    Command("template", "describe", "print a template", "template"),
+    Command("template", "create", "add a template", "template"),
+    Command("template", "set", "add or replace a template", "template"),
+    Command("template", "remove", "delete a template", "template", (), ("rm",)),
+    Command("token", "list", "list tokens", "token", (), ("ls",)),
+    Command("token", "describe", "show tokens", "token"),
+    Command("token", "create", "make a token", "token"),
+    Command("token", "revoke", "end a token", "token"),
+    Command("token", "login", "keep a token for later commands", "token"),
+    Command("user", "whoami", "show who you are to the cluster", "user"),
+    Command("user", "logout", "forget the token that was kept", "user", is_local=True),
+    Command("config", "check", "check a configuration file", "config", is_local=True),
+    Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),
+    Command("cluster", "down", "stop the local cluster", "cluster", ("down",), is_local=True),
+    Command("cluster", "status", "show where the cluster is and its load", "cluster", ("status",)),
+    Command(
+        "cluster",
+        "apply",
+        "make the resource pools what a file says",
+        "resource_pool",
+    ),
+    Command("master", "info", "show the cluster's server", "master"),
+    Command("master", "logs", "print the local cluster's log", "master", is_local=True),
+    Command("debug", "dump", "print rows of the state table", "debug", is_local=True),
+    Command("deploy", "aws", "make or change a team's cluster on AWS", "deploy", is_local=True),
+    Command(
+        "deploy",
+        "export",
+        "write a team's cluster down for Terraform",
+        "deploy",
+        is_local=True,
+    ),
+)
+
+_FLAT = (
+    Command(
+        "",
+        "preview-search",
+        "show what a search would train, before it does",
+        "preview_search",
+        ("preview-search",),
+        is_local=True,
+    ),
+    Command(
+        "",
+        "simulate",
+        "run a search in virtual time, on curves made up or recorded",
+        "simulate",
+        ("simulate",),
+    ),
+    Command(
+        "",
+        "simulate cluster",
+        "run whole clusters in virtual time, under faults",
+        "simulate_cluster",
+        ("simulate cluster",),
+        is_local=True,
+    ),
+    Command(
+        "",
+        "completion",
+        "print a script that completes commands",
+        "completion",
+        ("completion",),
+        is_local=True,
+    ),
+    Command("", "cost", "show what was spent, and on what", "cost", ("cost",)),
+    Command("", "version", "show versions", "version", ("version",)),
+)
+
+COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_QUEUE, *_CLUSTER, *_FLAT)
+
+
+def noun_spellings(noun: str) -> list[str]:
+    """The noun and its short form, if it has one."""
+    return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
+
+
+def commands_by_verb(noun: str) -> dict[str, Command]:
+    """The commands of a noun by their verbs, aliases included."""
+    return {
+        word: command
+        for command in COMMANDS
+        if command.noun == noun
+        for word in (command.verb, *command.verb_aliases)
+    }
+
+
+def flat_commands() -> dict[str, Command]:
+    """The commands that need no noun, by their flat forms."""
+    return {word: command for command in COMMANDS for word in command.flat}

@@ -1,0 +1,46 @@
+"""Table of completions: for the words typed so far, those that may come next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detcloud.cli.framework.command_index import (
+    NOUNS,
+    commands_by_verb,
+    flat_commands,
+    noun_spellings,
+)
+from detcloud.cli.framework.completion_scripts import FILES
+from detcloud.cli.framework.grammar import CommandForm, command_forms, command_spellings
+
+
+def completion_table() -> dict[str, str]:
+    """The words that may follow, by the words before: `trial`, `trial logs`, `trial logs --level`.
+
+    A flag that takes a value has an entry of its own; `FILES` stands for the names of files.
+    """
+    first_words = [*flat_commands(), *NOUNS, "--help", "--version", "--url"]
+    table = {"": " ".join(first_words), "--url": ""}
+    for noun in NOUNS:
+        verbs = dict.fromkeys(verb.split(" ")[0] for verb in commands_by_verb(noun))
+        for name in noun_spellings(noun):
+            table[name] = " ".join(verbs)
+    forms = command_forms()
+    for typed, command in command_spellings():
+        group, _, verb = typed.rpartition(" ")
+        if group.count(" ") or group in flat_commands():
+            table[group] = f"{table.get(group, '')} {verb}".strip()
+        table.update(_command_entries(typed, forms[command.name]))
+    return table
+
+
+def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
+    words = [flag for option in form.options for flag in option.flags]
+    for argument in form.arguments:
+        words += argument.choices
+        words += [FILES] if argument.takes_path else []
+    yield typed, " ".join(dict.fromkeys(words))
+    for option in form.options:
+        if option.takes_value:
+            values = " ".join([*option.choices, *[FILES] * option.takes_path])
+            yield from ((f"{typed} {flag}", values) for flag in option.flags)

@@ -1,0 +1,110 @@
+"""Failures as users see them: a line, a hint and an exit code; a refused file with its lines."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from typing import Any
+
+from detcloud.cli.framework.exit_codes import FAILED, REFUSED, UNREACHABLE
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import NoCluster
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError, Unreachable, detail_text
+
+HINTS = {
+    "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
+    "forbidden": "ask an administrator of the cluster for the role",
+    "not_found": "`detcloud list`, `detcloud trial list EXPERIMENT` and "
+    "`detcloud checkpoint list EXPERIMENT` show what exists",
+    "method_not_allowed": "the cluster may be older than this command; see `detcloud version`",
+    "rate_limited": "wait a moment and try again",
+    "unavailable": "wait a moment and try again",
+}
+
+# Errors of a stream without a file name: its device has no room or is gone.
+LOST_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF})
+
+
+class RefusedConfigError(DetcloudError):
+    """The cluster refused a configuration; the message holds one line for each problem."""
+
+    def __init__(self, file: str, error: ApiError) -> None:
+        lines = [detail_line(detail, file) for detail in error.details]
+        # The message of a single problem repeats the problem, without its line and hint.
+        first = f"{file} was refused"
+        has_details = any(detail["message"] in error.message for detail in error.details)
+        super().__init__("\n".join([first if has_details else f"{first}: {error.message}", *lines]))
+
+
+def report_failure(error: Exception) -> int:
+    """Write an error to stderr and return the exit code; a traceback with DETCLOUD_DEBUG=1."""
+    if isinstance(error, OSError):
+        _discard_unwritable_output()
+    if isinstance(error, BrokenPipeError):
+        # The reader has enough.
+        return FAILED
+    if os.environ.get("DETCLOUD_DEBUG") == "1":
+        traceback.print_exception(error)
+    message, hint = _message_and_hint(error)
+    lines = [sanitize(line) for line in message.splitlines()] or [type(error).__name__]
+    print(f"error: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return exit_code(error)
+
+
+def _discard_unwritable_output() -> None:
+    """Drop output that cannot be written, so that Python does not fail on it again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_code(error: Exception) -> int:
+    """Return the exit code of a failure (`exit_codes.EXIT_CODES`)."""
+    if isinstance(error, RefusedConfigError):
+        return REFUSED
+    if isinstance(error, ApiError):
+        # A failure that may pass says nothing about the request.
+        return UNREACHABLE if error.is_transient else REFUSED
+    return UNREACHABLE if isinstance(error, Unreachable | NoCluster) else FAILED
+
+
+def detail_line(detail: dict[str, Any], file: str) -> str:
+    """`FILE:LINE: path: message (hint)` without the parts that are not known."""
+    line = detail.get("line")
+    place = file if line is None else f"{file}:{line}"
+    return f"{place}: {detail_text(detail)}"
+
+
+def _message_and_hint(error: Exception) -> tuple[str, str | None]:
+    if isinstance(error, ApiError):
+        hints = [str(detail["hint"]) for detail in error.details if detail.get("hint")]
+        lines = [
+            detail_line({**detail, "hint": None}, "request")
+            for detail in error.details
+            if str(detail.get("message")) not in error.message
+        ]
+        hint = "; ".join(hints) or _standard_hint(error)
+        return "\n".join([error.message, *lines]), hint
+    if isinstance(error, Unreachable):
+        return str(error), "is the cluster up? see `detcloud status`"
+    if isinstance(error, DetcloudError):
+        return str(error), None
+    if isinstance(error, OSError):
+        place = "the output could not be written" if error.errno in LOST_OUTPUT_ERRORS else ""
+        name = error.filename or place
+        return f"{name}: {error.strerror or error}" if name else str(error.strerror or error), None
+    if isinstance(error, ValueError) and "expected http" in str(error):
+        return str(error), None
+    return f"internal: {type(error).__name__}: {error}", "DETCLOUD_DEBUG=1 shows where"
+
+
+def _standard_hint(error: ApiError) -> str | None:
+    if error.code == "not_found" and "template" in error.message:
+        return "`detcloud template list` shows what exists"
+    return HINTS.get(error.code)

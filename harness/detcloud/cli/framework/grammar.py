@@ -1,0 +1,84 @@
+"""Grammar of the command line, read off the index of commands and their parsers."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, Action
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from detcloud.cli.framework.command_index import (
+    COMMANDS,
+    NOUNS,
+    Command,
+    commands_by_verb,
+    flat_commands,
+    noun_spellings,
+)
+from detcloud.cli.framework.command_parser import load_command
+
+
+class Option(NamedTuple):
+    """A flag in all its spellings, and what follows it."""
+
+    flags: tuple[str, ...]
+    help: str
+    takes_value: bool
+    choices: tuple[str, ...]
+    takes_path: bool
+
+
+class Argument(NamedTuple):
+    """A positional argument."""
+
+    name: str
+    help: str
+    choices: tuple[str, ...]
+    takes_path: bool
+
+
+class CommandForm(NamedTuple):
+    """Options and arguments of one command."""
+
+    command: Command
+    options: tuple[Option, ...]
+    arguments: tuple[Argument, ...]
+
+
+def command_forms() -> dict[str, CommandForm]:
+    """Return the form of every command by the command's name."""
+    return {command.name: _read_form(command) for command in COMMANDS}
+
+
+def command_spellings() -> Iterator[tuple[str, Command]]:
+    """Yield every way to type every command: flat, by noun and by the noun's alias."""
+    yield from flat_commands().items()
+    for noun in NOUNS:
+        for verb, command in commands_by_verb(noun).items():
+            for name in noun_spellings(noun):
+                yield f"{name} {verb}", command
+
+
+def _read_form(command: Command) -> CommandForm:
+    parser, _ = load_command(command, command.name)
+    documented = [action for action in parser._actions if action.help != SUPPRESS]
+    options = [_read_option(action) for action in documented if action.option_strings]
+    arguments = [_read_argument(action) for action in documented if not action.option_strings]
+    return CommandForm(command, tuple(options), tuple(arguments))
+
+
+def _read_option(action: Action) -> Option:
+    return Option(
+        tuple(action.option_strings),
+        action.help or "",
+        action.nargs != 0,
+        tuple(map(str, action.choices or ())),
+        action.type is Path,
+    )
+
+
+def _read_argument(action: Action) -> Argument:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest
+    return Argument(
+        metavar, action.help or "", tuple(map(str, action.choices or ())), action.type is Path
+    )

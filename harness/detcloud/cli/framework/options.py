@@ -1,0 +1,120 @@
+"""Options that several commands share, and what obeys them."""
+
+from __future__ import annotations
+
+import sys
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from detcloud.cli.framework.argument_types import parse_count, parse_override
+from detcloud.shared.errors import DetcloudError
+
+T = TypeVar("T")
+
+
+def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "first") -> None:
+    """Add `--limit`, `--offset` and `--pages`, for `fetch_limit` and `skip_offset`."""
+    standard = "all" if limit is None else limit
+    parser.add_argument(
+        "--limit",
+        type=parse_count,
+        default=limit,
+        metavar="N",
+        help=f"only the {order} (default: {standard})",
+    )
+    parser.add_argument(
+        "--offset",
+        type=parse_count,
+        default=0,
+        metavar="N",
+        help="leave out so many before (default: 0)",
+    )
+    parser.add_argument("--pages", choices=("1", "all"), help="all: no limit")
+
+
+def fetch_limit(arguments: Namespace) -> int | None:
+    """How many items the paging options need to be fetched; None for all."""
+    if arguments.pages == "all" or arguments.limit is None:
+        return None
+    return int(arguments.limit + arguments.offset)
+
+
+def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
+    """Leave out the first `--offset` of the items that were fetched."""
+    return islice(items, arguments.offset, None)
+
+
+def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
+    """Add `-o`/`--output-dir`, which names a folder that does not exist yet."""
+    parser.add_argument(
+        "-o",
+        "--output-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"a folder that does not exist yet; {standard} by default",
+    )
+
+
+def add_quiet_option(parser: ArgumentParser) -> None:
+    """Add `-q`/`--quiet`, for commands that print only where they put something."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing when it works")
+
+
+def add_yes_option(parser: ArgumentParser) -> None:
+    """Add `--yes`, for `confirm`."""
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def confirm(question: str, arguments: Namespace) -> bool:
+    """Ask on the terminal and return the user's answer; `--yes` agrees beforehand.
+
+    Raises:
+        DetcloudError: there is nobody to ask.
+    """
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise DetcloudError(f"{question.removesuffix('?')}: without a terminal it needs --yes")
+    # On stderr: stdout may be a file that takes the answer.
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> None:
+    """Accept an option of the original command only to say what there is in its place."""
+
+    class RejectOption(Action):
+        def __call__(
+            self,
+            parser: ArgumentParser,
+            namespace: Namespace,
+            values: object,
+            option_string: str | None = None,
+        ) -> NoReturn:
+            parser.error(f"{option_string} has no meaning here: {instead}")
+
+    parser.add_argument(*flags, action=RejectOption, nargs="?", help=SUPPRESS)
+
+
+def add_overrides_option(parser: ArgumentParser) -> None:
+    """Add `--config KEY=VALUE`, which sets fields of a configuration file."""
+    parser.add_argument(
+        "--config",
+        dest="overrides",
+        type=parse_override,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field, such as searcher.max_trials=8; may be repeated",
+    )
+
+
+def add_follow_options(parser: ArgumentParser) -> None:
+    """Add `--follow` and `--follow-first-trial`, for commands that start training."""
+    parser.add_argument("-f", "--follow", action="store_true", help="watch it until it ends")
+    parser.add_argument(
+        "--follow-first-trial", action="store_true", help="print its first trial's log as it grows"
+    )

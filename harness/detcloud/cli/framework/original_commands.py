@@ -1,0 +1,81 @@
+"""Commands of the original, `det`, that have another name here, and what replaces them."""
+
+from __future__ import annotations
+
+_PROJECTS = "there are no workspaces and projects; labels group experiments: `detcloud experiment \
+label add`, `detcloud list --label`"
+_TASKS = "this cluster runs experiments only; an `entrypoint` may be any command"
+_USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
+`detcloud token list`"
+_ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
+_QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
+the pools"
+_MODELS = "there is no registry; `detcloud checkpoint download` fetches what was trained, and \
+labels name its experiment"
+_LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
+_CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
+curves here; `tensorboard --logdir ~/.detcloud/checkpoints/tensorboard/EXPERIMENT` reads its files"
+_SERVER = "`detcloud up` starts a cluster here and `detcloud down` ends it"
+
+_CLUSTER = "`--url URL` or DETCLOUD_URL names the cluster"
+_IDENTITY = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
+
+REPLACED_OPTIONS = {"-m": _CLUSTER, "--master": _CLUSTER, "-u": _IDENTITY, "--user": _IDENTITY}
+REPLACED_NOUNS = {
+    "auth": "a token is all it takes: `detcloud token login`",
+    "cmd": _TASKS,
+    "command": _TASKS,
+    "config-policies": "templates hold what configurations share: `detcloud template set`",
+    "cp": "templates hold what configurations share: `detcloud template set`",
+    "dev": "the API is described at /api/v1/openapi.json of the cluster",
+    "m": f"`master` is spelled out here; of models, {_MODELS}",
+    "model": _MODELS,
+    "notebook": _TASKS,
+    "oauth": "a token is all it takes: `detcloud token create`",
+    "p": _PROJECTS,
+    "project": _PROJECTS,
+    "rbac": _ROLES,
+    "res": _QUEUE,
+    "resources": _QUEUE,
+    "shell": _TASKS,
+    "task": _TASKS,
+    "tensorboard": _CURVES,
+    "user-group": _ROLES,
+    "w": _PROJECTS,
+    "workspace": _PROJECTS,
+}
+REPLACED_VERBS = {
+    "deploy local": _SERVER,
+    "experiment move": _PROJECTS,
+    "experiment set log-retention": _LOG_RETENTION,
+    "trial set log-retention": _LOG_RETENTION,
+    "master cluster-message": "there are no messages to everyone",
+    "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
+    "template set-value": "`detcloud template set NAME FILE` replaces a template",
+    "resource-pool bindings": f"every pool is there for everybody; {_PROJECTS}",
+    "token edit": "make another with `detcloud token create` and revoke this one",
+    "user activate": _USERS,
+    "user change-password": _USERS,
+    "user create": _USERS,
+    "user deactivate": _USERS,
+    "user edit": _USERS,
+    "user link-with-agent-user": "trials run as the agent's user",
+    "user list": f"{_USERS}; the list of tokens names the users",
+    "user login": "`detcloud token login` keeps a token",
+    "user ls": _USERS,
+    "user rename": _USERS,
+}
+
+
+def find_replacement(words: list[str]) -> tuple[str, str] | None:
+    """The command of the original that `words` begin with, and what to use instead.
+
+    The noun in `words` is spelled out. None when the original has no such command either.
+    """
+    for length in (3, 2):
+        typed = " ".join(words[:length])
+        if typed in REPLACED_VERBS:
+            return typed, REPLACED_VERBS[typed]
+    if words[0] in REPLACED_NOUNS:
+        return words[0], REPLACED_NOUNS[words[0]]
+    return None

@@ -1,0 +1,51 @@
+"""Help for the whole program and for a noun, from the index of commands alone."""
+
+from __future__ import annotations
+
+from detcloud.cli.framework.command_index import COMMANDS, NOUNS, noun_spellings
+from detcloud.cli.framework.exit_codes import EXIT_CODES
+
+
+def render_overview() -> str:
+    """`detcloud --help`: the flat commands, the nouns and the exit codes."""
+    flat = [(command.flat[0], command.summary) for command in COMMANDS if command.flat]
+    nouns = [(_noun_title(noun), summary) for noun, summary in NOUNS.items()]
+    return "\n".join(
+        [
+            "usage: detcloud [--url URL] COMMAND ...",
+            "",
+            "Submits machine-learning experiments to a cluster, in a cloud or on this machine.",
+            "",
+            "commands (an experiment's may be written `detcloud experiment COMMAND` too):",
+            *_align(flat),
+            "",
+            "nouns, each with commands of its own, and their short forms:",
+            *_align(nouns),
+            "",
+            "exit codes:",
+            *_align([(str(code), meaning) for code, meaning in EXIT_CODES.items()]),
+            "",
+            "See `detcloud COMMAND --help` for options, `detcloud --version` for the version.",
+        ]
+    )
+
+
+def render_noun_overview(noun: str) -> str:
+    """`detcloud NOUN --help`: the commands of a noun."""
+    verbs = [
+        (", ".join((command.verb, *command.verb_aliases)), command.summary)
+        for command in COMMANDS
+        if command.noun == noun
+    ]
+    return "\n".join([f"usage: detcloud {noun} COMMAND ...", "", f"{NOUNS[noun]}:", *_align(verbs)])
+
+
+def _noun_title(noun: str) -> str:
+    """`experiment (e)`, or the noun alone where it has no short form."""
+    name, *short = noun_spellings(noun)
+    return f"{name} ({short[0]})" if short else name
+
+
+def _align(rows: list[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {summary}" for name, summary in rows]

@@ -1,0 +1,1 @@
+"""The cluster on this machine: its server, and modules of the server's run as children."""

@@ -1,0 +1,83 @@
+"""Checks of configuration files with the server's own code, in a child process."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.framework.failures import detail_line
+from detcloud.cli.local.server_modules import LineHandler, run_module
+from detcloud.cli.rendering.progress import Progress, show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.shared.errors import DetcloudError
+
+CHECKER = "control_plane.config"
+CLUSTER_CHECKER = "control_plane.config.cluster"
+_PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
+
+
+class InvalidConfigError(DetcloudError):
+    """The checker refused a configuration; the message holds a line for each problem."""
+
+
+def run_checker(
+    file: Path,
+    overrides: list[str],
+    flags: list[str],
+    handle_line: LineHandler = lambda line: False,
+    module: str = CHECKER,
+) -> subprocess.CompletedProcess[str]:
+    """Run a checking module of the server's on a file, whose fields `overrides` change."""
+    words = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
+    return run_module(module, words, handle_line)
+
+
+def check_file(
+    file: Path,
+    overrides: list[str],
+    *flags: str,
+    module: str = CHECKER,
+    handle_line: LineHandler = lambda line: False,
+) -> dict[str, Any]:
+    """Return what the checker reports of a configuration that it accepts.
+
+    `flags` ask the checker for more than a check; `module` is the server's module to run.
+
+    Raises:
+        InvalidConfigError: the configuration has problems.
+        DetcloudError: the checker failed.
+    """
+    done = run_checker(file, overrides, ["--json", *flags], handle_line, module)
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise DetcloudError(f"{file} could not be checked: {done.stderr.strip()}") from None
+    if not report["ok"]:
+        lines = [detail_line(problem, str(file)) for problem in report["problems"]]
+        raise InvalidConfigError("\n".join([f"{file} was refused", *lines]))
+    return report
+
+
+def check_file_with_progress(
+    label: str, file: Path, overrides: list[str], *flags: str, module: str = CHECKER
+) -> dict[str, Any]:
+    """Run `check_file` under a progress line that counts trials."""
+    with show_progress(label, lambda trials: count_text(trials, "trial")) as progress:
+        return check_file(
+            file,
+            overrides,
+            *flags,
+            module=module,
+            handle_line=lambda line: update_progress(progress, line),
+        )
+
+
+def update_progress(progress: Progress, line: str) -> bool:
+    """Whether a line of a child is progress, such as `previewed 3 of 12`, which is then shown."""
+    match = _PROGRESS.fullmatch(line)
+    if match:
+        progress.update(int(match[1]), int(match[2]))
+    return match is not None

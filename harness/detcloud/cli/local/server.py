@@ -1,0 +1,199 @@
+"""The embedded cluster's server: where its code is, how it is started and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import detcloud
+from detcloud.client.home import Home, ServerRecord
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError, Transport, Unreachable
+from detcloud.shared.processes import Process, is_alive, list_descendants, read_process
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 20.0
+KILL_SECONDS_MAX = 5.0
+LOG_TAIL_LINES = 20
+# Packages of the [server] extra; looked for, never imported here.
+SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
+
+
+def server_path() -> Path:
+    """Find the folder to import the server from: data of the wheel, or the root of a checkout.
+
+    Raises:
+        DetcloudError: it is not there, or the [server] extra is missing.
+    """
+    package = Path(detcloud.__file__).parent
+    for folder in (package / "_server", package.parents[1]):
+        if (folder / "control_plane").is_dir() and (folder / "lambdas").is_dir():
+            break
+    else:
+        raise DetcloudError("this installation has no server; pip install 'detcloud[server]'")
+    missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise DetcloudError(
+            f"the server needs {', '.join(missing)}; pip install 'detcloud[server]'"
+        )
+    return folder
+
+
+def server_environment() -> dict[str, str]:
+    """Environment of a child process that imports the server and `detcloud`."""
+    package_parent = Path(detcloud.__file__).parents[1]
+    folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def server_command(
+    home: Home, slots: int | None, port: int | None, config: Path | None = None
+) -> list[str]:
+    """The command that runs the server; None leaves a setting to the server."""
+    # -P keeps the working folder, which may hold a module of any name, out of the imports.
+    command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(home.folder)]
+    command += ["--slots", str(slots)] if slots is not None else []
+    command += ["--config", str(config.absolute())] if config is not None else []
+    return command + (["--port", str(port)] if port is not None else [])
+
+
+def start_server(
+    home: Home,
+    *,
+    slots: int | None = None,
+    port: int | None = None,
+    config: Path | None = None,
+    on_wait: Callable[[float], None] = lambda seconds: None,
+) -> ServerRecord:
+    """Start the server unless it runs, and return when it answers. Starts take turns.
+
+    `config` is a cluster configuration, in force before anything starts; `on_wait` gets the
+    seconds waited so far.
+
+    Raises:
+        DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
+    """
+    environment = server_environment()
+    home.create_folder()
+    with home.hold_lock():
+        running = home.running_server_under_lock()
+        if running is not None:
+            return running
+        with home.log.open("ab") as log:
+            log_start = log.tell()
+            process = subprocess.Popen(
+                server_command(home, slots, port, config),
+                env=environment,
+                cwd=home.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            return _wait_for_answer(home, process, log_start, on_wait)
+        except BaseException:
+            _kill_failed_start(process)
+            raise
+
+
+def stop_server(home: Home) -> bool:
+    """Stop the server and what it started, gracefully and then by force; False if none ran."""
+    if not home.folder.is_dir():
+        return False
+    with home.hold_lock():
+        record = home.running_server_under_lock()
+        if record is None:
+            return False
+        # The server itself too: it takes its record away a moment before it is gone.
+        server = read_process(record.pid)
+        started = [*([server] if server else []), *list_descendants(record.pid)]
+        _send_signal(record.pid, signal.SIGTERM)
+        if not _wait_until(STOP_SECONDS_MAX, lambda: home.running_server_under_lock() is None):
+            started += [child for child in list_descendants(record.pid) if child not in started]
+            _send_signal(record.pid, signal.SIGKILL)
+            _wait_until(KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None)
+        _end_all(started)
+    return True
+
+
+def _wait_for_answer(
+    home: Home,
+    process: subprocess.Popen[bytes],
+    log_start: int,
+    on_wait: Callable[[float], None],
+) -> ServerRecord:
+    started = time.monotonic()
+    while (waited := time.monotonic() - started) < START_SECONDS_MAX:
+        record = home.running_server_under_lock()
+        if record is not None and _is_healthy(record.url):
+            # It outlives this command; Popen would warn about a child left behind.
+            process.returncode = 0
+            return record
+        if process.poll() is not None:
+            raise _start_error(home, f"ended with code {process.returncode}", log_start)
+        on_wait(waited)
+        time.sleep(0.03)
+    raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
+
+
+def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
+    with home.log.open("rb") as log:
+        log.seek(log_start)
+        lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    tail = "\n".join(f"  {line}" for line in lines)
+    return DetcloudError(f"the local cluster's server {what}; {home.log} ends with:\n{tail}")
+
+
+def _is_healthy(url: str) -> bool:
+    client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
+    try:
+        client.request("GET", "/api/v1/health")
+    except (ApiError, Unreachable):
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        started = list_descendants(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _end_all(started)
+
+
+def _end_all(processes: list[Process]) -> None:
+    """Wait for processes whose server is gone, then kill those that stay."""
+
+    def have_ended() -> bool:
+        return not any(map(is_alive, processes))
+
+    if not _wait_until(KILL_SECONDS_MAX, have_ended):
+        for process in filter(is_alive, processes):
+            _send_signal(process.pid, signal.SIGKILL)
+        _wait_until(KILL_SECONDS_MAX, have_ended)
+
+
+def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Wait for a condition, `seconds` at most; False where it did not come about."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _send_signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,163 @@
+"""Local test mode: one batch, one validation and one checkpoint in this terminal, no cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import detcloud
+from detcloud.cli.local.config_checker import check_file
+from detcloud.cli.rendering.quantities import bytes_text
+from detcloud.cli.rendering.table import cell_text
+from detcloud.client.upload import pack_model_code
+from detcloud.shared.archive import extract
+
+SEED_MAX = 2**31
+
+
+def run_local_test(
+    config_file: Path, model_dir: Path | None, overrides: list[str], includes: list[Path]
+) -> int:
+    """Test a model in this terminal; return 0 when its trial completed, else 1.
+
+    The trial runs on a copy of what would be uploaded, so that a file that `.detignore` leaves out
+    is missing here as it would be on a cluster.
+
+    Raises:
+        DetcloudError: the configuration or the folder was refused.
+    """
+    report = check_file(config_file, overrides, "--for-trial")
+    config = report["config"]
+    with tempfile.TemporaryDirectory(prefix="detcloud-test-") as name:
+        folder = Path(name)
+        code = folder / "code"
+        with pack_model_code(model_dir, includes) as archive:
+            extract(archive.path, code)
+        write_trial_directory(folder, config)
+        print(f"testing {config_file} with {_hparams_line(config)}", flush=True)
+        exit_code = _run_trial(folder, code, report["environment_variables"]["cpu"])
+        return _print_summary(folder, exit_code)
+
+
+def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
+    """Make `in/` and `out/` (docs/trial-directory.md) for a trial of one batch."""
+    (folder / "in").mkdir()
+    (folder / "out").mkdir()
+    (folder / "checkpoints").mkdir()
+    directives = {
+        "revision": 1,
+        "length": 1,
+        "closed": True,
+        "answered": 0,
+        "best_validation": None,
+        "preempt": None,
+    }
+    (folder / "in" / "directives.json").write_text(json.dumps(directives))
+    (folder / "in" / "spec.json").write_text(json.dumps(_trial_spec(folder, config)))
+
+
+def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
+    """Choose constants as they are, the middle of each range, the first of each category.
+
+    A log range runs over exponents: base 10 from -4 to 0 gives 10^-2.
+    """
+    return {name: _middle_value(value) for name, value in space.items()}
+
+
+def _middle_value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    match value.get("type"):
+        case "const":
+            return value["val"]
+        case "categorical":
+            return value["vals"][0]
+        case "int":
+            return (value["minval"] + value["maxval"]) // 2
+        case "double":
+            return (value["minval"] + value["maxval"]) / 2
+        case "log":
+            return float(value["base"] ** ((value["minval"] + value["maxval"]) / 2))
+    return middle_hparams(value)
+
+
+def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    searcher = config.get("searcher") or {}
+    seed = (config.get("reproducibility") or {}).get("experiment_seed")
+    return {
+        "version": 1,
+        "cluster_id": "local",
+        "experiment_id": 1,
+        "trial_id": 1,
+        "allocation_id": "1.1",
+        "epoch": 1,
+        "trial_seed": random.randrange(SEED_MAX) if seed is None else int(seed) % SEED_MAX,
+        "hparams": middle_hparams(config.get("hyperparameters") or {}),
+        "config": config,
+        "entrypoint": config.get("entrypoint") or "",
+        "latest_checkpoint": None,
+        "storage": {"type": "directory", "path": str(folder / "checkpoints")},
+        "steps_completed": 0,
+        "slots": [0],
+        "threads": os.cpu_count() or 1,
+        "rank": 0,
+        "size": 1,
+        "scheduling_unit": 1,
+        "min_validation_batches": 0,
+        "min_checkpoint_batches": 0,
+        "checkpoint_policy": "all",
+        "perform_initial_validation": False,
+        "metric": searcher.get("metric") or "validation_loss",
+        "smaller_is_better": searcher.get("smaller_is_better", True),
+        "test_mode": True,
+    }
+
+
+def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
+    package_parent = str(Path(detcloud.__file__).parents[1])
+    folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        **dict(variable.split("=", 1) for variable in variables),
+        "DETCLOUD_TRIAL_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+    }
+    command = [sys.executable, "-m", "detcloud.launch.trial"]
+    return subprocess.run(command, env=environment, cwd=code, check=False).returncode
+
+
+def _print_summary(folder: Path, exit_code: int) -> int:
+    """Print what the trial reported and how it ended; return the exit code of the command."""
+    reason = None
+    message = ""
+    for line in _read_reports(folder / "out"):
+        if line["kind"] == "metrics":
+            print(f"{line['group']} metrics: {cell_text(line['metrics'])}")
+        elif line["kind"] == "checkpoint":
+            size = bytes_text(line["size_bytes"])
+            print(f"checkpoint: {size} in {line['files']} files")
+        elif line["kind"] == "exit":
+            reason, message = line["reason"], line.get("message") or ""
+    if reason == "completed":
+        print("the test passed")
+        return 0
+    ended = f"it ended with {reason}" if reason else f"it stopped with code {exit_code}"
+    print(f"the test failed: {ended}{': ' if message else ''}{message}", file=sys.stderr)
+    return 1
+
+
+def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(out.glob("report-*.jsonl")):
+        for line in path.read_text().splitlines():
+            yield json.loads(line)
+
+
+def _hparams_line(config: dict[str, Any]) -> str:
+    return f"hyperparameters {json.dumps(middle_hparams(config.get('hyperparameters') or {}))}"

@@ -1,0 +1,1 @@
+"""Answers on a terminal: tables, charts, progress lines, JSON, YAML and CSV."""

@@ -1,0 +1,242 @@
+"""Charts of characters: curves in braille dots, axes with round numbers, and a legend.
+
+Several curves have a colour each or, where there are none, a letter.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from detcloud.cli.rendering.terminal import (
+    colourize,
+    display_width,
+    has_colour,
+    sanitize,
+    terminal_width,
+    truncate,
+)
+
+COLOUR_ORDER = ("cyan", "yellow", "green", "red", "blue", "magenta")
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+ROWS = 16
+COLUMNS_MIN = 40
+PIPED_COLUMNS = 80
+ROWS_PER_TICK = 3
+COLUMNS_PER_TICK = 12
+# The dots of a braille character (Unicode, 2800 to 28FF) by column and row.
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BRAILLE = 0x2800
+
+Point = tuple[float, float]
+
+
+class Curve(NamedTuple):
+    """Points (x, y), x ascending, and what the legend calls them."""
+
+    label: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Style:
+    """Abilities of the terminal (columns, colours, characters beyond ASCII), and a log scale."""
+
+    width: int = 80
+    colour: bool = False
+    unicode: bool = True
+    log_y: bool = False
+
+
+def terminal_style(*, log_y: bool = False) -> Style:
+    """The style of charts on stdout."""
+    return Style(
+        width=terminal_width(sys.stdout) or PIPED_COLUMNS,
+        colour=has_colour(sys.stdout),
+        unicode="utf" in (sys.stdout.encoding or "").lower(),
+        log_y=log_y,
+    )
+
+
+class Axis(NamedTuple):
+    """A range of numbers, `low` < `high`, and the round ones in it."""
+
+    low: float
+    high: float
+    ticks: list[float]
+
+    def fraction(self, value: float) -> float:
+        """The place of a value in the range, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
+    """Draw a title, the curves over their axes and, for several, the legend.
+
+    Points that are not finite, or not above 0 on a log scale, are left out.
+    """
+    curves = [Curve(curve.label, list(_drawable_points(curve.points, style))) for curve in curves]
+    curves = [curve for curve in curves if curve.points]
+    if not curves:
+        return f"{sanitize(title)}: no numbers to draw"
+    heights = [y for curve in curves for _, y in curve.points]
+    y_axis = _log_axis(heights) if style.log_y else _axis(heights, ROWS // ROWS_PER_TICK)
+    labels = _tick_labels(y_axis, style.log_y)
+    gutter = max(map(len, labels))
+    columns = max(COLUMNS_MIN, style.width) - gutter - 3
+    x_axis = _axis([x for curve in curves for x, _ in curve.points], columns // COLUMNS_PER_TICK)
+    rows = _plot_rows(curves, x_axis, y_axis, columns, style)
+    return "\n".join(
+        [
+            f"{' ' * (gutter + 2)}{truncate(sanitize(title), columns)}",
+            *_add_y_axis(rows, y_axis, labels, style),
+            *_x_axis_lines(x_axis, gutter, columns, style),
+            *(_legend_lines(curves, style) if len(curves) > 1 else []),
+        ]
+    )
+
+
+def round_numbers(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` multiples of 1, 2 or 5 times a power of ten between low and high.
+
+    Source: Heckbert, "Nice numbers for graph labels", Graphics Gems (1990).
+    """
+    step = _round_step((high - low) / max(1, count))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [multiple * step for multiple in range(first, last + 1)]
+
+
+def _round_step(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    share = step / power
+    return power * next(nice for nice in (1, 2, 5, 10) if share <= nice * (1 + 1e-9))
+
+
+def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
+    for x, y in points:
+        if math.isfinite(x) and math.isfinite(y) and (y > 0 or not style.log_y):
+            yield x, math.log10(y) if style.log_y else y
+
+
+def _axis(values: Sequence[float], count: int) -> Axis:
+    low, high = min(values), max(values)
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        # A single value lies in the middle of a range around it.
+        around = abs(low) / 10 or 1.0
+        low, high = low - around, high + around
+    return Axis(low, high, round_numbers(low, high, count))
+
+
+def _log_axis(values: Sequence[float]) -> Axis:
+    """Make an axis of logarithms: powers of ten where two of them are seen, else round numbers."""
+    axis = _axis(values, ROWS // ROWS_PER_TICK)
+    powers = [float(power) for power in range(math.ceil(axis.low), math.floor(axis.high) + 1)]
+    if len(powers) >= 2:
+        stride = math.ceil(len(powers) / (ROWS // 2))
+        return Axis(axis.low, axis.high, powers[::stride])
+    numbers = round_numbers(10**axis.low, 10**axis.high, ROWS // ROWS_PER_TICK)
+    return Axis(axis.low, axis.high, [math.log10(number) for number in numbers if number > 0])
+
+
+def _tick_labels(axis: Axis, log: bool) -> list[str]:
+    if log:
+        return [f"{10**tick:.4g}" for tick in axis.ticks] or [f"{10**axis.low:.4g}"]
+    step = axis.ticks[1] - axis.ticks[0] if len(axis.ticks) > 1 else axis.high - axis.low
+    largest = max(abs(axis.low), abs(axis.high))
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if decimals > 6 or largest >= 1e7:
+        digits = max(1, math.ceil(math.log10(largest / step) - 1e-9))
+        return [f"{tick:.{min(digits, 15)}e}" for tick in axis.ticks]
+    return [f"{tick + 0.0:.{decimals}f}" for tick in axis.ticks]
+
+
+def _plot_rows(
+    curves: Sequence[Curve], x_axis: Axis, y_axis: Axis, columns: int, style: Style
+) -> list[str]:
+    """Draw the rows of the plot, the highest first."""
+    in_braille = style.unicode and (style.colour or len(curves) == 1)
+    wide, high = (2 * columns, 4 * ROWS) if in_braille else (columns, ROWS)
+    cells: list[list[int]] = [[0] * columns for _ in range(ROWS)]
+    owners: list[list[int]] = [[0] * columns for _ in range(ROWS)]
+    for number, curve in enumerate(curves):
+        spots = [
+            (x_axis.fraction(x) * (wide - 1), (1 - y_axis.fraction(y)) * (high - 1))
+            for x, y in curve.points
+        ]
+        for x, y in _line_dots(spots):
+            row, column = (y // 4, x // 2) if in_braille else (y, x)
+            cells[row][column] |= _DOTS[x % 2][y % 4]
+            owners[row][column] = number
+    return [
+        "".join(
+            _plot_cell(cell, owner, in_braille, style) for cell, owner in zip(*pair, strict=True)
+        )
+        for pair in zip(cells, owners, strict=True)
+    ]
+
+
+def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
+    if not dots:
+        return " "
+    if not in_braille:
+        return LETTERS[owner % len(LETTERS)]
+    return colourize(chr(_BRAILLE + dots), _colour(owner) if style.colour else None)
+
+
+def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
+    """Yield every dot of the straight lines from one spot to the next."""
+    for (x0, y0), (x1, y1) in zip(spots, spots[1:] or spots, strict=False):
+        steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
+        for step in range(steps + 1):
+            share = step / steps
+            yield round(x0 + share * (x1 - x0)), round(y0 + share * (y1 - y0))
+
+
+def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
+    bar, tick = ("│", "┤") if style.unicode else ("|", "+")
+    gutter = max(map(len, labels))
+    labels_by_row = {
+        round((1 - axis.fraction(value)) * (ROWS - 1)): label
+        for value, label in zip(axis.ticks, labels, strict=False)
+    }
+    for number, row in enumerate(rows):
+        label = labels_by_row.get(number)
+        yield f"{label or '':>{gutter}} {tick if label else bar}{row}".rstrip()
+
+
+def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[str]:
+    line, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
+    rule = [line] * columns
+    below = [" "] * (columns + 1)
+    free = 0
+    for value, label in zip(axis.ticks, _tick_labels(axis, log=False), strict=True):
+        place = round(axis.fraction(value) * (columns - 1))
+        start = min(max(0, place - len(label) // 2), columns - len(label))
+        rule[place] = tick
+        if start >= free:
+            below[start : start + len(label)] = label
+            free = start + len(label) + 1
+    indent = " " * (gutter + 1)
+    return [f"{indent}{corner}{''.join(rule)}", f"{indent} {''.join(below)}".rstrip()]
+
+
+def _legend_lines(curves: Sequence[Curve], style: Style) -> Iterator[str]:
+    """Yield lines such as `a trial 7   b trial 9`, as many curves to a line as fit."""
+    line, used = "", 0
+    for number, curve in enumerate(curves):
+        mark = "──" if style.colour and style.unicode else LETTERS[number % len(LETTERS)]
+        label = truncate(sanitize(curve.label), max(8, style.width - 6))
+        size = display_width(mark) + display_width(label) + 4
+        if used and used + size > style.width:
+            yield line
+            line, used = "", 0
+        line += f"  {colourize(mark, _colour(number) if style.colour else None)} {label}"
+        used += size
+    yield line
+
+
+def _colour(number: int) -> str:
+    return COLOUR_ORDER[number % len(COLOUR_ORDER)]

@@ -1,0 +1,54 @@
+"""Charts as PNG files, drawn by matplotlib, which the [plot] extra brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from detcloud.cli.rendering.chart import Curve
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.shared.errors import DetcloudError
+
+INCHES = (8.0, 4.5)
+DOTS_PER_INCH = 120
+
+
+def write_png(
+    path: Path,
+    plots: Sequence[tuple[str, Sequence[Curve]]],
+    *,
+    log_y: bool = False,
+    x_label: str = "steps",
+) -> None:
+    """Draw the plots (a title and its curves) below each other into a file.
+
+    Raises:
+        DetcloudError: matplotlib is missing, or there is nothing to draw.
+    """
+    try:
+        # The figure alone needs no display, unlike pyplot.
+        figures = import_module("matplotlib.figure")
+    except ImportError:
+        raise DetcloudError(
+            "--png needs matplotlib; pip install 'detcloud[plot]', or use --plot"
+        ) from None
+    if not plots:
+        raise DetcloudError("there are no numbers to draw")
+    width, height = INCHES
+    figure = figures.Figure(
+        figsize=(width, height * len(plots)), dpi=DOTS_PER_INCH, layout="constrained"
+    )
+    for place, (title, curves) in enumerate(plots):
+        axes = figure.add_subplot(len(plots), 1, place + 1)
+        for label, points in curves:
+            axes.plot([x for x, _ in points], [y for _, y in points], label=_escape_formula(label))
+        axes.set(title=_escape_formula(title), xlabel=x_label, yscale="log" if log_y else "linear")
+        if len(curves) > 1:
+            axes.legend(fontsize="small")
+    figure.savefig(path, format="png")
+
+
+def _escape_formula(text: str) -> str:
+    """Escape the dollars of a name, which would begin a formula."""
+    return sanitize(text).replace("$", r"\$")

@@ -1,0 +1,163 @@
+"""Columns of experiments, trials and checkpoints, which several commands show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
+
+
+def _progress_text(experiment: Item) -> str | None:
+    progress = experiment.get("progress")
+    return None if progress is None else f"{100 * progress:.0f}%"
+
+
+def _trial_counts_text(experiment: Item) -> str:
+    counts = experiment.get("trials") or {}
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _retention_text(experiment: Item) -> str:
+    settings = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    return " ".join(f"{name}={experiment.get(name)}" for name in settings)
+
+
+def _experiment_cost_text(experiment: Item) -> str | None:
+    limit = experiment.get("max_cost")
+    most = "" if limit is None else f" of {dollars_text(limit)}"
+    return f"{dollars_text(experiment.get('cost', 0.0))}{most}"
+
+
+EXPERIMENT_COLUMNS = (
+    field_column("ID", "id"),
+    field_column("User", "user", drop_rank=3),
+    field_column("Name", "name"),
+    field_column("State", "state"),
+    Column("Progress", _progress_text),
+    time_column("Start time", "created_ms", drop_rank=2),
+    time_column("End time", "ended_ms", drop_rank=5),
+    field_column("Resource pool", "resource_pool", drop_rank=6),
+    field_column("Searcher", "searcher", drop_rank=4),
+    field_column("Metric", "metric", drop_rank=1),
+    field_column("Best", "best_metric"),
+)
+EXPERIMENT_DETAILS = (
+    *EXPERIMENT_COLUMNS,
+    field_column("Best trial", "best_trial_id"),
+    Column("Trials", _trial_counts_text),
+    field_column("Description", "description"),
+    Column("Labels", lambda item: ", ".join(item.get("labels") or [])),
+    field_column("Archived", "archived"),
+    field_column("Seed", "seed"),
+    Column("Cost", _experiment_cost_text),
+    field_column("Max slots", "max_slots"),
+    field_column("Priority", "priority"),
+    field_column("Weight", "weight"),
+    Column("Kept", _retention_text),
+    field_column("Job", "job_id"),
+    field_column("Message", "message"),
+)
+
+
+def trial_display_state(trial: Item) -> str:
+    """The state of a trial's allocation while the trial is active, QUEUED without one."""
+    if trial["state"] != "ACTIVE":
+        return str(trial["state"])
+    allocation = trial.get("allocation")
+    return str(allocation["state"]) if allocation else "QUEUED"
+
+
+def hparams_text(trial: Item) -> str:
+    """`lr=0.01 layers=3`, nested names joined by dots."""
+    pairs = _flatten_hparams(trial.get("hparams") or {})
+    return " ".join(f"{name}={_hparam_text(value)}" for name, value in pairs)
+
+
+def _flatten_hparams(hparams: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for name, value in hparams.items():
+        if isinstance(value, dict):
+            pairs.extend(_flatten_hparams(value, f"{prefix}{name}."))
+        else:
+            pairs.append((f"{prefix}{name}", value))
+    return pairs
+
+
+def _hparam_text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _allocation_text(trial: Item) -> str | None:
+    """`12.3 RUNNING on agent local, slots 0, 1`; the agents of a gang one after the other."""
+    allocation = trial.get("allocation")
+    if not allocation:
+        return None
+    places = " and ".join(
+        f"agent {place['agent_id']}, slots {', '.join(map(str, place['slots']))}"
+        for place in allocation.get("places") or []
+    )
+    return f"{allocation['id']} {allocation['state']}{places and f' on {places}'}"
+
+
+def _losses_text(trial: Item) -> str:
+    """How many losses there were, and a line for each of the last few: when, where and why."""
+    lines = [f"{trial['losses']}, which are no failures:"]
+    for loss in trial["recent_losses"]:
+        place = f" agent {loss['agent_id']}" if loss["agent_id"] else ""
+        lines.append(f"{time_text(loss['time_ms'])}{place}: {loss['cause']}")
+    return "\n".join(lines)
+
+
+TRIAL_COLUMNS = (
+    field_column("ID", "id"),
+    field_column("Number", "number"),
+    Column("State", trial_display_state),
+    field_column("Steps", "steps_completed"),
+    field_column("Target", "target_steps"),
+    field_column("Metric", "metric"),
+    field_column("Best", "best_metric"),
+    field_column("Restarts", "restarts"),
+    Column("Hyperparameters", hparams_text),
+)
+TRIAL_DETAILS = (
+    field_column("ID", "id"),
+    field_column("Experiment", "experiment_id"),
+    *TRIAL_COLUMNS[1:],
+    field_column("Seed", "seed"),
+    field_column("Latest checkpoint", "latest_checkpoint"),
+    Column("Allocation", _allocation_text),
+    Column("Cost", lambda trial: dollars_text(trial.get("cost"))),
+    time_column("Start time", "created_ms"),
+    time_column("End time", "ended_ms"),
+    field_column("Message", "message"),
+)
+# Few trials start from another's checkpoint, or lose their machine.
+TRIAL_WARM_START = field_column("Warm start", "warm_start")
+TRIAL_LOSSES = Column("Losses", _losses_text)
+METRIC_SUMMARY_COLUMNS = (
+    field_column("Group", "group"),
+    field_column("Name", "name"),
+    field_column("Count", "count"),
+    field_column("Last steps", "last_steps", drop_rank=1),
+    field_column("Last", "last"),
+    field_column("Minimum", "minimum"),
+    field_column("Maximum", "maximum"),
+    field_column("Mean", "mean", drop_rank=2),
+)
+
+CHECKPOINT_COLUMNS = (
+    field_column("UUID", "uuid"),
+    field_column("Trial", "trial_id"),
+    field_column("Steps", "steps_completed"),
+    field_column("State", "state", drop_rank=2),
+    field_column("Metric", "metric"),
+    Column("Size", lambda item: bytes_text(item.get("size_bytes") or 0)),
+    field_column("Files", "files", drop_rank=1),
+    time_column("Created", "created_ms", drop_rank=3),
+)
+CHECKPOINT_DETAILS = (
+    *CHECKPOINT_COLUMNS,
+    field_column("Experiment", "experiment_id"),
+    field_column("Metadata", "metadata"),
+)

@@ -1,0 +1,78 @@
+"""Tables of whole experiments: the experiments, their trials, checkpoints and metrics."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.rendering.columns import CHECKPOINT_DETAILS, EXPERIMENT_DETAILS, TRIAL_DETAILS
+from detcloud.cli.rendering.output import print_items
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import Column, Item, field_column, render_csv, time_column
+from detcloud.client import Experiment, Trial
+
+METRIC_COLUMNS = (
+    field_column("Experiment", "experiment_id"),
+    field_column("Trial", "trial_id"),
+    field_column("Group", "group"),
+    field_column("Steps", "steps_completed"),
+    field_column("Name", "name"),
+    field_column("Value", "value"),
+    time_column("Time", "time_ms"),
+)
+
+
+def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: bool) -> None:
+    """Write a CSV file for each table into `folder`, which need not exist."""
+    trials = [trial.data for experiment in experiments for trial in experiment.trials()]
+    checkpoints = [
+        checkpoint.data for experiment in experiments for checkpoint in experiment.checkpoints()
+    ]
+    tables: dict[str, tuple[Sequence[Column], list[Item]]] = {
+        "experiments": (EXPERIMENT_DETAILS, [experiment.data for experiment in experiments]),
+        "trials": (TRIAL_DETAILS, trials),
+        "checkpoints": (CHECKPOINT_DETAILS, checkpoints),
+    }
+    if with_metrics:
+        tables["metrics"] = (METRIC_COLUMNS, metric_items(experiments))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (columns, items) in tables.items():
+        (folder / f"{name}.csv").write_text(render_csv(columns, items), encoding="utf-8")
+
+
+def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
+    """Print a table with a line for every number, below an empty line."""
+    print()
+    sys.stdout.flush()
+    print_items(METRIC_COLUMNS, metric_items(experiments), arguments)
+
+
+def metric_items(experiments: list[Experiment]) -> list[dict[str, Any]]:
+    """Fetch an item for each number that a trial reported."""
+    trials = [(experiment.id, trial) for experiment in experiments for trial in experiment.trials()]
+    items: list[dict[str, Any]] = []
+    with show_progress("metrics", lambda n: count_text(n, "trial")) as progress:
+        for done, (experiment_id, trial) in enumerate(trials):
+            progress.update(done, len(trials))
+            items += _trial_metric_items(experiment_id, trial)
+    return items
+
+
+def _trial_metric_items(experiment_id: int, trial: Trial) -> list[dict[str, Any]]:
+    return [
+        {
+            "experiment_id": experiment_id,
+            "trial_id": trial.id,
+            "group": report["group"],
+            "steps_completed": report["steps_completed"],
+            "name": name,
+            "value": value,
+            "time_ms": report["time_ms"],
+        }
+        for report in trial.metrics()
+        for name, value in report["metrics"].items()
+    ]

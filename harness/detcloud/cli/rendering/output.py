@@ -1,0 +1,75 @@
+"""Printing of every answer: as text, as CSV, or with every field as JSON or YAML."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+
+from detcloud.cli.rendering.table import Column, Item, cell_text, render_csv, render_table
+from detcloud.cli.rendering.terminal import has_colour, terminal_width
+from detcloud.cli.rendering.yaml_writer import render_yaml
+
+
+def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
+    """Add `--json`, `--yaml` and `--csv`, one of which may be given; `form` is what is chosen."""
+    group = parser.add_mutually_exclusive_group()
+    forms = {"json": "print JSON, with every field", "yaml": "print YAML, with every field"}
+    if csv:
+        forms["csv"] = "print CSV, with every column"
+    for form, text in forms.items():
+        group.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    parser.set_defaults(form="text")
+
+
+def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
+    """Print a list in the form that the options of `add_output_options` ask for."""
+    rows = list(items)
+    if arguments.form == "text":
+        print(render_table(columns, rows, terminal_width(sys.stdout), has_colour(sys.stdout)))
+    elif arguments.form == "csv":
+        sys.stdout.write(render_csv(columns, rows))
+    else:
+        print_value(rows, arguments.form)
+
+
+def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
+    """Print one item, in text as a line for each field."""
+    if arguments.form == "csv":
+        sys.stdout.write(render_csv(columns, [item]))
+    elif arguments.form != "text":
+        print_value(item, arguments.form)
+    else:
+        width = max(len(column.title) for column in columns)
+        for column in columns:
+            value = column.value(item)
+            # A message may quote a traceback, whose lines are what makes it readable.
+            lines = value.strip().splitlines() if isinstance(value, str) else []
+            texts = map(cell_text, lines if len(lines) > 1 else [value])
+            print(f"{column.title:<{width}}  {next(texts)}")
+            for text in texts:
+                print(f"{'':<{width}}  {text}")
+
+
+def print_value(value: object, form: str = "json") -> None:
+    """Print anything that JSON can hold, as `json` or `yaml`."""
+    if form == "yaml":
+        sys.stdout.write(render_yaml(value))
+    else:
+        print(render_json(value))
+
+
+def render_json(value: object, indent: int | None = 2) -> str:
+    """Write JSON in which invisible characters, which could steer a terminal, are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isascii():
+        return text
+    return "".join(_escape_invisible(character) for character in text)
+
+
+def _escape_invisible(character: str) -> str:
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs") or character == "\n":
+        return character
+    return json.dumps(character)[1:-1]

@@ -1,0 +1,68 @@
+"""Progress on a terminal's stderr, for work of over a second; nothing where stderr is a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from detcloud.cli.rendering.terminal import is_live, progress_bar, terminal_width, truncate
+
+# Work that takes less than a second needs no bar.
+SHOWN_AFTER_SECONDS = 1.0
+REDRAWN_AFTER_SECONDS = 0.1
+
+
+class Progress:
+    """A line that is drawn again in place and wiped at the end."""
+
+    def __init__(self, label: str, unit: Callable[[int], str] = str) -> None:
+        self._label = label
+        self._unit = unit
+        self._is_live = is_live(sys.stderr)
+        self._started_seconds = time.monotonic()
+        self._drawn_seconds = 0.0
+
+    def update(self, done: int, total: int = 0) -> None:
+        """Draw `label [###---] 3 of 12`, without a bar and a total where `total` is 0."""
+        if not self._is_due(done == total > 0):
+            return
+        if total:
+            self._draw(f"{progress_bar(done / total)} {self._unit(done)} of {self._unit(total)}")
+        else:
+            self._draw(self._unit(done))
+
+    def show_wait(self, text: str) -> None:
+        """Draw `label text 12 s`: what a wait is for, and how long it has been."""
+        if self._is_due(False):
+            self._draw(f"{text} {time.monotonic() - self._started_seconds:.0f} s")
+
+    def close(self) -> None:
+        """Wipe the line."""
+        if self._drawn_seconds:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._drawn_seconds = 0.0
+
+    def _is_due(self, is_last: bool) -> bool:
+        now = time.monotonic()
+        if not self._is_live or now - self._started_seconds < SHOWN_AFTER_SECONDS:
+            return False
+        if now - self._drawn_seconds < REDRAWN_AFTER_SECONDS and not is_last:
+            return False
+        self._drawn_seconds = now
+        return True
+
+    def _draw(self, text: str) -> None:
+        line = truncate(f"{self._label} {text}", (terminal_width(sys.stderr) or 80) - 1)
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
+    """Show a progress line for the time of the block; `unit` words an amount."""
+    progress = Progress(label, unit)
+    try:
+        yield progress
+    finally:
+        progress.close()

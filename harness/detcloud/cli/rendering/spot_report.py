@@ -1,0 +1,77 @@
+"""Report of a simulation with a deadline: a table of the policies, and a timeline for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detcloud.cli.rendering.table import Column, Item, render_table
+
+LINE_CELLS = 72
+MARKET = "spot machines"
+OPTIMUM = "the optimum"
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def render_spot_report(comparison: Item) -> str:
+    """Render the answer of a simulation that had a deadline and spot machines."""
+    return "\n".join((_heading(comparison), "", _table(comparison), "", *_timelines(comparison)))
+
+
+def _heading(comparison: Item) -> str:
+    work = _duration_text(comparison["work_seconds"])
+    deadline = _duration_text(comparison["deadline_seconds"])
+    changeover = _duration_text(comparison["changeover_seconds"])
+    return (
+        f"{work} of work within {deadline},"
+        f" {changeover} for a changeover, spot machines there"
+        f" {100 * comparison['availability']:.0f} % of the time"
+    )
+
+
+def _table(comparison: Item) -> str:
+    optimum = {"policy": OPTIMUM, "share": comparison["optimum_share"]}
+    return render_table(COLUMNS, [*comparison["policies"], optimum], None)
+
+
+def _timelines(comparison: Item) -> Iterator[str]:
+    """Yield a line for the market and for each policy, from the submission to the deadline."""
+    rows = [(MARKET, comparison["market"])]
+    rows += [(policy["policy"], policy["course"]) for policy in comparison["policies"]]
+    width = max(len(name) for name, _ in rows)
+    ticks = len(comparison["market"])
+    cells = min(LINE_CELLS, ticks)
+    for name, course in rows:
+        # The state in the middle of a cell's time; nothing once the work is done.
+        line = "".join(course[at : at + 1] or " " for at in _cell_middles(ticks, cells))
+        yield f"{name:<{width}}  {line}".rstrip()
+    deadline = _duration_text(comparison["deadline_seconds"])
+    yield f"{'':<{width}}  s spot, D on-demand, . none; {deadline} in all"
+
+
+def _cell_middles(ticks: int, cells: int) -> list[int]:
+    return [(2 * cell + 1) * ticks // (2 * cells) for cell in range(cells)]
+
+
+def _duration_text(seconds: float) -> str:
+    for size, name in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{seconds:.3g} s"
+
+
+def _duration_column(title: str, name: str) -> Column:
+    def duration(policy: Item) -> str | None:
+        seconds = policy.get(name)
+        return None if seconds is None else _duration_text(seconds)
+
+    return Column(title, duration)
+
+
+COLUMNS = (
+    Column("Policy", lambda policy: policy["policy"]),
+    Column("Cost", lambda policy: f"{100 * policy['share']:.1f} %"),
+    _duration_column("Done after", "finished_seconds"),
+    _duration_column("On spot", "spot_seconds"),
+    _duration_column("On-demand", "on_demand_seconds"),
+    Column("Starts", lambda policy: policy.get("starts")),
+)

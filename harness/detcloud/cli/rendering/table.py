@@ -1,0 +1,152 @@
+"""Tables of items: aligned text, or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from detcloud.cli.rendering.terminal import (
+    STATE_COLOURS,
+    colourize,
+    display_width,
+    sanitize,
+    truncate,
+)
+
+Item = dict[str, Any]
+
+MISSING = "N/A"
+COLUMN_WIDTH_MIN = 8
+SHORT_MESSAGE_CELLS = 400
+_FORMULA_STARTS = ("=", "+", "-", "@")
+
+
+class Column(NamedTuple):
+    """A title and what of an item stands below it: a number, a text, or None for N/A.
+
+    Where a line is too narrow for all columns, those with a `drop_rank` go, the highest first.
+    """
+
+    title: str
+    value: Callable[[Item], object]
+    drop_rank: int = 0
+
+
+def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
+    """A column that shows one field as it is."""
+    return Column(title, lambda item: item.get(name), drop_rank)
+
+
+def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
+    """A column that shows a time of epoch milliseconds."""
+    return Column(title, lambda item: time_text(item.get(name)), drop_rank)
+
+
+def render_table(
+    columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
+) -> str:
+    """Align the items in columns below the titles, numbers to the right.
+
+    Until a line fits `width`, columns with a `drop_rank` are left out and then the widest are cut.
+    """
+    values = {column: [column.value(item) for item in items] for column in columns}
+    cells = {column: list(map(cell_text, values[column])) for column in columns}
+    widths = {column: max(map(display_width, (column.title, *cells[column]))) for column in columns}
+    visible = _visible_columns(widths, width)
+    titles = [column.title for column in visible]
+    fitting_widths = _fit_widths([widths[column] for column in visible], width)
+    right = [_is_numeric(values[column]) for column in visible]
+    rows = [[cells[column][place] for column in visible] for place in range(len(items))]
+    lines = [
+        _render_line(titles, fitting_widths, [False] * len(visible), False),
+        "+".join("-" * (size + 2) for size in fitting_widths),
+        *(_render_line(row, fitting_widths, right, colour) for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
+    """Write CSV (RFC 4180) with titles; text that a spreadsheet would run gets an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(column.title for column in columns)
+    for item in items:
+        writer.writerow(_csv_cell(column.value(item)) for column in columns)
+    return file.getvalue()
+
+
+def cell_text(value: object) -> str:
+    """A value as the text of one cell: floats short, lists as JSON, N/A for nothing."""
+    if value is None or value == "" or value == []:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict | list):
+        return sanitize(json.dumps(value, ensure_ascii=False))
+    return sanitize(str(value))
+
+
+def shorten_message(message: str) -> str:
+    """Shorten a message to its first and last line; between them it may quote a log."""
+    lines = message.strip().splitlines()
+    return truncate(
+        cell_text(message if len(lines) < 3 else f"{lines[0]} {lines[-1]}"), SHORT_MESSAGE_CELLS
+    )
+
+
+def time_text(time_ms: int | None) -> str | None:
+    """0 -> '1970-01-01 00:00:00+0000'; None for None."""
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, float | int):
+        return value
+    text = cell_text(value)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Column]:
+    visible = list(widths)
+    while width is not None and _line_width([widths[column] for column in visible]) > width:
+        least_needed = max(visible, key=lambda column: column.drop_rank)
+        if not least_needed.drop_rank:
+            break
+        visible.remove(least_needed)
+    return visible
+
+
+def _line_width(widths: list[int]) -> int:
+    """Width of a line: a column of n cells takes n + 2, and one for the bar between two columns."""
+    return sum(widths) + 3 * len(widths) - 1
+
+
+def _fit_widths(widths: list[int], width: int | None) -> list[int]:
+    fitting_widths = list(widths)
+    while width is not None and _line_width(fitting_widths) > width:
+        widest = max(range(len(fitting_widths)), key=fitting_widths.__getitem__)
+        if fitting_widths[widest] <= COLUMN_WIDTH_MIN:
+            break
+        fitting_widths[widest] -= 1
+    return fitting_widths
+
+
+def _is_numeric(values: list[object]) -> bool:
+    numbers = [isinstance(value, int | float) for value in values if value is not None]
+    return bool(numbers) and all(numbers)
+
+
+def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
+    padded = []
+    for text, width, is_right in zip(cells, widths, right, strict=True):
+        shortened = truncate(text, width)
+        blanks = " " * (width - display_width(shortened))
+        aligned = f"{blanks}{shortened}" if is_right else f"{shortened}{blanks}"
+        padded.append(colourize(aligned, STATE_COLOURS.get(text) if colour else None))
+    return f" {' | '.join(padded)}".rstrip()

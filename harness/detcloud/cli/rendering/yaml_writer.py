@@ -1,0 +1,104 @@
+"""YAML in block style for the values of JSON, readable by YAML 1.1 and 1.2 alike.
+
+A text that could be read as something else is quoted, so that it comes back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+# A simple key may have 1,024 characters at most; escapes make a text up to ten times as long.
+SIMPLE_KEY_CHARACTERS_MAX = 100
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+=(][A-Za-z0-9_./+=()-]*)*")
+_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+
+
+def render_yaml(value: object) -> str:
+    """Write a document of mappings, lists, texts, numbers, booleans and None; keys are texts.
+
+    Raises:
+        TypeError: any other type.
+    """
+    if _is_scalar(value):
+        return f"{_scalar(value)}\n"
+    return "".join(f"{line}\n" for line in _lines(value))
+
+
+def _lines(value: object) -> Iterator[str]:
+    """Yield the lines of a mapping or a list that is not empty."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            name = _scalar(str(key))
+            if len(name) > SIMPLE_KEY_CHARACTERS_MAX:
+                yield f"? {name}"
+                name = ""
+            yield from _entry(f"{name}:", inner, in_list=False)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _entry("-", inner, in_list=True)
+    else:
+        raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+def _entry(lead: str, value: object, in_list: bool) -> Iterator[str]:
+    if isinstance(value, str) and _fits_block(value):
+        yield f"{lead} |{'' if value.endswith(chr(10)) else '-'}"
+        yield from (f"  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
+    elif _is_scalar(value):
+        yield f"{lead} {_scalar(value)}"
+    elif in_list:
+        # The first line of the value stands behind the dash.
+        for place, line in enumerate(_lines(value)):
+            yield f"{'  ' if place else '- '}{line}" if line else ""
+    else:
+        yield lead
+        yield from (f"  {line}" if line else "" for line in _lines(value))
+
+
+def _is_scalar(value: object) -> bool:
+    return not isinstance(value, Mapping | list | tuple) or not value
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        is_plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if is_plain else _quote(value)
+    if isinstance(value, float):
+        return _number(value)
+    return json.dumps(value)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    digits, exponent, power = repr(value).partition("e")
+    # Without the point, YAML 1.1 takes 1e-05 for a text.
+    return f"{digits if '.' in digits else f'{digits}.0'}{exponent}{power}"
+
+
+def _quote(text: str) -> str:
+    quoted = "".join(map(_escape_character, text))
+    return f'"{quoted}"'
+
+
+def _escape_character(character: str) -> str:
+    if character.isprintable() and character not in '"\\' and ord(character) < 0xFFFE:
+        return character
+    if ord(character) > 0xFFFF:
+        return f"\\U{ord(character):08x}"
+    return json.dumps(character)[1:-1]
+
+
+def _fits_block(text: str) -> bool:
+    """Whether a text reads the same in a block below its key."""
+    body = text.removesuffix("\n")
+    return (
+        "\n" in text
+        and body.replace("\n", "").isprintable()
+        and body.isascii()
+        and body[:1] not in ("", "\n", " ")
+        and body[-1:] not in ("\n", " ")
+    )

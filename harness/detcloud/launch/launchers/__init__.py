@@ -1,0 +1,1 @@
+"""Launchers: one file for each form of entrypoint, and the registry that picks among them."""

@@ -1,0 +1,99 @@
+"""The launcher of trial classes: an entrypoint `module:Outer.Inner` names one of the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcloud.shared.errors import DetcloudError
+
+if TYPE_CHECKING:
+    from detcloud.pytorch import PyTorchTrial
+
+_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
+
+
+class TrialClassLauncher:
+    """Trains a PyTorchTrial with the Trainer."""
+
+    can_fork = True
+
+    def accepts(self, entrypoint: object) -> bool:
+        """Whether the entrypoint is a string `module:Class`."""
+        return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
+
+    def run(self, entrypoint: str | list[str]) -> int:
+        """Train the class; 0."""
+        # The interpreter puts the code's directory first by itself, unless it runs with -P.
+        if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
+            sys.path.insert(0, "")
+        _train(load_trial_class(str(entrypoint)))
+        return 0
+
+
+def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
+    """Import the user's module, before torch or anything else of ours, and return the class.
+
+    Raises DetcloudError where there is no such module or class, or it is no PyTorchTrial; what
+    the user's module raises itself passes through.
+    """
+    module_name, _, path = entrypoint.partition(":")
+    if module_name.startswith("."):
+        raise DetcloudError(
+            f"entrypoint {entrypoint!r}: {module_name!r} starts with a dot; name the module from "
+            f"the code's directory, {Path.cwd()}"
+        )
+    try:
+        found: object = import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that the user's own code misses is the user's traceback to read.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise DetcloudError(
+            f"entrypoint {entrypoint!r}: there is no module {error.name!r} in {Path.cwd()}; give "
+            "the path of the file with dots and without .py"
+        ) from None
+    for part in path.split("."):
+        if not part or not hasattr(found, part):
+            raise DetcloudError(
+                f"entrypoint {entrypoint!r}: {getattr(found, '__name__', found)} has no {part!r}; "
+                f"its trial classes: {_trial_class_names(module_name)}"
+            )
+        found = getattr(found, part)
+    return _check_trial_class(found, entrypoint)
+
+
+def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
+    from detcloud.pytorch import PyTorchTrial
+
+    if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
+        kind = "another class" if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise DetcloudError(
+            f"entrypoint {entrypoint!r} is {kind}; expected a subclass of "
+            "detcloud.pytorch.PyTorchTrial"
+        )
+    if missing := ", ".join(sorted(getattr(found, "__abstractmethods__", ()))):
+        raise DetcloudError(f"entrypoint {entrypoint!r} does not define: {missing}")
+    return found
+
+
+def _trial_class_names(module_name: str) -> str:
+    from detcloud.pytorch import PyTorchTrial
+
+    names = [
+        name
+        for name, value in vars(sys.modules[module_name]).items()
+        if isinstance(value, type) and issubclass(value, PyTorchTrial) and value is not PyTorchTrial
+    ]
+    return ", ".join(sorted(names)) or "none"
+
+
+def _train(trial_class: type[PyTorchTrial]) -> None:
+    from detcloud import pytorch
+
+    with pytorch.init() as context:
+        pytorch.Trainer(trial_class(context), context).fit()

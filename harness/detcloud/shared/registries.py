@@ -1,0 +1,24 @@
+"""The registry that an image's name or a login means, as Docker reads them."""
+
+from __future__ import annotations
+
+DOCKER_HUB = "docker.io"
+_DOCKER_HUBS = (DOCKER_HUB, "index.docker.io", "registry-1.docker.io")
+
+
+def registry_of_image(name: str) -> str:
+    """The host, and the port if there is one, of the registry that has the image."""
+    return registry_of_server(registry_host(name))
+
+
+def registry_of_server(server: str) -> str:
+    """The registry's host, and its port if any, of a login's `server`: a host or an address."""
+    host = server.removeprefix("https://").removeprefix("http://").partition("/")[0].lower()
+    return DOCKER_HUB if host in _DOCKER_HUBS else host
+
+
+def registry_host(name: str) -> str:
+    """The host that an image's name begins with, Docker Hub if it begins with none."""
+    host, slash, _ = name.partition("/")
+    looks = "." in host or ":" in host or host == "localhost" or host != host.lower()
+    return host if slash and looks else DOCKER_HUB

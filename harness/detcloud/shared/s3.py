@@ -1,0 +1,466 @@
+"""Requests to one bucket of Amazon S3, or of a store that speaks its protocol. The cluster's object
+store and the stores of checkpoints are made of them.
+
+Botocore repeats what was throttled, broken off or not answered, with pauses that grow. All requests
+may be repeated; a write that must be the first carries a token by which a repeat recognises its own
+object when the answer was lost. Botocore takes a fifth of a second to import, so the first bucket
+loads it (docs/benchmarks.md: the cold starts, "a trial's process, plain").
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from detcloud.shared.http import backoff_seconds
+
+PART_BYTES = 16 << 20
+PARTS_MAX = 10_000
+PARTS_AT_ONCE = 4
+ATTEMPTS_MAX = 6
+CONNECT_SECONDS_MAX = 10
+READ_SECONDS_MAX = 60
+# Requests at once of all threads of a process that answers many.
+CONNECTIONS_MAX = 32
+
+_BLOCK_BYTES = 256 * 1024
+_TOKEN = "detcloud-put"
+_ANYTHING_THERE = {"IfNoneMatch": "*"}
+# Error codes of stores that speak a part of the protocol, and so keep no uploads to be listed.
+_UNSUPPORTED = ("NotImplemented", "MethodNotAllowed")
+# The remedy for users, by what S3 or botocore calls a failure.
+_REMEDIES = {
+    "403": "the credentials may not do that in this bucket",
+    "AccessDenied": "the credentials may not do that in this bucket",
+    "ExpiredToken": "the credentials have expired",
+    "InvalidAccessKeyId": "check the access key",
+    "SignatureDoesNotMatch": "check the secret key",
+    "NoCredentialsError": "give access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY in the environment",
+}
+
+
+class BucketError(OSError):
+    """The bucket cannot be used, or refused a request; the message is for users."""
+
+
+class NoSuchBucket(FileNotFoundError, BucketError):
+    """There is no such bucket."""
+
+
+class WriteConflict(BucketError):
+    """Somebody else wrote or deleted the key meanwhile; the whole request may be repeated."""
+
+
+class NoSuchKey(FileNotFoundError):
+    """There is nothing under the key."""
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """A bucket's address and the way to it. Keys lie below `prefix`; credentials that are not given
+    here are those of the environment.
+    """
+
+    name: str
+    prefix: str = ""
+    endpoint_url: str | None = None
+    region: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        whole = "/".join(filter(None, ("s3:/", self.name, self.prefix.strip("/"))))
+        return f"{whole} at {self.endpoint_url}" if self.endpoint_url else whole
+
+    @classmethod
+    def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
+        """The place that a `storage` object of type s3 describes."""
+        names = ("prefix", "endpoint_url", "access_key", "secret_key")
+        options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
+        return cls(str(storage["bucket"]), **options)
+
+
+class Bucket:
+    """Requests on the objects of one place; may be used by many threads at once.
+
+    Every method raises NoSuchBucket, and BucketError for what repeats did not mend.
+    """
+
+    def __init__(self, place: BucketPlace, client: Any = None) -> None:
+        """`client` is one of botocore. BucketError without boto3 and for a place that cannot be."""
+        self.place = place
+        self._client = new_client(place) if client is None else client
+        self._key_prefix = f"{place.prefix.strip('/')}/" if place.prefix.strip("/") else ""
+
+    def write(
+        self,
+        key: str,
+        content: Iterable[bytes],
+        *,
+        if_absent: bool = False,
+        part_bytes: int = PART_BYTES,
+    ) -> bool:
+        """Write an object whole or not at all; with `if_absent` False where there is one already.
+
+        What is longer than a part goes in several, some of them at once. Whatever `content` raises
+        is raised, and nothing is written then.
+        """
+        parts = _split_parts(content, part_bytes)
+        first, second = next(parts, b""), next(parts, None)
+        condition = _ANYTHING_THERE if if_absent else {}
+        token = secrets.token_hex(16)
+        with self._translate_errors(key):
+            if second is None:
+                return self._put_object(key, first, token, condition)
+            return self._put_in_parts(key, chain((first, second), parts), token, condition)
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
+
+        The object is opened by the call. Raises NoSuchKey.
+        """
+        return self._blocks(key, start, self._get_object(key, start, end))
+
+    def fetch(self, key: str, destination: Path) -> None:
+        """Copy an object to a file, in parts of which some are read at once. Raises NoSuchKey.
+
+        All parts are of one content: a replacement meanwhile is an error.
+        """
+        first = self._get_object(key, 0, PART_BYTES)
+        destination.write_bytes(b"")
+        if first is None:
+            return
+        etag, size = first["ETag"], int(first["ContentRange"].rpartition("/")[2])
+
+        def copy(start: int) -> None:
+            end = start + PART_BYTES
+            answer = self._get_object(key, start, end, etag) if start else first
+            with destination.open("r+b") as file:
+                file.seek(start)
+                file.writelines(self._blocks(key, start, answer))
+
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+            _wait_for_all([pool.submit(copy, start) for start in range(0, size, PART_BYTES)])
+
+    def object_size(self, key: str) -> int | None:
+        """The object's size in bytes; None where there is none."""
+        head = self._head_object(key)
+        return None if head is None else int(head["ContentLength"])
+
+    def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """The keys with that prefix, in no particular order, and their sizes in bytes."""
+        with self._translate_errors(prefix):
+            for page in self._pages("list_objects_v2", prefix):
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"].removeprefix(self._key_prefix), int(entry["Size"])
+
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is gone already is no error."""
+        with self._translate_errors(key):
+            self._client.delete_object(**self._object_arguments(key))
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Abort every multipart upload under keys with that prefix and remove its parts."""
+        with self._translate_errors(prefix):
+            try:
+                for page in self._pages("list_multipart_uploads", prefix):
+                    for upload in page.get("Uploads", ()):
+                        self._abort_upload(
+                            upload["Key"].removeprefix(self._key_prefix), upload["UploadId"]
+                        )
+            except _client_error() as error:
+                if _error_code(error) not in _UNSUPPORTED:
+                    raise
+
+    def signed_get_url(self, key: str, seconds: int) -> str:
+        """A URL by which anybody may read the object, as a download, for that long."""
+        params = {"ResponseContentDisposition": "attachment", **self._object_arguments(key)}
+        with self._translate_errors(key):
+            url: str = self._signing_client.generate_presigned_url("get_object", params, seconds)
+            return url
+
+    def signed_put_url(
+        self, key: str, seconds: int, size: int, sha256: str
+    ) -> tuple[str, dict[str, str]]:
+        """A URL by which anybody may write that content for so long, and its headers."""
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        params = {"ContentLength": size, "ChecksumSHA256": checksum, **self._object_arguments(key)}
+        with self._translate_errors(key):
+            url = self._signing_client.generate_presigned_url("put_object", params, seconds)
+        return url, {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
+
+    @cached_property
+    def _signing_client(self) -> Any:
+        """The client that signs URLs, of the bucket's own region: they are valid nowhere else."""
+        if self.place.region or self.place.endpoint_url:
+            return self._client
+        head = self._client.head_bucket(Bucket=self.place.name)
+        return new_client(replace(self.place, region=head["BucketRegion"]))
+
+    def _put_object(self, key: str, body: bytes, token: str, condition: Mapping[str, str]) -> bool:
+        failures = 0
+        while True:
+            try:
+                self._client.put_object(
+                    **self._object_arguments(key), Body=body, Metadata={_TOKEN: token}, **condition
+                )
+                return True
+            except _client_error() as error:
+                if (written := self._outcome_of_failed_write(key, token, error)) is not None:
+                    return written
+                failures += 1
+                if not _is_conflict(error) or failures >= ATTEMPTS_MAX:
+                    raise
+            time.sleep(backoff_seconds(failures))
+
+    def _put_in_parts(
+        self, key: str, parts: Iterable[bytes], token: str, condition: Mapping[str, str]
+    ) -> bool:
+        named = self._object_arguments(key)
+        upload = self._client.create_multipart_upload(**named, Metadata={_TOKEN: token})["UploadId"]
+        written = False
+        try:
+            completed = {"Parts": self._upload_parts(key, upload, parts)}
+            try:
+                self._client.complete_multipart_upload(
+                    **named, UploadId=upload, MultipartUpload=completed, **condition
+                )
+                written = True
+            except _client_error() as error:
+                outcome = self._outcome_of_failed_write(key, token, error)
+                if outcome is None:
+                    raise
+                written = outcome
+            return written
+        finally:
+            if not written:
+                with suppress(Exception):
+                    self._abort_upload(key, upload)
+
+    def _upload_parts(self, key: str, upload: str, parts: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Send all parts; what completes the upload. After an error none is on its way."""
+
+        def send(number: int, part: bytes) -> dict[str, Any]:
+            answer = self._client.upload_part(
+                **self._object_arguments(key), UploadId=upload, PartNumber=number, Body=part
+            )
+            sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
+            return {"PartNumber": number, "ETag": answer["ETag"], **sums}
+
+        sent: list[dict[str, Any]] = []
+        running: deque[Future[dict[str, Any]]] = deque()
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+            for number, part in enumerate(parts, 1):
+                if len(running) == PARTS_AT_ONCE:
+                    sent.append(running.popleft().result())
+                running.append(pool.submit(send, number, part))
+            return [*sent, *(it.result() for it in running)]
+
+    def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
+        """Whether a write that failed wrote the object that is there; None if that is not known.
+
+        A repeat of a write whose answer was lost finds its own object in its way, or its upload
+        gone; the token tells that from another's object.
+        """
+        code = _error_code(error)
+        if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):
+            return None
+        head = self._head_object(key)
+        if head is None:
+            return None
+        if head.get("Metadata", {}).get(_TOKEN) == token:
+            return True
+        return None if code == "NoSuchUpload" else False
+
+    def _head_object(self, key: str) -> Mapping[str, Any] | None:
+        with self._translate_errors(key):
+            try:
+                head: Mapping[str, Any] = self._client.head_object(**self._object_arguments(key))
+                return head
+            except _client_error() as error:
+                if _http_status(error) == 404:
+                    return None
+                raise
+
+    def _blocks(self, key: str, start: int, answer: Any) -> Iterator[bytes]:
+        """The answer's bytes from `start` on; where it breaks off, the rest is requested anew."""
+        failures = 0
+        while answer is not None:
+            end = start + answer["ContentLength"]
+            try:
+                with self._translate_errors(key), closing(answer["Body"]) as body:
+                    while block := body.read(_BLOCK_BYTES):
+                        start += len(block)
+                        yield block
+                return
+            except BucketError as error:
+                failures += 1
+                if not isinstance(error.__cause__, _transfer_errors()) or failures >= ATTEMPTS_MAX:
+                    raise
+            time.sleep(backoff_seconds(failures))
+            answer = self._get_object(key, start, end, answer["ETag"]) if start < end else None
+
+    def _get_object(
+        self, key: str, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> Any:
+        """The answer whose body is to be read; None for a range behind the object's end.
+
+        With an ETag, only if the object is still of that content.
+        """
+        request = self._object_arguments(key)
+        if start > 0 or end is not None:
+            request["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if etag is not None:
+            request["IfMatch"] = etag
+        with self._translate_errors(key):
+            try:
+                return self._client.get_object(**request)
+            except _client_error() as error:
+                if _error_code(error) == "InvalidRange":
+                    return None
+                raise
+
+    def _pages(self, operation: str, prefix: str) -> Iterable[Mapping[str, Any]]:
+        pages: Iterable[Mapping[str, Any]] = self._client.get_paginator(operation).paginate(
+            Bucket=self.place.name, Prefix=self._key_prefix + prefix
+        )
+        return pages
+
+    def _abort_upload(self, key: str, upload: str) -> None:
+        self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload)
+
+    def _object_arguments(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.place.name, "Key": self._key_prefix + key}
+
+    @contextmanager
+    def _translate_errors(self, key: str) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            yield
+        except (_client_error(), BotoCoreError) as error:
+            raise self._bucket_error(key, error) from error
+
+    def _bucket_error(self, key: str, error: Any) -> OSError:
+        code = _error_code(error)
+        if code == "NoSuchBucket":
+            return NoSuchBucket(f"there is no bucket {self.place.name}")
+        if code == "NoSuchKey":
+            return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
+        remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
+        kind = WriteConflict if _is_conflict(error) else BucketError
+        return kind(f"{key!r:.200} in {self.place}: {error}{remedy}")
+
+
+@lru_cache(maxsize=64)
+def bucket_of(place: BucketPlace) -> Bucket:
+    """The bucket at a place, made once. Raises BucketError as a Bucket does."""
+    return Bucket(place)
+
+
+def new_client(place: BucketPlace) -> Any:
+    """A client of botocore for the place. Raises BucketError as a Bucket does."""
+    try:
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, NoCredentialsError
+
+        from detcloud.shared.aws import new_session
+    except ImportError:
+        text = f"{place} cannot be used without boto3; install it with pip install 'detcloud[aws]'"
+        raise BucketError(text) from None
+    # Buckets as host names: signed URLs would lead to no region else, and from there be redirected.
+    amazon: dict[str, Any] = {"s3": {"addressing_style": "virtual"}}
+    # Stores other than Amazon's may know neither those nor the newer checksums.
+    others = {
+        "s3": {"addressing_style": "path"},
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    }
+    config = Config(
+        signature_version="s3v4",
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+        connect_timeout=CONNECT_SECONDS_MAX,
+        read_timeout=READ_SECONDS_MAX,
+        max_pool_connections=CONNECTIONS_MAX,
+        **(others if place.endpoint_url else amazon),
+    )
+    if (place.access_key is None) != (place.secret_key is None):
+        raise BucketError(f"{place} cannot be used: access_key and secret_key belong together")
+    try:
+        session = new_session()
+        if place.access_key is not None:
+            session.set_credentials(place.access_key, place.secret_key)
+        if session.get_credentials() is None:
+            raise NoCredentialsError
+        return session.create_client(
+            "s3", config=config, endpoint_url=place.endpoint_url, region_name=place.region
+        )
+    except (BotoCoreError, ValueError) as error:
+        remedy = _REMEDIES.get(type(error).__name__, "")
+        raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
+
+
+def _split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
+    """The content cut into parts, of which only the last is shorter."""
+    part = bytearray()
+    for block in content:
+        remaining = memoryview(block)
+        while remaining:
+            room = part_bytes - len(part)
+            part += remaining[:room]
+            remaining = remaining[room:]
+            if len(part) == part_bytes:
+                yield bytes(part)
+                part.clear()
+    if part:
+        yield bytes(part)
+
+
+def _wait_for_all(futures: Iterable[Future[Any]]) -> None:
+    """Wait until none runs, start none after a failure, and raise the first one."""
+    waiting = list(futures)
+    try:
+        for future in waiting:
+            future.result()
+    except BaseException:
+        for future in waiting:
+            future.cancel()
+        raise
+
+
+def _client_error() -> Any:
+    from botocore.exceptions import ClientError
+
+    return ClientError
+
+
+def _transfer_errors() -> Any:
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+    return (HTTPClientError, IncompleteReadError)
+
+
+def _error_code(error: Any) -> str:
+    """S3's code of an error that it answered, or else the name of botocore's error."""
+    answered = getattr(error, "response", {}) or {}
+    return str(answered.get("Error", {}).get("Code") or type(error).__name__)
+
+
+def _http_status(error: Any) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _is_conflict(error: Any) -> bool:
+    conflicts = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
+    return _error_code(error) in conflicts

@@ -1,0 +1,337 @@
+"""The directory through which a trial process and its agent talk (docs/trial-directory.md).
+
+JSON has no NaN and no infinities: in every line we write they are the strings "NaN", "Infinity"
+and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from detcloud.shared.errors import DetcloudError
+
+TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
+LINE_BYTES_MAX = 256 * 1024
+
+Record = TypeVar("Record", bound="CheckpointReference | TrialSpec | Preemption | Directives")
+
+
+class Reporter(Protocol):
+    """A function that takes one report: its kind and its fields."""
+
+    def __call__(self, kind: str, **fields: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class CheckpointReference:
+    """A complete checkpoint: `path` is EXPERIMENT/TRIAL/EPOCH/UUID within the store."""
+
+    uuid: str
+    trial_id: int
+    path: str
+    steps_completed: int = 0
+    manifest_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """The contents of in/spec.json; the defaults are those of a trial without a cluster."""
+
+    version: int = 1
+    cluster_id: str = "local"
+    experiment_id: int = 0
+    trial_id: int = 0
+    allocation_id: str = "0.0"
+    epoch: int = 0
+    trial_seed: int = 0
+    hparams: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    entrypoint: str | list[str] = ""
+    latest_checkpoint: CheckpointReference | None = None
+    # It may hold secret keys, so it is not printed with the specification.
+    storage: dict[str, Any] | None = field(default=None, repr=False)
+    steps_completed: int = 0
+    validated_steps: int | None = None
+    slots: list[int] = field(default_factory=list)
+    threads: int | None = None
+    rank: int = 0
+    size: int = 1
+    node_rank: int = 0
+    nodes: int = 1
+    hosts: list[str] = field(default_factory=list)
+    rendezvous_port: int | None = None
+    era: str = "length"
+    scheduling_unit: int = 100
+    min_validation_batches: int = 0
+    min_checkpoint_batches: int = 0
+    checkpoint_policy: str = "best"
+    perform_initial_validation: bool = False
+    metric: str = "validation_loss"
+    smaller_is_better: bool = True
+    test_mode: bool = False
+
+
+ENDLESS = 1 << 53
+"""The length of a training that ends when its code does, or when the searcher stops it."""
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """A request to stop: at the next batch with a deadline, at the workload's end without one."""
+
+    deadline_ms: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Directives:
+    """The contents of in/directives.json; lengths are batches since the trial's start."""
+
+    revision: int = 0
+    length: int | None = None
+    closed: bool = False
+    answered: int = 0
+    best_validation: float | None = None
+    preempt: Preemption | None = None
+
+
+class DirectivesFile:
+    """A reader of directives.json; to read an unchanged file costs one stat."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity: tuple[int, int, int] | None = None
+        self.latest = Directives()
+
+    def read(self) -> Directives:
+        """The newest directives; the defaults while there is no file. An older revision is ignored.
+
+        Raises DetcloudError where the file is not what the contract says.
+        """
+        try:
+            status = self._path.stat()
+            identity = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if identity != self._identity:
+                directives = _parse_directives(_read_document(self._path), str(self._path))
+                self._identity = identity
+                if directives.revision >= self.latest.revision:
+                    self.latest = directives
+        except FileNotFoundError:
+            pass
+        return self.latest
+
+
+class ReportFile:
+    """A report file; each line is one write on a descriptor opened O_APPEND. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o644)
+        self._offset = os.fstat(self._descriptor).st_size
+
+    def append(self, kind: str, **fields: object) -> None:
+        """Append one report with the present time.
+
+        Raises DetcloudError for a value that JSON cannot hold, a line over 256 KiB and a line that
+        cannot be written.
+        """
+        time_ms = time.time_ns() // 1_000_000
+        entry = {"kind": kind, "time_ms": time_ms, **_to_json_object(fields, kind)}
+        line = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise DetcloudError(
+                f"a {kind!r} report of {len(line)} bytes was refused, the limit is "
+                f"{LINE_BYTES_MAX}: report fewer or smaller values, keep large ones in a checkpoint"
+            )
+        try:
+            line = self._separator_after_torn_line() + line
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise DetcloudError(
+                f"a {kind!r} report could not be written to {self.path}: {error.strerror}; free "
+                "space there, then the trial can go on from its latest checkpoint"
+            ) from error
+        if written != len(line):
+            raise DetcloudError(
+                f"{written} of the {len(line)} bytes of a {kind!r} report were written to "
+                f"{self.path}: is the disk full?"
+            )
+
+    def _separator_after_torn_line(self) -> bytes:
+        """A newline if a full disk cut the last line, here or in an earlier process of this rank.
+
+        The reader skips half a line, but not what is glued to it.
+        """
+        size = os.fstat(self._descriptor).st_size
+        torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+        return b"\n" if torn else b""
+
+    def has_exit(self) -> bool:
+        """Whether an `exit` line was appended, by any process, since this object was made."""
+        with self.path.open("rb") as report:
+            report.seek(self._offset)
+            return any(_is_exit(line) for line in report)
+
+    def close(self) -> None:
+        """Close the file; a later append fails and reaches no file with the same descriptor."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+class TrialDirectory:
+    """A trial directory as its trial uses it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises DetcloudError where in/spec.json is missing or is not what the contract says."""
+        self.path = path
+        place = path / "in" / "spec.json"
+        try:
+            document = _read_document(place)
+        except FileNotFoundError:
+            raise DetcloudError(
+                f"{place} does not exist: {TRIAL_DIRECTORY_VARIABLE} must name a directory with "
+                "in/spec.json, or be unset to run without a cluster"
+            ) from None
+        self.spec = _parse_spec(document, str(place))
+        self.directives = DirectivesFile(path / "in" / "directives.json")
+        self.report = ReportFile(path / "out" / f"report-{self.spec.rank}.jsonl")
+
+    @classmethod
+    def from_environment(cls) -> TrialDirectory | None:
+        """The directory DETCLOUD_TRIAL_DIR names; None without a cluster."""
+        path = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
+        return cls(Path(path)) if path else None
+
+
+def _is_exit(line: bytes) -> bool:
+    # Other writers than this one may put spaces where they like.
+    if b'"exit"' not in line:
+        return False
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("kind") == "exit"
+
+
+def to_json_value(value: object, place: str) -> Any:
+    """The value as JSON holds it: tensors and arrays become numbers and lists, NaN becomes "NaN".
+
+    In text, what UTF-8 cannot hold (a file's name with other bytes) becomes "?".
+    Raises DetcloudError, naming `place`, for anything else.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return _to_json_float(value)
+    if isinstance(value, str):
+        return to_json_text(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, dict):
+        return _to_json_object(value, place)
+    if isinstance(value, list | tuple):
+        return [to_json_value(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    raise DetcloudError(
+        f"{place} is a {type(value).__name__}: only numbers, strings, lists, objects and tensors "
+        "can be reported"
+    )
+
+
+def to_json_text(text: str) -> str:
+    """The text with a "?" for each half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _to_json_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return float(value)
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _to_json_object(value: dict[str, Any], place: str) -> dict[str, Any]:
+    for key in value:
+        if not isinstance(key, str):
+            raise DetcloudError(f"{place} has the key {key!r}: keys must be strings")
+    return {to_json_text(key): to_json_value(item, f"{place}.{key}") for key, item in value.items()}
+
+
+def _read_document(path: Path) -> object:
+    try:
+        document: object = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DetcloudError(f"{path} is not JSON: {error}") from None
+    return document
+
+
+def _parse_spec(document: object, place: str) -> TrialSpec:
+    spec = _parse_record(TrialSpec, document, place, latest_checkpoint=CheckpointReference)
+    if spec.version != 1:
+        raise DetcloudError(f"{place}: version is {spec.version}, this harness reads version 1")
+    if spec.checkpoint_policy not in ("best", "all", "none"):
+        raise DetcloudError(
+            f"{place}: checkpoint_policy is {spec.checkpoint_policy!r}, not best, all or none"
+        )
+    if spec.era not in ("steps", "length"):
+        raise DetcloudError(f"{place}: era is {spec.era!r}, not steps or length")
+    return spec
+
+
+def _parse_directives(document: object, place: str) -> Directives:
+    return _parse_record(Directives, document, place, preempt=Preemption)
+
+
+_TYPES_BY_NAME: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "str": (str,),
+    "bool": (bool,),
+    "float": (int, float),
+    "list": (list,),
+    "dict": (dict,),
+    "None": (type(None),),
+}
+
+
+def _parse_record(
+    kind: type[Record],
+    document: object,
+    place: str,
+    **nested: type[CheckpointReference] | type[Preemption],
+) -> Record:
+    """A frozen record from a JSON object; unknown fields are ignored, so either side may be newer.
+
+    Raises DetcloudError that names the field, its value and what was expected.
+    """
+    if not isinstance(document, dict):
+        raise DetcloudError(f"{place} must be an object, it is {document!r:.80}")
+    values: dict[str, Any] = {}
+    for field_ in fields(kind):
+        name = field_.name
+        if name not in document:
+            continue
+        value = document[name]
+        if name in nested and value is not None:
+            value = _parse_record(nested[name], value, f"{place}: {name}")
+        elif not _matches_annotation(value, str(field_.type)):
+            raise DetcloudError(f"{place}: {name} is {value!r:.80}, not {field_.type}")
+        values[name] = value
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise DetcloudError(f"{place} is not complete: {error}") from None
+
+
+def _matches_annotation(value: object, annotation: str) -> bool:
+    # bool is an int in Python and no number in JSON, hence `type` and not isinstance.
+    parts = (part.split("[")[0].strip() for part in annotation.split(" | "))
+    return any(type(value) in _TYPES_BY_NAME.get(part, ()) for part in parts)

@@ -1,0 +1,1 @@
+"""A program of Pulumi written down for Terraform."""

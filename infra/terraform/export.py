@@ -1,0 +1,175 @@
+"""A program of Pulumi as Terraform's JSON: for those who have Terraform, and for all that Terraform
+can tell of it before anything is asked of a cloud.
+
+Pulumi's provider is made from Terraform's, so each resource has its counterpart there; only names
+differ. An export does not say how Pulumi's engine would go about a change, nor is a state of Pulumi
+turned into one of Terraform.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from infra.terraform.provider import Schema, TerraformProvider, to_camel_case, to_snake_case
+from infra.terraform.recorder import Resource, is_provider, run_program
+
+FILE = "main.tf.json"
+# A reference on its way through the program, in signs that JSON leaves as they are.
+_REFERENCE = re.compile(r"<<(\w+\.\w+\.\w+)>>")
+
+
+class NoCounterpart(Exception):
+    """The program says something for which the schema has no name."""
+
+
+def export(
+    program: Callable[[], None],
+    provider: TerraformProvider,
+    stack: str,
+    config: Mapping[str, str],
+    folder: Path,
+) -> dict[str, Any]:
+    """Write the program's stack into `folder`, with the archives that it uses, and return it.
+
+    Raises:
+        NoCounterpart: the schema lacks something; `python -m infra.terraform.schema` refreshes it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    maker = EntryMaker(folder, provider)
+    outputs = run_program(program, stack, config, maker)
+    required = {provider.name: {"source": provider.source, "version": provider.version}}
+    document: dict[str, Any] = _with_references(
+        {
+            "terraform": {"required_version": ">= 1.5", "required_providers": required},
+            "provider": {provider.name: maker.provider_entry},
+            "resource": maker.resources,
+            "output": {to_snake_case(name): {"value": it} for name, it in outputs.items()},
+        }
+    )
+    partial = folder / f".{FILE}.partial"
+    partial.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(folder / FILE)
+    return document
+
+
+class EntryMaker:
+    """A maker whose resources become entries, and their outputs references to them."""
+
+    def __init__(self, folder: Path, provider: TerraformProvider) -> None:
+        self._folder = folder
+        self._provider = provider
+        self.provider_entry: dict[str, Any] = {}
+        self.resources: dict[str, dict[str, Any]] = {}
+
+    def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
+        """Write an entry, as ResourceMaker has it."""
+        if is_provider(resource):
+            self.provider_entry = {
+                to_snake_case(key): _decode_json(it) for key, it in resource.inputs.items()
+            }
+            return resource.name, {}
+        kind, label = self._type_name(resource.type), _label(resource.name)
+        schema, names = self._provider.schema[kind], self._provider.attributes.get(kind, {})
+        inputs = {key: self._copy_asset(it) for key, it in resource.inputs.items()}
+        entry = _entry(f"{kind}.{label}", schema, inputs, names)
+        if resource.after:
+            after = [f"{self._type_name(token)}.{_label(name)}" for token, name in resource.after]
+            entry["depends_on"] = after
+        if "filename" in entry:
+            entry["source_code_hash"] = _digest(self._folder / entry["filename"])
+        self.resources.setdefault(kind, {})[label] = entry
+        pulumi_names = {theirs: name for name, theirs in names.items()}
+        outputs = {
+            pulumi_names.get(name) or to_camel_case(name): f"<<{kind}.{label}.{name}>>"
+            for name in schema["text"]
+        }
+        return outputs["id"], {key: it for key, it in outputs.items() if key != "code"}
+
+    def _type_name(self, token: str) -> str:
+        names = self._provider.type_names(token)
+        known = next((name for name in names if name in self._provider.schema), None)
+        if known is None:
+            raise NoCounterpart(f"the schema has no {token}")
+        return known
+
+    def _copy_asset(self, value: Any) -> Any:
+        """Copy an archive into the folder, and return its name; other values as they are."""
+        if isinstance(value, pulumi.FileArchive):
+            archive = Path(value.path)
+            if archive.resolve().parent != self._folder.resolve():
+                shutil.copyfile(archive, self._folder / archive.name)
+            return archive.name
+        if isinstance(value, pulumi.Asset | pulumi.Archive):
+            raise NoCounterpart(f"only a file can be exported as an archive, no {type(value)}")
+        return value
+
+
+def _entry(
+    place: str, schema: Schema, inputs: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the inputs under Terraform's names."""
+    entry: dict[str, Any] = {}
+    for key, value in inputs.items():
+        name = names.get(key) or _attribute_name(place, schema, to_snake_case(key))
+        block = schema["blocks"].get(name)
+        if block is None:
+            entry[name] = value
+        else:
+            blocks = value if isinstance(value, list) else [value]
+            entry[name] = [_entry(f"{place}.{name}", block, it, {}) for it in blocks]
+    return entry
+
+
+def _attribute_name(place: str, schema: Schema, key: str) -> str:
+    """Return Terraform's name of an attribute or block; lists have one in the singular there."""
+    known = [*schema["settable"], *schema["blocks"]]
+    fitting = [name for name in known if key in (name, plural(name))]
+    if not fitting:
+        raise NoCounterpart(f"{place}: Terraform has no {key!r} there")
+    return key if key in fitting else fitting[0]
+
+
+def plural(name: str) -> str:
+    """Return the plural of a word of the schema."""
+    if name.endswith("y") and name[-2] not in "aeiou":
+        return f"{name[:-1]}ies"
+    if name.endswith(("x", "ch", "sh")):
+        return f"{name}es"
+    return name if name.endswith("s") else f"{name}s"
+
+
+def _with_references(value: Any) -> Any:
+    """Return the value with references as Terraform writes them, and nothing else that looks like
+    one.
+    """
+    if isinstance(value, dict):
+        return {key: _with_references(it) for key, it in value.items()}
+    if isinstance(value, list):
+        return [_with_references(it) for it in value]
+    if isinstance(value, str):
+        escaped = re.sub(r"([$%])\{", r"\1\1{", value)
+        return _REFERENCE.sub(r"${\1}", escaped)
+    return value
+
+
+def _digest(archive: Path) -> str:
+    return base64.b64encode(hashlib.sha256(archive.read_bytes()).digest()).decode()
+
+
+def _decode_json(value: Any) -> Any:
+    """Decode a value of a provider, which gets whatever is no text as JSON."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _label(name: str) -> str:
+    return re.sub(r"\W", "_", name)

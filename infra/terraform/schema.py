@@ -1,0 +1,65 @@
+"""`python -m infra.terraform.schema TYPE...`: rewrites the schema of a cloud's provider, with these
+types of Pulumi's and those that it has already, from what the installed Terraform says.
+
+Run it in a folder where `terraform init` has installed the provider. The types are one cloud's,
+such as aws:kms/key:Key.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from infra.clouds import DEFAULT_CLOUD, load_program
+
+REGISTRY = "registry.terraform.io"
+
+
+def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
+    """Return what is needed of a block: the attributes that can be set, those that are text which a
+    resource tells of itself, and the blocks within.
+    """
+    attributes = block.get("attributes", {})
+    nested = block.get("block_types", {})
+    return {
+        "settable": [
+            name
+            for name, it in attributes.items()
+            if (it.get("optional") or it.get("required")) and not it.get("deprecated")
+        ],
+        "text": [name for name, it in attributes.items() if it.get("type") == "string"],
+        "blocks": {
+            name: slim_schema(it["block"]) for name, it in nested.items() if name != "timeouts"
+        },
+    }
+
+
+def _read_terraform_schema(source: str) -> dict[str, Any]:
+    done = subprocess.run(
+        ["terraform", "providers", "schema", "-json"], check=True, capture_output=True
+    )
+    schemas = json.loads(done.stdout)["provider_schemas"]
+    resources: dict[str, Any] = schemas[f"{REGISTRY}/{source}"]["resource_schemas"]
+    return resources
+
+
+def main() -> int:
+    """Rewrite the schema; 1 where a type has no counterpart."""
+    cloud = sys.argv[1].partition(":")[0] if sys.argv[1:] else DEFAULT_CLOUD
+    provider = load_program(cloud).terraform
+    resources, file = _read_terraform_schema(provider.source), provider.schema_file
+    wanted = set(provider.schema) if file.exists() else set()
+    for token in sys.argv[1:]:
+        known = next((name for name in provider.type_names(token) if name in resources), None)
+        if known is None:
+            print(f"{token}: Terraform's provider has no such resource", file=sys.stderr)
+            return 1
+        wanted.add(known)
+    slim = {name: slim_schema(resources[name]["block"]) for name in sorted(wanted)}
+    lines = ",\n".join(f'"{name}": {json.dumps(it)}' for name, it in slim.items())
+    file.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

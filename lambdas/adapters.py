@@ -1,0 +1,123 @@
+"""The adapters of a cluster to its host: one class for each place that a cluster can run at.
+
+A host's class is in the folder of its name: `lambdas.aws.adapters`, `lambdas.local.adapters` for
+one machine, `lambdas.simulation.adapters`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.state.table import StateTable
+from lambdas.clock import now_ms
+
+if TYPE_CHECKING:
+    from control_plane.agents.identity import IdentityVerifier
+    from control_plane.agents.long_polls import LongPollRegistry
+    from control_plane.agents.spec import CheckpointPlace
+    from control_plane.agents.storage_access import CredentialIssuer
+    from control_plane.objects.signing import HmacUrlSigner
+    from control_plane.objects.store import ObjectStore
+    from control_plane.suggestions.suggester import SuggestionModel
+    from provisioner.clouds.provider import CloudProvider
+    from provisioner.model import ProvisionerSettings
+
+
+class Adapters(ABC):
+    """The parts of a cluster that depend on its host, each of which is chosen here alone.
+
+    A subclass makes each part at its first use, by a cached property, and one for functions imports
+    there what the part needs: a function pays for the parts it uses.
+
+    Attributes:
+        provider_types: what `provider.type` of a pool may be.
+        suggestion_model: what suggests points to Bayesian searches; None: Optuna's.
+        has_suggest_function: suggestions are made by another process than the API's.
+    """
+
+    provider_types: frozenset[str] = frozenset()
+    suggestion_model: SuggestionModel | None = None
+    has_suggest_function: bool = False
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """The cluster's name for itself, which its instances are tagged with."""
+
+    @property
+    @abstractmethod
+    def api_hosts(self) -> frozenset[str]:
+        """The names that requests may address the API by, without ports."""
+
+    @property
+    @abstractmethod
+    def state_table(self) -> StateTable:
+        """The table of the actors."""
+
+    @property
+    @abstractmethod
+    def object_store(self) -> ObjectStore:
+        """The store of model code, logs and metrics."""
+
+    @property
+    @abstractmethod
+    def checkpoint_storage(self) -> CheckpointPlace:
+        """The place of checkpoints whose configuration names none."""
+
+    @property
+    @abstractmethod
+    def url_signer(self) -> HmacUrlSigner:
+        """The keys of the API's own signed URLs."""
+
+    @property
+    def identity_verifier(self) -> IdentityVerifier | None:
+        """The verifier of instances' proofs of their identity; None where no cloud has one."""
+        return None
+
+    @property
+    def credential_issuer(self) -> CredentialIssuer | None:
+        """The issuer of keys for a trial's storage; None where trials bring their own."""
+        return None
+
+    @property
+    def long_polls(self) -> LongPollRegistry | None:
+        """The calls of agents that are held; None on a host where waiting is paid for."""
+        return None
+
+    @property
+    def configuration_sha256(self) -> str:
+        """The digest of the cluster configuration that was deployed, "" for none."""
+        return ""
+
+    @property
+    def timing(self) -> EngineTiming:
+        """A clock that only goes forward, and the pause after a conflict."""
+        return EngineTiming()
+
+    @property
+    def random(self) -> Random:
+        """The source of the jitter of back-offs."""
+        return SystemRandom()
+
+    def clock(self) -> int:
+        """Return the time as epoch ms."""
+        return now_ms()
+
+    def make_engine(self) -> Engine:
+        """Make an engine on the state table."""
+        return Engine(self.state_table, self.clock, self.timing)
+
+    @abstractmethod
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider of a pool with such settings, whose type is in `provider_types`.
+
+        Raises CloudError: the settings cannot be used.
+        """
+
+    def invoke_function(self, name: str) -> None:  # noqa: B027
+        """Start a function of the cluster, and wait for nothing. Where the work of functions is
+        done by threads, which look for it by themselves, nothing is to be done.
+        """

@@ -1,0 +1,154 @@
+"""AWS as the host of a cluster, as the environment of its functions names the parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from control_plane.aws import state_table as dynamodb
+from lambdas.adapters import Adapters
+from lambdas.aws.clients import LazyClient, lazy_client
+
+if TYPE_CHECKING:
+    from control_plane.access.tokens import StaticTokens
+    from control_plane.aws.instance_identity import AwsIdentityVerifier
+    from control_plane.aws.object_store import S3ObjectStore
+    from control_plane.aws.storage_credentials import StsCredentialIssuer
+    from control_plane.config.storage import S3
+    from control_plane.objects.signing import HmacUrlSigner
+    from provisioner.clouds.aws.launch_request import Ec2Settings
+    from provisioner.clouds.aws.provider import Ec2Clouds
+    from provisioner.clouds.provider import CloudProvider
+    from provisioner.model import ProvisionerSettings
+
+# Whoever deploys; the first token is theirs.
+ADMINISTRATOR = "administrator"
+# The settings that name the functions which others start.
+_FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
+
+
+class AwsAdapters(Adapters):
+    """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
+
+    provider_types = frozenset({"aws"})
+    has_suggest_function = True
+
+    @cached_property
+    def cluster_id(self) -> str:
+        return _setting("CLUSTER")
+
+    @cached_property
+    def api_hosts(self) -> frozenset[str]:
+        from urllib.parse import urlsplit
+
+        return frozenset({urlsplit(_setting("API_URL")).hostname or ""})
+
+    @cached_property
+    def configuration_sha256(self) -> str:
+        return _setting("CONFIG_SHA256")
+
+    @cached_property
+    def state_table(self) -> dynamodb.DynamoDbTable:
+        return dynamodb.DynamoDbTable(dynamodb.create_client(), _setting("TABLE"))
+
+    @cached_property
+    def object_store(self) -> S3ObjectStore:
+        from control_plane.aws.object_store import S3ObjectStore
+        from detcloud.shared.s3 import Bucket, BucketPlace, new_client
+
+        # The buckets are made where the functions are: nobody needs to ask where.
+        region = os.environ.get("AWS_REGION")
+        place = BucketPlace(_setting("OBJECTS"), endpoint_url=_s3_url(), region=region)
+        return S3ObjectStore(Bucket(place, LazyClient(lambda: new_client(place))), self.clock)
+
+    @cached_property
+    def checkpoint_storage(self) -> S3:
+        from control_plane.config.storage import S3
+
+        return S3(type="s3", bucket=_setting("CHECKPOINTS"), endpoint_url=_s3_url())
+
+    @cached_property
+    def url_signer(self) -> HmacUrlSigner:
+        import secrets
+
+        from control_plane.objects.signing import HmacUrlSigner
+
+        # Objects are signed for by their bucket; nothing is by us.
+        return HmacUrlSigner(secrets.token_bytes(32))
+
+    @cached_property
+    def identity_verifier(self) -> AwsIdentityVerifier:
+        from control_plane.aws.instance_identity import AwsIdentityVerifier
+
+        return AwsIdentityVerifier(self.cluster_id, _setting("INSTANCE_ROLE"), _token_service_url())
+
+    @cached_property
+    def credential_issuer(self) -> StsCredentialIssuer:
+        from control_plane.aws.storage_credentials import StsCredentialIssuer
+
+        return StsCredentialIssuer(lazy_client("sts"), _setting("STORAGE_ROLE"))
+
+    def administrator_tokens(self) -> StaticTokens:
+        """Return the token of whoever deployed the cluster."""
+        from control_plane.access.principals import Principal, Role
+        from control_plane.access.tokens import StaticTokens
+
+        return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the EC2 of a pool, with what was announced of its instances. Raises CloudError."""
+        from control_plane.fleet.notices import read_notices
+        from provisioner.clouds.notices import CloudWithNotices
+
+        table = self.state_table
+        return CloudWithNotices(self._ec2_clouds.cloud(settings), lambda: read_notices(table))
+
+    @cached_property
+    def _ec2_clouds(self) -> Ec2Clouds:
+        from lambdas.aws.boot import user_data
+        from provisioner.clouds.aws.provider import Ec2Clouds
+
+        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        return Ec2Clouds(
+            user_data(_setting("API_URL"), self.cluster_id),
+            self.clock,
+            complete_settings=lambda settings: complete_network(settings, network),
+        )
+
+    def invoke_function(self, name: str) -> None:
+        """Start a function of the cluster, and wait for nothing."""
+        function = _setting(_FUNCTIONS[name])
+        lazy_client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")
+
+
+def complete_network(settings: Ec2Settings, deployed: Mapping[str, Any]) -> Ec2Settings:
+    """Return the settings with the network that was deployed, as far as the pool names none."""
+    from provisioner.clouds.aws.launch_request import Network
+
+    pool = settings.network_interface
+    network = Network(
+        public_ip=pool.public_ip,
+        subnet_ids=pool.subnets or tuple(deployed["subnets"].values()),
+        security_group_id=pool.security_group_id or deployed["security_group"],
+    )
+    profile = settings.iam_instance_profile_arn or deployed["instance_profile"]
+    return replace(settings, network_interface=network, iam_instance_profile_arn=profile)
+
+
+def _setting(name: str) -> str:
+    return os.environ[f"DETCLOUD_{name}"]
+
+
+def _s3_url() -> str | None:
+    """The address of another store than Amazon's, which trials are told of too."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def _token_service_url() -> str:
+    region = os.environ["AWS_REGION"]
+    url = os.environ.get("AWS_ENDPOINT_URL_STS") or os.environ.get("AWS_ENDPOINT_URL")
+    return url or f"https://sts.{region}.amazonaws.com"

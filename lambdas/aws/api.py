@@ -1,0 +1,17 @@
+"""The function behind API Gateway: `lambdas.aws.api.handler`."""
+
+from typing import Any
+
+from mangum import Mangum
+
+from lambdas.aws.cluster import adapters, cluster
+from lambdas.aws.telemetry import Telemetry
+
+telemetry = Telemetry("api")
+_answer = Mangum(cluster.build_app(adapters.administrator_tokens()), lifespan="off")
+
+
+@telemetry.wrap_handler
+def handler(event: Any, context: Any) -> Any:
+    """Answer a request; the application writes its line of the log."""
+    return _answer(event, context)

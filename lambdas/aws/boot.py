@@ -1,0 +1,67 @@
+"""The boot script of EC2's instances, as a launch gives it to them."""
+
+import base64
+import json
+import re
+import shlex
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from control_plane.agents.agent_code import agent_code
+from control_plane.fleet.records import IntentRow
+from provisioner.clouds.provider import ConfigurationError
+
+SILENT_MINUTES = 30
+
+_BOOT = Path(__file__).resolve().parents[2] / "images" / "boot"
+# Text that may stand between single quotes, and in a unit of systemd.
+_PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
+
+
+def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
+    """Return a function that renders the script of a launch; `url` is the cluster's API.
+
+    A script holds no secret but what a pool's `startup_script` itself contains.
+    """
+
+    def render_script(request: IntentRow) -> bytes:
+        section = json.loads(request.section or "{}")
+        values = {
+            "URL": url,
+            "CLUSTER": cluster,
+            "POOL": request.pool,
+            "CODE_SHA256": agent_code().sha256,
+            "SILENT_MINUTES": str(SILENT_MINUTES),
+            # As the provisioner counts a type without GPUs; see instance_types.slots_of.
+            "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
+        }
+        mounts = section.get("allowed_mounts") or []
+        for name, value in [*values.items(), *(("allowed_mounts", mount) for mount in mounts)]:
+            if not _PLAIN.fullmatch(value):
+                raise ConfigurationError(
+                    f"{name.lower()} {value!r:.80} cannot stand in a boot script"
+                )
+        values["ALLOWED_MOUNTS"] = " ".join(mounts)
+        values["STARTUP_SCRIPT"] = _isolated_command(section.get("startup_script") or "")
+        text = _template()
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", value)
+        return text.encode()
+
+    return render_script
+
+
+def _isolated_command(script: str) -> str:
+    """Return a command that runs the script, whatever is in it, and goes on if it fails."""
+    if not script:
+        return ""
+    encoded = base64.b64encode(script.encode()).decode()
+    return f"echo {shlex.quote(encoded)} | base64 --decode | bash || true"
+
+
+@cache
+def _template() -> str:
+    """Return the script without its values, with what its machine image may lack."""
+    install = (_BOOT / "install.sh").read_text(encoding="utf-8").rstrip("\n")
+    return (_BOOT / "ec2.sh").read_text(encoding="utf-8").replace("@INSTALL@", install)

@@ -1,0 +1,155 @@
+"""The builder of a cluster: all its parts, from the adapters of the host that it runs at.
+
+Each part is made when it is first asked for, and its modules are imported then: a function pays
+for the parts it uses. Only the API imports the API and its packages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from control_plane.engine.engine import Engine
+from lambdas.adapters import Adapters
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from control_plane.access.tokens import StaticTokens
+    from control_plane.agents.service import AgentService
+    from control_plane.collection.collector import Collector
+    from control_plane.collection.stores import Stores
+    from control_plane.services import Services
+    from control_plane.suggestions.suggester import Suggester
+    from provisioner.clouds.provider import CloudProvider
+    from provisioner.model import ProvisionerSettings
+    from provisioner.reconcile import Reconciler
+    from provisioner.sweep import OrphanSweeper
+
+
+@dataclass(frozen=True)
+class Provisioner:
+    """The two passes that launch and end instances: `reconciler` those of pools, `sweeper`
+    orphans.
+    """
+
+    reconciler: Reconciler
+    sweeper: OrphanSweeper
+
+
+class Cluster:
+    """The parts of one cluster in one process. `adapters` are its host's."""
+
+    def __init__(self, adapters: Adapters) -> None:
+        self.adapters = adapters
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine of the actors."""
+        return self.adapters.make_engine()
+
+    @cached_property
+    def stores(self) -> Stores:
+        """The stores of objects and checkpoints."""
+        from control_plane.collection.stores import Stores
+
+        adapters = self.adapters
+        return Stores(self.engine, adapters.object_store, adapters.checkpoint_storage)
+
+    @cached_property
+    def collector(self) -> Collector:
+        """The collector, which removes checkpoints."""
+        from control_plane.collection.collector import Collector
+
+        return Collector(self.stores, self.adapters.timing.monotonic_seconds)
+
+    @cached_property
+    def suggester(self) -> Suggester:
+        """The suggester, which asks the models of Bayesian searches."""
+        from control_plane.suggestions.suggester import Suggester
+
+        model = self.adapters.suggestion_model
+        return Suggester(self.engine) if model is None else Suggester(self.engine, model)
+
+    @cached_property
+    def agents(self) -> AgentService:
+        """The service of agents."""
+        from control_plane.agents.logs import TrialLogs
+        from control_plane.agents.metric_rows import store_full_segment
+        from control_plane.agents.service import AgentService
+        from control_plane.agents.spec import spec_builder
+
+        adapters = self.adapters
+        return AgentService(
+            self.engine,
+            spec_builder(adapters.cluster_id, adapters.checkpoint_storage),
+            TrialLogs(self.engine.table, adapters.object_store).store_chunk,
+            partial(store_full_segment, adapters.object_store),
+        )
+
+    @cached_property
+    def provisioner(self) -> Provisioner:
+        """The provisioner, which launches and ends instances."""
+        from provisioner.engine_pools import EnginePools
+        from provisioner.reconcile import Reconciler
+        from provisioner.sweep import OrphanSweeper
+
+        adapters, table, clock = self.adapters, self.engine.table, self.engine.clock
+        cluster_id, provider = adapters.cluster_id, self.cloud_provider
+        pools = EnginePools(self.engine)
+        return Provisioner(
+            Reconciler(table, pools, provider, cluster_id, clock, adapters.random),
+            OrphanSweeper(table, provider, cluster_id, clock),
+        )
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider of a pool with such settings. Raises CloudError."""
+        from provisioner.clouds.provider import ConfigurationError
+
+        types = self.adapters.provider_types
+        if settings.kind not in types:
+            text = (
+                f"this cluster has no provider {settings.kind}; it has {', '.join(sorted(types))}"
+            )
+            raise ConfigurationError(text)
+        return self.adapters.cloud_provider(settings)
+
+    @cached_property
+    def services(self) -> Services:
+        """The record of use cases, without what only the API has the right to; see build_app."""
+        from control_plane.access.tokens import StaticTokens, TableTokens
+        from control_plane.services import Services
+        from detcloud.shared.version import __version__
+
+        adapters = self.adapters
+        return Services(
+            tokens=TableTokens(self.engine.table, StaticTokens({}), adapters.clock),
+            objects=adapters.object_store,
+            signer=adapters.url_signer,
+            now_ms=adapters.clock,
+            hosts=adapters.api_hosts,
+            engine=self.engine,
+            agents=self.agents,
+            cluster_id=adapters.cluster_id,
+            version=__version__,
+            checkpoints=adapters.checkpoint_storage,
+            long_polls=adapters.long_polls,
+            providers=adapters.provider_types,
+            suggests=adapters.has_suggest_function,
+        )
+
+    def build_app(self, tokens: StaticTokens) -> FastAPI:
+        """Build the API. `tokens` are good besides those in the state table."""
+        from control_plane.access.tokens import TableTokens
+        from control_plane.api.app import create_app
+
+        adapters = self.adapters
+        return create_app(
+            replace(
+                self.services,
+                tokens=TableTokens(self.engine.table, tokens, adapters.clock),
+                identity_verifier=adapters.identity_verifier,
+                credential_issuer=adapters.credential_issuer,
+            )
+        )

@@ -1,0 +1,108 @@
+"""The simulation as the host of a cluster: virtual time, and a table and cloud with faults."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import ObjectStore
+from control_plane.state.table import StateTable
+from lambdas.adapters import Adapters
+from lambdas.simulation.fault_state import FaultState
+from lambdas.simulation.faulty_table import FaultyTable
+from lambdas.simulation.suggestions import sample_point
+from provisioner.clouds.provider import CloudProvider
+from provisioner.model import ProvisionerSettings
+
+CLOCK_SKEW_MS_MAX = 3_000
+CLUSTER = "simulated"
+
+
+class SimulatedEngine(Engine):
+    """An engine whose host may end before it has advanced the actors that it wrote to."""
+
+    faults: FaultState
+
+    def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = 10_000) -> None:
+        """Advance actors, as Engine has it, or leave them to whoever comes next."""
+        faults = self.faults
+        if faults.draw_fault("lost_triggers", faults.rates.lost_triggers):
+            return
+        super().advance_until_idle(addresses, budget_ms=budget_ms)
+
+
+@dataclass(frozen=True)
+class HostEnvironment:
+    """The parts of the simulation that all hosts share: the table behind their own views of it, the
+    time, and the stores.
+    """
+
+    table: StateTable
+    faults: FaultState
+    now_ms: Callable[[], int]
+    objects: ObjectStore
+    checkpoints: Path
+    cloud: CloudProvider
+
+
+class HostAdapters(Adapters):
+    """The adapters of one simulated host: its own view of the table, and a clock that is wrong."""
+
+    cluster_id = CLUSTER
+    api_hosts = frozenset[str]()
+    provider_types = frozenset({"fake"})
+    suggestion_model = staticmethod(sample_point)
+
+    def __init__(self, environment: HostEnvironment, on_commit: Callable[[str], None]) -> None:
+        rates, random = environment.faults.rates, environment.faults.random
+        skew = CLOCK_SKEW_MS_MAX * rates.clock_skew
+        self._skew_ms = round(random.uniform(-skew, skew))
+        self._jitter = Random(random.random())
+        self._environment = environment
+        self._on_commit = on_commit
+
+    @cached_property
+    def state_table(self) -> FaultyTable:
+        return FaultyTable(self._environment.table, self._environment.faults)
+
+    @property
+    def object_store(self) -> ObjectStore:
+        return self._environment.objects
+
+    @property
+    def checkpoint_storage(self) -> Path:
+        return self._environment.checkpoints
+
+    @property
+    def url_signer(self) -> HmacUrlSigner:
+        return HmacUrlSigner(bytes(32))
+
+    @property
+    def timing(self) -> EngineTiming:
+        """The virtual time; a conflict needs no pause, as who was faster is done."""
+        return EngineTiming(
+            monotonic_seconds=lambda: self._environment.now_ms() / 1000,
+            pause_after_conflict=lambda: None,
+        )
+
+    @property
+    def random(self) -> Random:
+        return self._jitter
+
+    def clock(self) -> int:
+        """Return the virtual time as this host has it."""
+        return self._environment.now_ms() + self._skew_ms
+
+    def make_engine(self) -> SimulatedEngine:
+        """Make an engine that its host may leave in the middle."""
+        engine = SimulatedEngine(self.state_table, self.clock, self.timing)
+        engine.faults = self._environment.faults
+        engine.on_commit = self._on_commit
+        return engine
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the cloud that all hosts share."""
+        return self._environment.cloud

@@ -1,0 +1,106 @@
+"""The injector of faults into machines and the network, each as often as its rate says."""
+
+from collections.abc import Callable
+from random import Random
+
+from control_plane.simulation.virtual_clock import VirtualClock
+from lambdas.simulation.agent import SimulatedAgent
+from lambdas.simulation.fault_rates import HOUR_MS, FaultRates
+from lambdas.simulation.fault_state import FaultState
+from lambdas.simulation.machines import Machines
+from lambdas.simulation.network import Network
+
+LEASE_MS = 30_000
+# AWS gives 120 s, GCP 30 s.
+NOTICES_MS = (30_000, 120_000)
+STORM_SHARE = 0.8
+
+
+class FaultInjector:
+    """Injects faults from `start` on, and those no more whose rates have become 0."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        faults: FaultState,
+        machines: Machines,
+        network: Network,
+        random: Random,
+    ) -> None:
+        self._clock = clock
+        self._faults = faults
+        self._machines = machines
+        self._network = network
+        self._random = random
+        self._rates: FaultRates = faults.rates
+        self._injections: dict[str, Callable[[], None]] = {
+            "agent_restarts": lambda: self._hit_one_agent(SimulatedAgent.start),
+            "reboots": lambda: self._hit_one_agent(
+                lambda agent: agent.reboot(random.randint(0, 3))
+            ),
+            "losses": lambda: self._hit_one_agent(machines.lose_machine),
+            "zombies": lambda: self._hit_one_agent(self._partition_agent),
+            "notices": lambda: self._hit_one_agent(self._give_notice),
+            "storms": self._end_most_machines,
+            "outages": self._start_outage,
+        }
+
+    def start(self, machines: int) -> None:
+        """Schedule the first fault of each kind; `machines` is about how many there are."""
+        for name in self._injections:
+            rate = getattr(self._rates, f"{name}_hourly")
+            hits_cluster = name in ("storms", "outages")
+            if rate:
+                self._schedule_fault(name, rate if hits_cluster else rate * machines)
+
+    def _schedule_fault(self, name: str, hourly: float) -> None:
+        def inject() -> None:
+            if getattr(self._faults.rates, f"{name}_hourly"):
+                self._faults.count_fault(name)
+                self._injections[name]()
+                self._schedule_fault(name, hourly)
+
+        self._call_later(round(self._random.expovariate(hourly) * HOUR_MS), inject)
+
+    def _hit_one_agent(self, inject: Callable[[SimulatedAgent], None]) -> None:
+        agents = self._agents_without_notice()
+        if agents:
+            inject(self._random.choice(agents))
+
+    def _agents_without_notice(self) -> list[SimulatedAgent]:
+        """Return agents whose machines' end is not announced: a cloud keeps to what it
+        announced.
+        """
+        return [agent for agent in self._machines.present_agents() if not agent.has_notice]
+
+    def _partition_agent(self, agent: SimulatedAgent) -> None:
+        agent.is_cut_off = True
+
+        def reconnect() -> None:
+            agent.is_cut_off = False
+
+        self._call_later(self._random.randint(LEASE_MS, 10 * LEASE_MS), reconnect)
+
+    def _give_notice(self, agent: SimulatedAgent) -> None:
+        self._machines.give_notice(agent, self._random.choice(NOTICES_MS))
+
+    def _end_most_machines(self) -> None:
+        left_ms = self._random.choice((0, *NOTICES_MS))
+        for agent in self._agents_without_notice():
+            if self._random.random() >= STORM_SHARE:
+                continue
+            if left_ms:
+                self._machines.give_notice(agent, left_ms)
+            else:
+                self._machines.lose_machine(agent)
+
+    def _start_outage(self) -> None:
+        self._network.is_down = True
+
+        def end_outage() -> None:
+            self._network.is_down = False
+
+        self._call_later(self._random.randint(LEASE_MS, 6 * LEASE_MS), end_outage)
+
+    def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._clock.call_at(self._clock.now_ms + delay_ms, action)

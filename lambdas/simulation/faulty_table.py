@@ -1,0 +1,116 @@
+"""The state table as one host sees it: racing, torn, throttled, and cut off when the host
+crashes.
+"""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from control_plane.engine.mailbox import MAIL
+from control_plane.state.faults import Crash, TableDecorator
+from control_plane.state.table import (
+    Conflict,
+    Delete,
+    Key,
+    Page,
+    Row,
+    StateTable,
+    Unavailable,
+    Write,
+)
+from lambdas.simulation.fault_state import DEPTH_MAX, FaultState
+
+
+class FaultyTable(TableDecorator):
+    """The state table behind the faults that come between a host and it. A host that has crashed is
+    dead: every later call raises Crash again.
+    """
+
+    def __init__(self, table: StateTable, faults: FaultState) -> None:
+        super().__init__(table)
+        self.is_dead = False
+        self._faults = faults
+
+    def get(self, key: Key) -> Row | None:
+        """Read a row, as StateTable has it. Raises Crash."""
+        self._before_read()
+        return self.table.get(key)
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        """Query a range, as StateTable has it. Raises Crash."""
+        self._before_read()
+        faults = self._faults
+        page = self.table.query(partition, first, last, limit=limit, descending=descending)
+        if descending or not page.rows or faults.depth >= DEPTH_MAX:
+            return page
+        if not faults.draw_fault("torn_queries", faults.rates.torn_queries):
+            return page
+        faults.interleave()
+        self._check_alive()
+        torn_at = faults.random.choice(page.rows).key.sort
+        again = self.table.query(partition, first, last, limit=limit)
+        early = (row for row in page.rows if row.key.sort <= torn_at)
+        late = (row for row in again.rows if row.key.sort > torn_at)
+        rows = (*early, *late)
+        return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
+
+    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        """Read the index of due rows, as StateTable has it. Raises Crash."""
+        self._before_read()
+        stale_rows = self._faults.stale_rows
+        if stale_rows is not None:
+            return stale_rows.due_keys(shard, until_ms, limit=limit)
+        return self.table.due_keys(shard, until_ms, limit=limit)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Commit, as StateTable has it. Raises Crash."""
+        faults, rates = self._faults, self._faults.rates
+        self._check_alive()
+        faults.draw_race()
+        self._check_alive()
+        if self._exceeds_memory(writes) or faults.draw_fault("crashes", rates.crashes / 2):
+            self._crash("before a commit")
+        if faults.draw_fault("throttling", rates.throttling / 2):
+            raise Unavailable("throttled before the commit")
+        if faults.draw_fault("conflicts", rates.conflicts):
+            raise Conflict(writes[0].key)
+        self.table.commit(writes)
+        if faults.draw_fault("crashes", rates.crashes / 2):
+            self._crash("after a commit")
+        if faults.draw_fault("throttling", rates.throttling / 2):
+            raise Unavailable("the answer to the commit was lost")
+        if faults.draw_fault("duplicates", rates.duplicates):
+            self.table.commit(writes)
+
+    def _before_read(self) -> None:
+        self._check_alive()
+        faults, rates = self._faults, self._faults.rates
+        if rates.races:
+            faults.draw_race()
+            self._check_alive()
+        if rates.throttling and faults.draw_fault("throttling", rates.throttling / 4):
+            raise Unavailable("throttled reading")
+
+    def _check_alive(self) -> None:
+        if self.is_dead:
+            raise Crash("dead since an earlier crash")
+
+    def _crash(self, when: str) -> None:
+        self.is_dead = True
+        raise Crash(when)
+
+    def _exceeds_memory(self, writes: Sequence[Write]) -> bool:
+        """Whether the fold behind the commit does not fit into a host's memory: the same fold never
+        does, but each of its rows does alone.
+        """
+        rate = self._faults.rates.out_of_memory
+        if not rate:
+            return False
+        folded = [w.key for w in writes if isinstance(w, Delete) and w.key.sort.startswith(MAIL)]
+        if len(folded) < 2:
+            return False
+        is_hit = crc32(repr(folded).encode()) / 2**32 < rate
+        if is_hit:
+            self._faults.count_fault("out_of_memory")
+        return is_hit

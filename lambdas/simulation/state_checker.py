@@ -1,0 +1,272 @@
+"""The checker of the state after every commit, on a copy of the table that the commits build."""
+
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any
+from zlib import crc32
+
+from control_plane.actors.agent.actor import AgentState
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
+from control_plane.actors.pool.actor import PoolState, agents_of, job_queue_of
+from control_plane.actors.records import Place, Status
+from control_plane.actors.step import ObservedRow, StepContext
+from control_plane.actors.trial.state import DesiredState, TrialState
+from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at
+from control_plane.engine.head import HEAD, PARTS, decode_head
+from control_plane.engine.journal import decode_journal_row
+from control_plane.engine.mailbox import MAIL, TIMERS
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
+
+
+class InvariantBroken(BaseException):
+    """An invariant does not hold. No handler of Exception in the engine hides it."""
+
+
+class StateChecker:
+    """A copy of every row as the commits have left it, and the actors decoded from them.
+
+    Each commit is checked as it comes; one checker serves all openings of a file. With `unchecked`
+    nothing is checked.
+    """
+
+    def __init__(self, *, unchecked: bool = False) -> None:
+        self._unchecked = unchecked
+        self.lock = RLock()
+        self.rows: dict[Key, Put] = {}
+        self.commits = 0
+        self.digest = 0
+        self.preemptions = 0
+        self.outbox_commits: list[int] = []
+        self.on_mail: Callable[[str], None] = lambda address: None
+        self._mail: set[Key] = set()
+        self._states: dict[str, Any] = {}
+        self._parts: dict[Key, object] = {}
+        self._folded_clocks: dict[tuple[str, str], int] = {}
+
+    def actor_state(self, address: str) -> Any:
+        """Return an actor's state, or None."""
+        return self._states.get(address)
+
+    def actor_states(self, actor_type: str) -> list[Any]:
+        """Return the states of all actors of a type."""
+        return [state for name, state in self._states.items() if name.startswith(f"{actor_type}#")]
+
+    def pending_mail(self) -> list[Key]:
+        """Return the messages and timers that are not folded yet."""
+        return sorted(self._mail)
+
+    def folded_messages(self, address: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the messages that an actor has folded, in order, from its journal."""
+        messages: list[tuple[str, dict[str, Any]]] = []
+        for key in sorted(key for key in self.rows if key.partition == address):
+            if key.sort.startswith("Z#0"):
+                entry = decode_journal_row(self.rows[key].body)
+                for mail in entry["in"]:
+                    messages += [(name, fields) for name, fields in mail["messages"]]
+                messages += [(name, fields) for name, fields in entry["command"]]
+        return messages
+
+    def part(self, address: str, name: str) -> object | None:
+        """Return a decoded part of an actor, or None."""
+        key = Key(address, PARTS + name)
+        if key not in self.rows:
+            return None
+        if key not in self._parts:
+            self._parts[key] = actor_type_at(address).decode_part(name, self.rows[key].body)
+        return self._parts[key]
+
+    def apply_commit(self, writes: Sequence[Write]) -> None:
+        """Apply a commit that succeeded, and check what must hold after it."""
+        self.commits += 1
+        keys = "".join([f"{write.key.partition}/{write.key.sort};" for write in writes])
+        self.digest = crc32(keys.encode(), self.digest)
+        if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
+            self.outbox_commits.append(self.commits)
+        for write in writes:
+            if isinstance(write, Put):
+                self._apply_put(write)
+            elif isinstance(write, Delete):
+                self.rows.pop(write.key, None)
+                self._mail.discard(write.key)
+                self._parts.pop(write.key, None)
+        for address in {write.key.partition for write in writes}:
+            if not self._unchecked:
+                self._check_actor(address)
+
+    def _apply_put(self, put: Put) -> None:
+        before = self.rows.get(put.key)
+        self.rows[put.key] = put
+        self._parts.pop(put.key, None)
+        address = put.key.partition
+        if put.key.sort.startswith((MAIL, TIMERS)):
+            self._mail.add(put.key)
+            self.on_mail(address)
+        if put.key.sort.startswith("Z#0") and not self._unchecked:
+            self._check_order(address, put)
+        if put.key.sort != HEAD or address.partition("#")[0] not in ACTOR_TYPES:
+            return
+        after = actor_type_at(address).decode_state(decode_head(put.body)[1])
+        if not self._unchecked:
+            self._check_change(address, before, put, after)
+        if isinstance(after, TrialState) and _is_preempted(after):
+            self.preemptions += not _is_preempted(self._states.get(address))
+        self._states[address] = after
+
+    def _check_order(self, address: str, journal: Put) -> None:
+        """Check that each message is folded once, and after all that its sender had sent before."""
+        for mail in decode_journal_row(journal.body)["in"]:
+            sender, clock = mail["from"], mail["clock"]
+            if sender.partition("#")[0] not in ACTOR_TYPES or sender == address:
+                # A timer is older than what it comes after, a post has no sender to be ordered by.
+                continue
+            last_clock = self._folded_clocks.get((address, sender), -1)
+            assert clock > last_clock, f"{address} folds {clock} of {sender} after {last_clock}"
+            self._folded_clocks[address, sender] = clock
+
+    def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
+        """Check that revisions form a chain, final is final but for a deletion and a later run, and
+        a trial's counters only grow.
+        """
+        assert put.revision == (before.revision + 1 if before else 1), f"{address} skips a revision"
+        known = self._states.get(address)
+        if isinstance(known, ExperimentState | TrialState):
+            _check_run_generation(address, known, after)
+        if isinstance(known, TrialState):
+            assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
+            goes_on = after.life > known.life
+            assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
+            if not known.status.is_final and known.checkpoint is not None:
+                newest = after.checkpoint
+                is_older = (
+                    newest is None or newest.steps_completed < known.checkpoint.steps_completed
+                )
+                assert not is_older, f"{address} forgets its newest checkpoint"
+
+    def _check_actor(self, address: str) -> None:
+        state = self._states.get(address)
+        match state:
+            case PoolState():
+                self._check_pool(address, state)
+            case ExperimentState():
+                self._check_experiment(address, state)
+            case AgentState():
+                self._check_agents()
+
+    def _check_pool(self, address: str, state: PoolState) -> None:
+        """Check that slots are held by one allocation each and add up; an allocation has one
+        place.
+        """
+        context = StepContext(address, 0, self._reader(address))
+        agents = agents_of(context).items()
+        places = [request.allocation_id for request in job_queue_of(context).all_requests()]
+        assert len(places) == state.queued, f"{places} are queued, not {state.queued}"
+        free = 0
+        used: dict[int, int] = {}
+        for name, agent in agents:
+            held = [slot for slots in agent.slots_by_allocation.values() for slot in slots]
+            assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
+            assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
+            places += [name for name, part in agent.parts.items() if part.rank == 0]
+            for part in agent.parts.values():
+                used[part.group] = used.get(part.group, 0) + len(part.slots)
+            free += len(agent.free_slots)
+        assert len(set(places)) == len(places), f"an allocation has two places: {places}"
+        assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"
+        assert state.running == sum(agent.first_rank_count for _, agent in agents)
+        assert state.slots == sum(agent.usable_count for _, agent in agents)
+        for group, slots in used.items():
+            counted = job_queue_of(context).group(group).held
+            assert counted == slots, f"group {group} has {slots}, not {counted}"
+
+    def _check_agents(self) -> None:
+        """Check that no trial has two live allocations with a valid epoch, no node of one two
+        places.
+        """
+        live: dict[tuple[int, int], str] = {}
+        for agent in self.actor_states("agent"):
+            for desired in agent.desired:
+                trial = self._states.get(f"trial#{desired.trial_id}")
+                if agent.lost or trial is None or trial.allocation is None:
+                    continue
+                if trial.epoch == desired.epoch:
+                    node = desired.trial_id, desired.node_rank
+                    other = live.setdefault(node, agent.agent)
+                    assert other == agent.agent, f"{desired} runs on {other} and {agent.agent}"
+                    assert trial.allocation.places[desired.node_rank :][:1] in (
+                        (),
+                        (Place(agent.agent, desired.slots),),
+                    ), f"{desired} is on {agent.agent}, not as {trial.allocation} says"
+
+    def _check_experiment(self, address: str, state: ExperimentState) -> None:
+        """Check that the head counts what the summaries say."""
+        summaries: list[TrialSummary] = []
+        for number in range((state.trials - 1) // 64 + 1 if state.trials else 0):
+            part = self.part(address, f"trials/{number}")
+            assert isinstance(part, Summaries)
+            summaries += part.trials
+        open_count = sum(summary.is_open(state.life) for summary in summaries)
+        assert len(summaries) == state.trials, address
+        assert 0 <= open_count == state.trials_open, f"{open_count} are open, not {state}"
+        ids = [summary.trial_id for summary in summaries]
+        assert len(set(ids)) == len(ids), f"a trial has two numbers: {ids}"
+        if state.status.is_final:
+            assert not open_count, f"{address} is {state.status} with {open_count} open trials"
+
+    def _reader(self, address: str) -> "_CheckerReader":
+        return _CheckerReader(self, address)
+
+
+def _check_run_generation(address: str, known: Any, after: Any) -> None:
+    """Check that final is final, but for an experiment that is continued or deleted, and its
+    trials.
+    """
+    assert after.life >= known.life, f"{address} goes back to life {after.life}"
+    if after.life > known.life:
+        assert known.status.is_final, f"{address} begins a life before the last one ended"
+        assert not known.status.is_deleting, f"{address} goes on while it is deleted"
+    elif known.status.is_final and not after.status.is_deleting:
+        assert after.status is known.status, f"{address} leaves {known.status}"
+    if known.status is Status.DELETED:
+        assert after.status is Status.DELETED, f"{address} comes back"
+
+
+def _is_preempted(trial: TrialState | None) -> bool:
+    allocation = None if trial is None else trial.allocation
+    return allocation is not None and allocation.wish is DesiredState.PREEMPT
+
+
+class _CheckerReader:
+    def __init__(self, checker: StateChecker, address: str) -> None:
+        self._checker = checker
+        self._address = address
+
+    def part(self, name: str) -> object | None:
+        return self._checker.part(self._address, name)
+
+    def row(self, partition: str, sort: str) -> ObservedRow:
+        put = self._checker.rows.get(Key(partition, sort))
+        return ObservedRow(put.revision, put.body) if put else ObservedRow(0, b"")
+
+
+class CheckedTable(TableDecorator):
+    """Hands every commit that went through to the checker, in the order of the commits."""
+
+    def __init__(self, table: StateTable, checker: StateChecker) -> None:
+        super().__init__(table)
+        self._checker = checker
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Commit, as StateTable has it. Raises InvariantBroken."""
+        with self._checker.lock:
+            try:
+                self.table.commit(writes)
+            except InvalidCommit as refused:
+                if any(write.key.sort == HEAD for write in writes):
+                    raise InvariantBroken(f"an actor's commit is refused: {refused}") from refused
+                raise
+            try:
+                self._checker.apply_commit(writes)
+            except AssertionError as broken:
+                raise InvariantBroken(str(broken)) from broken

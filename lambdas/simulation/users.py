@@ -1,0 +1,222 @@
+"""The users of a simulated cluster, its workload: they submit searches, send commands, and repeat
+what was not answered.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+
+from control_plane.actors import addresses
+from control_plane.actors.identifiers import COUNTERS
+from control_plane.actors.messages.experiment import (
+    ActivateRequested,
+    CancelRequested,
+    ExperimentSubmitted,
+    KillRequested,
+    PauseRequested,
+    PoolChanged,
+    SettingsChanged,
+)
+from control_plane.actors.messages.trial import TrialKillRequested
+from control_plane.actors.records import Status
+from control_plane.actors.step import CommandRefused
+from control_plane.simulation.virtual_clock import VirtualClock
+from control_plane.state.table import Conflict, Expect, Key, Put, Write
+from lambdas.simulation.hosts import Host
+from lambdas.simulation.network import Network
+from lambdas.simulation.searches import PoolCapacity, Search, Searches, sample_search
+from lambdas.simulation.state_checker import StateChecker
+
+COUNTER = Key(COUNTERS, "experiment")
+RETRY_MS = (500, 8_000)
+MINUTE_MS = 60_000
+TRIES_MAX = 200
+
+
+@dataclass
+class SubmittedExperiment:
+    """An experiment whose submission was answered. `runs_to_end`: nobody has stopped it or a
+    trial.
+    """
+
+    experiment_id: int
+    search: Search
+    runs_to_end: bool = True
+
+
+@dataclass
+class Users:
+    """All users. `experiments` are those whose submission was answered; `submissions` and
+    `commands` count those that were made.
+    """
+
+    clock: VirtualClock
+    network: Network
+    searches: Searches
+    checker: StateChecker
+    random: Random
+    pools: Mapping[str, PoolCapacity]
+    now_ms: Callable[[], int]
+    submissions: int = 0
+    commands: int = 0
+    experiments: dict[int, SubmittedExperiment] = field(default_factory=dict)
+
+    def schedule_submissions(self, count: int, hours: float) -> None:
+        """Draw which searches are submitted, and when."""
+        for number in range(count):
+            pool = self.random.choice(sorted(self.pools))
+            search = sample_search(self.random, self.random.randrange(2**31), self.pools[pool])
+            at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)
+            self.clock.call_at(at_ms, partial(self.submit, search, pool, number))
+
+    def activate_all(self) -> None:
+        """Activate every experiment that is paused."""
+        for submitted in list(self.experiments.values()):
+            state = self.checker.actor_state(addresses.experiment(submitted.experiment_id))
+            if state is not None and state.status is Status.PAUSED:
+                self._command_experiment(submitted, ActivateRequested())
+
+    def submit(self, search: Search, pool: str, number: int) -> None:
+        """Submit a search, again and again until it is answered."""
+        self.submissions += 1
+        settings = replace(search.message.settings, pool=pool, submitted_ms=self.now_ms())
+        name = f"{search.family}-{number}"
+        job = replace(search.message.job, submitted_ms=settings.submitted_ms)
+        message = replace(search.message, settings=settings, name=name, job=job)
+        self.searches.by_name[name] = search
+        key = Key("idempotency#user", f"I#submit-{number}")
+
+        def submit(host: Host) -> int:
+            return _submit_once(host, message, key)
+
+        def handle_answer(experiment_id: int) -> None:
+            submitted = SubmittedExperiment(experiment_id, search)
+            self.experiments[experiment_id] = submitted
+            self._schedule_commands(submitted)
+
+        self._retry_until_answered(submit, handle_answer)
+
+    def _retry_until_answered(
+        self, operation: Callable[[Host], int], on_answer: Callable[[int], None], tries: int = 0
+    ) -> None:
+        """Repeat a call until it is answered; a refusal is an answer, too."""
+
+        def retry(refused: CommandRefused | None) -> None:
+            if refused is not None:
+                return
+            assert tries < TRIES_MAX, "a user never got an answer"
+            delay_ms = self.random.randint(*RETRY_MS)
+            try_again = partial(self._retry_until_answered, operation, on_answer, tries + 1)
+            self.clock.call_at(self.clock.now_ms + delay_ms, try_again)
+
+        self.network.call(operation, on_answer, retry)
+
+    def _schedule_commands(self, submitted: SubmittedExperiment) -> None:
+        for _ in range(self.random.choice((0, 0, 1, 2, 3))):
+            delay_ms = round(self.random.expovariate(1 / 20) * MINUTE_MS)
+            self.clock.call_at(
+                self.clock.now_ms + delay_ms, lambda: self._send_random_command(submitted)
+            )
+
+    def _send_random_command(self, submitted: SubmittedExperiment) -> None:
+        number = self.random.random()
+        if number < 0.45:
+            self._command_experiment(submitted, PauseRequested())
+            delay_ms = round(self.random.expovariate(1 / 10) * MINUTE_MS)
+            activate = partial(self._command_experiment, submitted, ActivateRequested())
+            self.clock.call_at(self.clock.now_ms + delay_ms, activate)
+        elif number < 0.7:
+            self._command_experiment(submitted, self._random_settings_change(submitted.search))
+        elif number < 0.8:
+            self._change_pool(submitted)
+        elif number < 0.87:
+            self._kill_trial(submitted)
+        else:
+            submitted.runs_to_end = False
+            self._command_experiment(
+                submitted, self.random.choice((CancelRequested(), KillRequested()))
+            )
+
+    def _random_settings_change(self, search: Search) -> SettingsChanged:
+        """Return other settings of a job, in which its trials still fit."""
+        slots = search.message.settings.slots
+        limit = self.random.choice((slots, 2 * slots, None))
+        return self.random.choice(
+            (
+                SettingsChanged(max_slots=limit, max_slots_given=True),
+                SettingsChanged(weight=self.random.choice((0.5, 1.0, 4.0))),
+                SettingsChanged(priority=self.random.choice((1, 42, 99))),
+            )
+        )
+
+    def _change_pool(self, submitted: SubmittedExperiment) -> None:
+        """Move an experiment to any pool that its trials fit into, be it the one where it is."""
+        slots = submitted.search.message.settings.slots
+        fitting = [name for name, capacity in sorted(self.pools.items()) if capacity.slots >= slots]
+        if fitting:
+            self._command_experiment(submitted, PoolChanged(self.random.choice(fitting)))
+
+    def _kill_trial(self, submitted: SubmittedExperiment) -> None:
+        trials = [
+            trial.trial_id
+            for trial in self.checker.actor_states("trial")
+            if trial.experiment_id == submitted.experiment_id
+        ]
+        if trials:
+            submitted.runs_to_end = False
+            address = addresses.trial(self.random.choice(sorted(trials)))
+            self._command_actor(address, TrialKillRequested())
+
+    def _command_experiment(self, submitted: SubmittedExperiment, message: object) -> None:
+        self._command_actor(addresses.experiment(submitted.experiment_id), message)
+
+    def _command_actor(self, address: str, message: object) -> None:
+        self.commands += 1
+        key = Key("idempotency#user", f"I#command-{self.commands}")
+        self._retry_until_answered(
+            lambda host: _command_once(host, address, message, key), lambda done: None
+        )
+
+
+def _submit_once(host: Host, message: ExperimentSubmitted, key: Key) -> int:
+    """Create the experiment under the next free id, once, as usecases/submission.py does."""
+    known = host.engine.table.get(key)
+    if known is not None:
+        return int(known.body)
+    while True:
+        row = host.engine.table.get(COUNTER)
+        number, revision = int(row.body) if row else 1, row.revision if row else 0
+        counter = Put(COUNTER, revision + 1, b"%d" % (number + 1), revision or Expect.ABSENT)
+        extra = (counter, Put(key, 1, b"%d" % number, Expect.ABSENT))
+        try:
+            host.engine.execute_command(
+                addresses.experiment(number),
+                replace(message, experiment_id=number),
+                by="user",
+                extra_writes=_constant_writes(extra),
+            )
+            return number
+        except Conflict:
+            known = host.engine.table.get(key)
+            if known is not None:
+                return int(known.body)
+
+
+def _command_once(host: Host, address: str, message: object, key: Key) -> int:
+    """Execute a command once, as control_plane.usecases.idempotency does."""
+    if host.engine.table.get(key) is not None:
+        return 0
+    extra = (Put(key, 1, b"", Expect.ABSENT),)
+    try:
+        host.engine.execute_command(
+            address, message, by="user", extra_writes=_constant_writes(extra)
+        )
+    except (Conflict, CommandRefused):
+        if host.engine.table.get(key) is None:
+            raise
+    return 0
+
+
+def _constant_writes(writes: tuple[Write, ...]) -> Callable[[object], tuple[Write, ...]]:
+    return lambda reply: writes

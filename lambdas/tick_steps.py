@@ -1,0 +1,133 @@
+"""The steps of a deployed cluster's tick: each runs by itself, so that none holds up another."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from control_plane.actors.experiment.suggestions import SUGGESTIONS
+from lambdas.builder import Cluster
+from lambdas.clock import RESERVE_MS
+from lambdas.deployed_configuration import apply_deployed_configuration
+from lambdas.provisioning import end_orphans, reconcile_pools
+from lambdas.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+MINUTE_MS = 60_000
+# Pools are compared with their trials less often than mail is looked for: it takes a read of each
+# pool's parts.
+MINUTES_PER_AUDIT = 5
+MINUTES_PER_FORGETTING = 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task of a tick: `run`, in each minute whose number `minutes` divides. Where it was too
+    early for some of it, `run` returns in how many ms it no longer is.
+    """
+
+    name: str
+    run: Callable[[], int | None]
+    minutes: int = 1
+
+
+class StepsFailed(Exception):
+    """Some steps failed; a later tick does what they were to do."""
+
+
+class TickSteps:
+    """The steps of the ticks of `cluster`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.provisioning = Step("provisioning", self._reconcile_pools)
+        self.suggesting = Step("suggestions", self._start_suggest_function)
+
+    def minute_steps(self, count: Callable[..., None]) -> list[Step]:
+        """Return the steps of each minute; `count` adds to metrics by their names."""
+        cluster = self._cluster
+        upkeep = Upkeep(cluster.engine)
+
+        def redrive_mail() -> None:
+            driven = upkeep.redrive_mail()
+            count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
+
+        def sweep() -> None:
+            count(InstancesSwept=end_orphans(cluster.provisioner.sweeper))
+
+        return [
+            Step("configuration", lambda: apply_deployed_configuration(cluster)),
+            Step("late mail", redrive_mail),
+            Step("leases", upkeep.mark_lost_agents),
+            Step("budgets", upkeep.check_budgets),
+            self.suggesting,
+            Step("collection", self._start_collect_function),
+            Step("audit", upkeep.audit_pools, MINUTES_PER_AUDIT),
+            Step("forgetting", upkeep.forget_lost_agents, MINUTES_PER_FORGETTING),
+            # A cloud that is silent may take all the time that is left.
+            self.provisioning,
+            Step("sweep", sweep),
+        ]
+
+    def row_steps(self, partitions: Collection[str]) -> list[Step]:
+        """Return the steps that new rows in these partitions ask for at once."""
+        wanted = {self.suggesting if it == SUGGESTIONS else self.provisioning for it in partitions}
+        return [step for step in (self.suggesting, self.provisioning) if step in wanted]
+
+    def run_row_steps(
+        self,
+        partitions: Collection[str],
+        left_ms: Callable[[], int],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> bool:
+        """Run the steps that new rows in these partitions ask for. Passes over a pool keep their
+        distance: what is too early for one waits that out, once and if there is time. Returns
+        whether all is done. Raises StepsFailed.
+        """
+        clock = self._cluster.adapters.clock
+        again_ms = run_steps(self.row_steps(partitions), clock(), left_ms)
+        if again_ms and left_ms() - again_ms >= RESERVE_MS:
+            sleep(again_ms / 1000)
+            again_ms = run_steps([self.provisioning], clock(), left_ms)
+        return again_ms == 0
+
+    def _reconcile_pools(self) -> int:
+        return reconcile_pools(self._cluster.provisioner.reconciler)
+
+    def _start_suggest_function(self) -> None:
+        """Start the function that suggests, if a search waits for a suggestion."""
+        if self._cluster.engine.table.query(SUGGESTIONS, " ", "\x7f", limit=1).rows:
+            self._cluster.adapters.invoke_function("suggest")
+
+    def _start_collect_function(self) -> None:
+        """Start the function that removes checkpoints, if there is anything for it to do."""
+        from control_plane.collection.collector import pending_requests
+
+        if pending_requests(self._cluster.engine.table):
+            self._cluster.adapters.invoke_function("checkpoint_gc")
+
+
+def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> int:
+    """Run the steps that are due and have the time; `left_ms` is until the process is ended.
+    Returns in how many ms it is too early for none of them, 0 if it was for none. Raises
+    StepsFailed once all had their turn.
+    """
+    minute = now_ms // MINUTE_MS
+    failed = []
+    again_ms = 0
+    for step in steps:
+        if minute % step.minutes:
+            continue
+        if (left := left_ms()) < RESERVE_MS:
+            log.error("%s is not begun: %d ms are left", step.name, left)
+            failed.append(step.name)
+            continue
+        try:
+            again_ms = max(again_ms, step.run() or 0)
+        except Exception:
+            log.exception("%s failed", step.name)
+            failed.append(step.name)
+    if failed:
+        raise StepsFailed(f"failed: {', '.join(failed)}")
+    return again_ms

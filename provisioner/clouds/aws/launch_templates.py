@@ -1,0 +1,101 @@
+"""The launch templates of pools: created when missing, deleted when superseded."""
+
+import logging
+from collections.abc import Callable
+
+import botocore.exceptions as sdk
+from botocore.parsers import ResponseParserError
+
+from control_plane.fleet.records import IntentRow
+from provisioner.clouds.aws.ec2_api import Ec2Api, epoch_ms, error_code, read_pages, tag_filters
+from provisioner.clouds.aws.launch_request import (
+    ROOT_DEVICE_DEFAULT,
+    Ec2Settings,
+    ec2_tags,
+    launch_template_data,
+    launch_template_name,
+)
+from provisioner.clouds.provider import CLUSTER_TAG, POOL_TAG, ConfigurationError
+from provisioner.model import MINUTE_MS
+
+log = logging.getLogger(__name__)
+
+# A pool's former launch templates are deleted after so long, when a new one is created.
+TEMPLATE_TTL_MS = 24 * 60 * MINUTE_MS
+TEMPLATES_PAGE_SIZE = 200
+
+_ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
+
+UserData = Callable[[IntentRow], bytes]
+"""The boot script of a request's instances. The same request has the same one for as long as it may
+be repeated, and it is best the same for all requests of a pool: each other one is a template.
+"""
+
+
+class LaunchTemplates:
+    """The launch templates of one account in one region. `clock` gives epoch ms."""
+
+    def __init__(self, api: Ec2Api, user_data: UserData, clock: Callable[[], int]) -> None:
+        self._api = api
+        self._user_data = user_data
+        self._clock = clock
+        self._known: set[str] = set()
+        self._root_devices: dict[str, str] = {}
+
+    def ensure_template(self, request: IntentRow, settings: Ec2Settings) -> str:
+        """Create the pool's launch template unless it exists; return its name."""
+        data = launch_template_data(
+            settings, self._user_data(request), self._root_device(settings.image_id)
+        )
+        name = launch_template_name(request, data)
+        if name in self._known:
+            return name
+        pool = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool}
+        tags = {"ResourceType": "launch-template", "Tags": ec2_tags(pool)}
+        try:
+            # Its name is token enough: a client token would also be that of one since deleted.
+            self._api.create_launch_template(
+                LaunchTemplateName=name, LaunchTemplateData=data, TagSpecifications=[tags]
+            )
+        except sdk.ClientError as error:
+            if error_code(error) != _ALREADY_EXISTS:
+                raise
+        else:
+            self._delete_former_templates(pool, name)
+        self._known.add(name)
+        return name
+
+    def forget_template(self, name: str) -> None:
+        """Forget that a template exists: the next request creates it again."""
+        self._known.discard(name)
+
+    def _delete_former_templates(self, pool: dict[str, str], name: str) -> None:
+        """Delete the pool's other templates. Young ones may belong to a launch that is under way;
+        whoever needs a deleted one creates it again.
+        """
+        before_ms = self._clock() - TEMPLATE_TTL_MS
+        api = self._api
+        try:
+            pages = read_pages(
+                api.describe_launch_templates,
+                Filters=tag_filters(pool),
+                MaxResults=TEMPLATES_PAGE_SIZE,
+            )
+            for template in [it for page in pages for it in page["LaunchTemplates"]]:
+                is_old = epoch_ms(template["CreateTime"]) < before_ms
+                if template["LaunchTemplateName"] != name and is_old:
+                    api.delete_launch_template(LaunchTemplateName=template["LaunchTemplateName"])
+        except (sdk.ClientError, sdk.BotoCoreError, ResponseParserError) as error:
+            log.info("launch templates of %s are left: %s", pool, type(error).__name__)
+
+    def _root_device(self, image: str) -> str:
+        """The name of the image's root disk."""
+        if not image or image.startswith("resolve:"):
+            return ROOT_DEVICE_DEFAULT
+        if image not in self._root_devices:
+            images = self._api.describe_images(ImageIds=[image])["Images"]
+            if not images:
+                text = f"provider.image_id: there is no image {image!r:.80} here"
+                raise ConfigurationError(text)
+            self._root_devices[image] = images[0].get("RootDeviceName", ROOT_DEVICE_DEFAULT)
+        return self._root_devices[image]

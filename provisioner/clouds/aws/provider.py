@@ -1,0 +1,248 @@
+"""Instances of EC2, launched by fleets of the type `instant`: one call that answers what it got.
+
+A fleet's client token makes it safe to repeat: EC2 does it once, and refuses the token with another
+request. EC2 does not promise that the repeated answer names the instances again; where it names
+neither instances nor errors they are looked up by the tag of their intent.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import botocore.exceptions as sdk
+
+from control_plane.fleet.records import IntentRow, Offering
+from provisioner.clouds.aws.ec2_api import (
+    PAGE_SIZE,
+    Ec2Api,
+    create_ec2_client,
+    epoch_ms,
+    equal_filter,
+    error_code,
+    error_message,
+    read_pages,
+    tag_filters,
+    translate_errors,
+)
+from provisioner.clouds.aws.errors import fleet_error, is_caller_refused
+from provisioner.clouds.aws.launch_request import (
+    Ec2Settings,
+    Subnet,
+    fleet_request,
+    instance_tags,
+    parse_section,
+)
+from provisioner.clouds.aws.launch_templates import LaunchTemplates, UserData
+from provisioner.clouds.aws.offering_prices import OfferingPrices
+from provisioner.clouds.provider import (
+    CLUSTER_TAG,
+    INTENT_TAG,
+    POOL_TAG,
+    CloudInstance,
+    OutcomeUnknown,
+)
+from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
+
+SUBNETS_TTL_MS = 60 * MINUTE_MS
+NOTICE_MS = 2 * MINUTE_MS
+PROVIDERS_MAX = 256
+
+_STATUS = {
+    "pending": InstanceStatus.STARTING,
+    "running": InstanceStatus.RUNNING,
+    "stopping": InstanceStatus.STOPPING,
+    "stopped": InstanceStatus.STOPPED,
+    "shutting-down": InstanceStatus.TERMINATING,
+    "terminated": InstanceStatus.TERMINATED,
+}
+_LIVE = frozenset({InstanceStatus.STARTING, InstanceStatus.RUNNING})
+_TEMPLATE_MISSING = "InvalidLaunchTemplateName.NotFoundException"
+_ID = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
+_UNKNOWN_ID = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+
+SettingsCompletion = Callable[[Ec2Settings], Ec2Settings]
+"""Adds to a pool's settings what the deployment knows and pools do not."""
+
+
+def unchanged_settings(settings: Ec2Settings) -> Ec2Settings:
+    """The settings themselves: the completion of those that need none."""
+    return settings
+
+
+class Ec2Clouds:
+    """The EC2 clouds of pools, by their settings: subnets, templates and prices that were looked up
+    are cached for as long as this object lives.
+    """
+
+    def __init__(
+        self,
+        user_data: UserData,
+        clock: Callable[[], int],
+        api: Callable[[str], Ec2Api] = create_ec2_client,
+        complete_settings: SettingsCompletion = unchanged_settings,
+    ) -> None:
+        self._user_data = user_data
+        self._clock = clock
+        self._complete_settings = complete_settings
+        # A client is safe to share between threads, and costs a third of a second.
+        self._api = lru_cache(maxsize=PROVIDERS_MAX)(api)
+        self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
+
+    def _new_cloud(self, settings: ProvisionerSettings) -> "Ec2Cloud":
+        api = self._api(parse_section(settings.section).region)
+        return Ec2Cloud(settings, self._user_data, self._clock, api, self._complete_settings)
+
+
+class Ec2Cloud:
+    """The instances of one account in one region. `clock` gives epoch ms."""
+
+    def __init__(
+        self,
+        settings: ProvisionerSettings,
+        user_data: UserData,
+        clock: Callable[[], int],
+        api: Ec2Api,
+        complete_settings: SettingsCompletion = unchanged_settings,
+    ) -> None:
+        self._settings = settings
+        self._complete_settings = complete_settings
+        self._clock = clock
+        self._api = api
+        self._templates = LaunchTemplates(api, user_data, clock)
+        self._prices = OfferingPrices(api, self._offerings_of_settings, clock)
+        self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
+
+    def offerings(self) -> tuple[Offering, ...]:
+        """The settings' offerings, or the one that their type describes, with prices."""
+        return self._prices.offerings()
+
+    def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
+        """Launch instances; the answer shows them as they were when they were launched."""
+        settings = self._complete_settings(parse_section(request.section))
+        with translate_errors():
+            subnets = self._find_subnets(settings)
+            template = self._templates.ensure_template(request, settings)
+            fleet = fleet_request(request, settings, template, subnets)
+            try:
+                answer = self._api.create_fleet(**fleet)
+            except sdk.ClientError as error:
+                if error_code(error) != _TEMPLATE_MISSING:
+                    raise
+                # Fresh ones are not seen everywhere at once, or somebody removed it: the same
+                # request is worth another try, which makes it again.
+                self._templates.forget_template(template)
+                raise OutcomeUnknown(f"launch template {template} is not there yet") from None
+            ids = [name for it in answer.get("Instances", ()) for name in it["InstanceIds"]]
+            if ids:
+                tags, now_ms = instance_tags(request, settings), self._clock()
+                starting = InstanceStatus.STARTING
+                return tuple(CloudInstance(name, starting, now_ms, tags) for name in ids)
+            if answer.get("Errors"):
+                raise fleet_error(answer["Errors"])
+            return self._find_launched(request, str(answer.get("FleetId")))
+
+    def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
+        """List instances by their tags, spot instances with the notices of EC2."""
+        tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
+        with translate_errors():
+            return self._find_instances(tags)
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """Terminate instances. EC2 refuses all of them where it cannot end one, such as a protected
+        one: then each is terminated alone, and the last refusal is raised at the end.
+        """
+        known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
+        with translate_errors():
+            try:
+                self._terminate_together(known)
+            except sdk.ClientError as error:
+                if len(known) == 1 or is_caller_refused(error_code(error)):
+                    raise
+                self._terminate_each(known)
+
+    def _terminate_together(self, ids: Sequence[str]) -> None:
+        """Terminate those that EC2 knows; where it refuses, maybe none of them."""
+        while ids:
+            try:
+                self._api.terminate_instances(InstanceIds=ids)
+            except sdk.ClientError as error:
+                unknown = set(_ID.findall(error_message(error)))
+                if error_code(error) not in _UNKNOWN_ID or unknown.isdisjoint(ids):
+                    raise
+                ids = [name for name in ids if name not in unknown]
+            else:
+                return
+
+    def _terminate_each(self, ids: Sequence[str]) -> None:
+        last: sdk.ClientError | None = None
+        for name in ids:
+            try:
+                self._terminate_together([name])
+            except sdk.ClientError as error:
+                if is_caller_refused(error_code(error)):
+                    raise
+                last = error
+        if last is not None:
+            raise last
+
+    def _offerings_of_settings(self) -> tuple[Offering, ...]:
+        section = parse_section(self._settings.section)
+        return self._settings.offerings or (section.default_offering(),)
+
+    def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
+        tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
+        instances = tuple(self._find_instances(tags))
+        if not instances:
+            raise OutcomeUnknown(f"fleet {fleet} names neither instances nor errors")
+        return instances
+
+    def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:
+        filters = tag_filters(tags)
+        pages = read_pages(self._api.describe_instances, Filters=filters, MaxResults=PAGE_SIZE)
+        described = [
+            it for page in pages for group in page["Reservations"] for it in group["Instances"]
+        ]
+        instances = [_to_cloud_instance(it) for it in described]
+        is_spot = {it["InstanceId"] for it in described if it.get("InstanceLifecycle") == "spot"}
+        if not any(it.id in is_spot and it.status in _LIVE for it in instances):
+            return instances
+        notices = self._interruption_notices()
+        return [replace(it, notice_ms=notices.get(it.id)) for it in instances]
+
+    def _interruption_notices(self) -> dict[str, int]:
+        """When spot instances of the account are taken away. EC2 tells the instance itself the
+        time, and others no more than since when it is so.
+        """
+        filters = [equal_filter("status-code", "marked-for-termination")]
+        describe = self._api.describe_spot_instance_requests
+        return {
+            it["InstanceId"]: epoch_ms(it["Status"]["UpdateTime"]) + NOTICE_MS
+            for page in read_pages(describe, Filters=filters, MaxResults=PAGE_SIZE)
+            for it in page["SpotInstanceRequests"]
+            if "InstanceId" in it
+        }
+
+    def _find_subnets(self, settings: Ec2Settings) -> Sequence[Subnet]:
+        """The subnets that the settings name, or those of the default VPC."""
+        named = settings.network_interface.subnets
+        until_ms, subnets = self._subnets.get(named, (0, []))
+        if self._clock() >= until_ms:
+            which: dict[str, Any] = {"Filters": [equal_filter("default-for-az", "true")]}
+            pages = read_pages(
+                self._api.describe_subnets, **({"SubnetIds": list(named)} if named else which)
+            )
+            described = (it for page in pages for it in page["Subnets"])
+            subnets = [Subnet(it["SubnetId"], it["AvailabilityZone"]) for it in described]
+            self._subnets[named] = (self._clock() + SUBNETS_TTL_MS, subnets)
+        return subnets
+
+
+def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
+    return CloudInstance(
+        id=described["InstanceId"],
+        status=_STATUS.get(described["State"]["Name"], InstanceStatus.UNKNOWN),
+        launched_ms=epoch_ms(described["LaunchTime"]),
+        tags={tag["Key"]: tag["Value"] for tag in described.get("Tags", ())},
+    )

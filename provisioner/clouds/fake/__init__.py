@@ -1,0 +1,1 @@
+"""A cloud without machines, for tests and simulations."""

@@ -1,0 +1,1 @@
+"""Instances that are agent processes on this machine."""

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation.exit_record import exit_record
+from detcloud.agent.runtime import Phase, Status
+
+
+@pytest.mark.parametrize(
+    ("status", "exits", "reason"),
+    [
+        (Status(Phase.ENDED, "trial", 0), [{"reason": "completed"}], "completed"),
+        (Status(Phase.ENDED, "trial", 0), [], "errored"),
+        (Status(Phase.ENDED, "trial", 1), [{"reason": "idle"}], "idle"),
+        (Status(Phase.ENDED, "trial", None, 9, killed=True), [], "killed"),
+        (Status(Phase.ENDED, "trial", 1, killed=True), [{"reason": "errored"}], "killed"),
+        (Status(Phase.ENDED, "trial", 0, killed=True), [{"reason": "preempted"}], "preempted"),
+        (Status(Phase.ENDED, lost=True), [], "lost"),
+        (
+            Status(Phase.ENDED, "trial", 1),
+            [{"reason": "preempted"}, {"reason": "errored"}],
+            "errored",
+        ),
+    ],
+)
+def test_the_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reason: str) -> None:
+    assert exit_record(status, exits, "", revision=3)["reason"] == reason
+
+
+def test_a_command_that_fails_without_a_word_is_known_by_the_end_of_its_log() -> None:
+    status = Status(Phase.ENDED, "trial", code=2)
+    record = exit_record(status, [{"reason": "errored"}], "no such data\n", revision=3)
+    assert record["message"] == (
+        "the trial's process ended with exit code 2; the end of its log:\nno such data\n"
+    )
+    said = exit_record(Status(Phase.ENDED, "trial", code=0), [], "", revision=3)["message"]
+    assert (
+        said == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
+    )
+
+
+def test_how_a_run_began_is_no_word_of_its_end() -> None:
+    began = "[detcloud] run 2 of trial 4, from the beginning\n"
+    status = Status(Phase.ENDED, "trial", code=3)
+    message = exit_record(status, [], began, revision=3)["message"]
+    assert message == "the trial's process ended with exit code 3; its log is empty"
+    message = exit_record(status, [], f"{began}no data\n", revision=3)["message"]
+    assert message == "the trial's process ended with exit code 3; the end of its log:\nno data\n"
+
+
+def test_a_signal_is_named_that_a_shell_tells_as_a_code() -> None:
+    # 137 = 128 + 9, of which a shell makes an exit code.
+    message = exit_record(Status(Phase.ENDED, "trial", code=137), [], "", revision=3)["message"]
+    said = "ended with exit code 137, that is SIGKILL (out of memory?); its log is empty"
+    assert message == f"the trial's process {said}"
+
+
+def test_a_failure_without_words_quotes_signal_and_log() -> None:
+    status = Status(Phase.ENDED, "trial", None, signal.SIGKILL)
+    record = exit_record(status, [], "last words", revision=3)
+    assert record["message"].startswith("the trial's process was ended by SIGKILL (out of memory?)")
+    assert record["message"].endswith("last words")
+    assert record["directive_revision"] == 3
+
+
+def test_an_exit_that_a_trial_words_oddly_can_still_be_sent() -> None:
+    status = Status(Phase.ENDED, "trial", 1)
+    said = {"reason": ["x"], "directive_revision": 10**400, "message": "no file a\udcff"}
+    record = exit_record(status, [said], "", revision=3)
+    assert (record["reason"], record["message"]) == ("errored", "no file a?")
+    assert record["directive_revision"] == 3
+    assert json.dumps(record, ensure_ascii=False).encode()
+
+
+def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
+    status = Status(Phase.ENDED, code=0, stage="trial")
+    said = [{"reason": "preempted", "directive_revision": 2}]
+    record = exit_record(status, said, "", revision=1, notice="spot" + "x" * 300)
+    assert record["notice"] == "spot" + "x" * 196
+    assert "notice" not in exit_record(status, said, "", revision=1)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.environment import (
+    configured_variables,
+    gang_variables,
+    shared_environment,
+    trial_environment,
+    variables_by_name,
+)
+from detcloud.agent.slots import (
+    Slot,
+)
+
+
+def test_the_environment_is_an_allow_list(directory: AllocationDirectory) -> None:
+    own = {"PATH": "/bin", "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "s", "TOKEN": "t"}
+    gpu = Slot(1, "cuda", "GPU-b", "H100")
+    environment = trial_environment(shared_environment(own, 4), {}, directory, [gpu], reserved={})
+    assert not {"AWS_SECRET_ACCESS_KEY", "TOKEN"} & set(environment)
+    assert environment["PATH"].endswith(":/bin")
+    assert environment["LANG"] == "C.UTF-8"
+    assert environment["PYTHONHASHSEED"] == "0"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "4"
+
+
+def test_the_configuration_may_set_variables_but_not_the_trials_place(
+    directory: AllocationDirectory,
+) -> None:
+    variables = ["PYTHONPATH=/lib", "HOME=/root", "OMP_NUM_THREADS=1", "DETCLOUD_TRIAL_DIR=/x"]
+    environment = trial_environment(
+        shared_environment({}, 4), variables, directory, [], reserved={}
+    )
+    assert environment["PYTHONPATH"].endswith(":/lib")
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["HOME"] == str(directory.home)
+    assert environment["DETCLOUD_TRIAL_DIR"] == str(directory.path)
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
+    # What is appended to the root: "/4.1/home/tmp", 13 bytes.
+    for length, is_own in ((57, True), (58, False)):
+        root = Path("/" + "d" * (length - 1))
+        environment = trial_environment(
+            shared_environment({}, 1), {}, AllocationDirectory(root, "4.1"), [], reserved={}
+        )
+        own = f"{root}/4.1/home/tmp"
+        assert environment["TMPDIR"] == (own if is_own else tempfile.gettempdir())
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (["A=1", "B=x=y", "C", "=z"], {"A": "1", "B": "x=y", "C": ""}),
+        ({"A": 1}, {"A": "1"}),
+        ({"cpu": ["A=1"], "gpu": ["A=2"]}, {"A": "2"}),
+        ({"cpu": {"A": "1"}, "cuda": {"A": "2"}, "gpu": None}, {"A": "2"}),
+        (None, {}),
+        ("A=1", {}),
+    ],
+)
+def test_variables_are_read_in_every_form(variables: object, expected: dict[str, str]) -> None:
+    config = {"environment": {"environment_variables": variables}}
+    assert variables_by_name(configured_variables(config), cuda=True) == expected
+
+
+SPEC: dict[str, Any] = {
+    "node_rank": 1,
+    "nodes": 2,
+    "rank": 1,
+    "size": 2,
+    "hosts": ["10.0.0.1", "10.0.0.2"],
+    "rendezvous_port": 20_500,
+    "slots": [0, 1],
+}
+
+
+def test_the_nodes_of_a_trial_find_each_other_by_their_environment(
+    directory: AllocationDirectory,
+) -> None:
+    found = trial_environment(
+        shared_environment({}, 1),
+        ["RANK=7", "DETCLOUD_NODES=9"],
+        directory,
+        [],
+        gang_variables(SPEC),
+    )
+    expected = {
+        "DETCLOUD_NODES": "2",
+        "DETCLOUD_NODE_RANK": "1",
+        "DETCLOUD_HOSTS": "10.0.0.1,10.0.0.2",
+        "DETCLOUD_RENDEZVOUS_PORT": "20500",
+        "DETCLOUD_SLOTS": "2",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "20500",
+        "NODE_RANK": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_trial_on_one_node_is_not_taken_for_a_distributed_one() -> None:
+    alone = gang_variables({"nodes": 1, "hosts": ["127.0.0.1"], "slots": [3]})
+    assert (alone["DETCLOUD_NODES"], alone["DETCLOUD_SLOTS"]) == ("1", "1")
+    assert all(name.startswith("DETCLOUD_") for name in alone)

@@ -1,0 +1,157 @@
+"""Settings for containers: those that a process can have, and the notices about the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.assignment.bind_mounts import (
+    BindMount,
+    MountImpossible,
+    bind_mounts,
+    make_links,
+)
+from detcloud.agent.assignment.unused_settings import process_notices as notices
+
+REASON = "this agent runs trials as processes"
+
+
+def mounts(*pairs: tuple[Path | str, str], **fields: Any) -> list[BindMount]:
+    entries = [{"host_path": str(h), "container_path": c, **fields} for h, c in pairs]
+    return bind_mounts({"bind_mounts": entries})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory with model code, beside a data folder of the host."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/rows").write_text("1 2 3")
+    code = tmp_path / "code"
+    (code / "package").mkdir(parents=True)
+    (code / "model_def.py").touch()
+    return code
+
+
+def test_a_relative_path_becomes_a_link_in_the_working_directory(folder: Path) -> None:
+    data = folder.parent / "data"
+    pairs = [(data, "data"), (data, "package/deep/er"), (data / "rows", "./rows")]
+    make_links(mounts(*pairs), folder)
+    assert (folder / "data").readlink() == data
+    assert (folder / "package/deep/er/rows").read_text() == "1 2 3"
+    assert (folder / "rows").read_text() == "1 2 3"
+
+
+@pytest.mark.parametrize(
+    ("container", "why"),
+    [
+        ("model_def.py", "is taken"),
+        ("package", "is taken"),
+        ("model_def.py/below", "is taken"),
+        ("../outside", "is not inside the working directory"),
+        ("package/../../outside", "is not inside the working directory"),
+        ("package/..", "is not inside the working directory"),
+    ],
+)
+def test_a_link_never_replaces_model_code_nor_leaves_the_directory(
+    folder: Path, container: str, why: str
+) -> None:
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(MountImpossible, match=why):
+        make_links(mounts((folder.parent / "data", container)), folder)
+    assert sorted(folder.rglob("*")) == before
+    assert not (folder.parent / "outside").exists()
+
+
+def test_a_mount_inside_a_mount_would_write_into_the_hosts_folder(folder: Path) -> None:
+    data = folder.parent / "data"
+    with pytest.raises(MountImpossible, match="inside another mount"):
+        make_links(mounts((data, "data"), (data, "data/below")), folder)
+    assert [path.name for path in data.iterdir()] == ["rows"]
+
+
+@pytest.mark.parametrize("container", ["data", "/mnt/data", "/no/such/place"])
+def test_a_host_path_must_exist(folder: Path, container: str) -> None:
+    with pytest.raises(MountImpossible, match="/no/such/place does not exist on this agent"):
+        make_links(mounts(("/no/such/place", container)), folder)
+
+
+@pytest.mark.parametrize(
+    "entry", ["data", {"host_path": "/a"}, {"host_path": "a", "container_path": "b"}, {}, None]
+)
+def test_an_entry_that_is_no_mount_is_refused(entry: object) -> None:
+    with pytest.raises(MountImpossible, match="bind mount"):
+        bind_mounts({"bind_mounts": [entry]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "container", "expected"),
+    [
+        ({}, "data", []),
+        ({}, "/data", []),
+        ({}, "/data/", []),
+        (
+            {},
+            "/mnt/data",
+            [
+                f"[detcloud] bind mount /mnt/data is not made: {REASON}; use the host's path "
+                "/data, or a relative container_path"
+            ],
+        ),
+        (
+            {"read_only": True},
+            "data",
+            [f"[detcloud] bind mount data: read_only cannot be enforced: {REASON}"],
+        ),
+        (
+            {"read_only": True, "propagation": "shared"},
+            "data",
+            [
+                "[detcloud] bind mount data: read_only and propagation shared cannot be enforced: "
+                f"{REASON}"
+            ],
+        ),
+    ],
+)
+def test_a_mount_that_is_not_all_that_was_asked_for_gives_one_notice(
+    fields: dict[str, Any], container: str, expected: list[str]
+) -> None:
+    entry = {"host_path": "/data", "container_path": container, **fields}
+    assert notices({"bind_mounts": [entry]}, cuda=False) == expected
+
+
+def test_the_defaults_are_silent() -> None:
+    from control_plane.config.environment import Environment
+    from control_plane.config.resources import Resources
+
+    config = {
+        "environment": Environment().model_dump(mode="json"),
+        "resources": Resources().model_dump(mode="json"),
+        "bind_mounts": [],
+    }
+    assert notices(config, cuda=False) == notices(config, cuda=True) == notices({}, cuda=True) == []
+
+
+def test_each_setting_that_needs_a_container_gives_one_notice() -> None:
+    config = {
+        "environment": {
+            "image": {"cpu": "org/cpu:1", "cuda": None, "rocm": None},
+            "force_pull_image": True,
+            "registry_auth": {"username": "me", "password": "********"},
+            "ports": {"web": 8080},
+            "environment_variables": {"cpu": ["HOME=/root", "DETCLOUD_X=1", "A=1"], "cuda": []},
+        },
+        "resources": {"shm_size": 0, "devices": [{"host_path": "/dev/x"}], "priority": 3},
+    }
+    assert notices(config, cuda=False) == [
+        f"[detcloud] image org/cpu:1 is not used: {REASON}",
+        f"[detcloud] environment.force_pull_image is not used: {REASON}",
+        f"[detcloud] environment.registry_auth is not used: {REASON}",
+        f"[detcloud] environment.ports is not used: {REASON}",
+        f"[detcloud] resources.shm_size is not used: {REASON}",
+        f"[detcloud] resources.devices is not used: {REASON}",
+        "[detcloud] environment variables DETCLOUD_X, HOME: the runtime's value is used instead",
+    ]
+    # Only the image of the kind of device that the trial runs on is missed.
+    assert not any("image org" in notice for notice in notices(config, cuda=True))

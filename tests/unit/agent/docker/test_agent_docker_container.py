@@ -1,0 +1,407 @@
+"""The requests to the engine and the meaning of its answers, without an engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.allocation.exit_record import exit_record
+from detcloud.agent.assignment.assignment import Assignment, LaunchImpossible
+from detcloud.agent.assignment.bind_mounts import MountImpossible
+from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.unused_settings import container_notices
+from detcloud.agent.docker.container import ContainerRules, container_body
+from detcloud.agent.docker.engine import EngineClient, EngineError, socket_path, split_reference
+from detcloud.agent.docker.exit_status import (
+    EndedContainer,
+    creation_refused_status,
+    engine_unavailable_status,
+    exit_status,
+)
+from detcloud.agent.docker.images import (
+    DOCKER_HUB_LOGIN,
+    ImageRequest,
+    PullProgress,
+    image_request,
+    is_refusal,
+    obtain_image,
+)
+from detcloud.agent.docker.launch import container_name
+from detcloud.agent.runtime import Phase, Status
+from detcloud.agent.slots import Slot
+from detcloud.shared.files import read_untrusted_json_object
+
+GPUS = [Slot(0, "cuda", "GPU-a", "H100"), Slot(3, "cuda", "GPU-d", "H100")]
+
+
+def assignment(folder: Path, slots: list[Slot] | None = None, **config: Any) -> Assignment:
+    directory = AllocationDirectory(folder / "allocations", "4.1")
+    directory.create()
+    spec = {"cluster_id": "c", "config": config}
+    return Assignment(directory, spec, slots or [], threads=2, log_bytes_max=100)
+
+
+def body_of(folder: Path, *, limit: int = -1, **config: Any) -> dict[str, Any]:
+    rules = ContainerRules(folder, "node", 1000, 1001)
+    return container_body(assignment(folder, **config), rules, lambda _: limit)
+
+
+def test_a_trial_gets_its_own_gpus_and_no_others(tmp_path: Path) -> None:
+    given = assignment(tmp_path, GPUS)
+    rules = ContainerRules(tmp_path, "node", 1000, 1000)
+    body = container_body(given, rules, lambda _: -1)
+    (request,) = body["HostConfig"]["DeviceRequests"]
+    assert request["DeviceIDs"] == ["GPU-a", "GPU-d"]
+    environment = given.environment(container_environment(2))
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-d"
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "GPU-a,GPU-d"
+    assert body_of(tmp_path)["HostConfig"]["DeviceRequests"] == []
+    without = assignment(tmp_path).environment(container_environment(2))
+    assert (without["CUDA_VISIBLE_DEVICES"], without["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
+
+
+def test_a_container_has_nothing_of_the_agents_machine(tmp_path: Path) -> None:
+    environment = assignment(tmp_path).environment(container_environment(2))
+    assert not {"PATH", "LANG", "LD_LIBRARY_PATH"} & set(environment)
+    assert environment["PYTHONPATH"] == "/run/detcloud"
+    assert environment["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (-1, {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}),
+        (20_000, {"memlock": 20_000, "stack": 20_000, "nofile": 20_000}),
+        (1 << 40, {"memlock": 1 << 40, "stack": 64 << 20, "nofile": 65_536}),
+    ],
+)
+def test_limits_are_as_high_as_is_useful_and_allowed(
+    tmp_path: Path, limit: int, expected: dict[str, int]
+) -> None:
+    limits = body_of(tmp_path, limit=limit)["HostConfig"]["Ulimits"]
+    assert {one["Name"]: one["Soft"] for one in limits} == expected
+    assert all(one["Soft"] == one["Hard"] for one in limits)
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 4 << 30), ({"shm_size": 7}, 7)])
+def test_shared_memory_is_4_gib_unless_configured(
+    tmp_path: Path, given: dict[str, int], expected: int
+) -> None:
+    assert body_of(tmp_path, resources=given)["HostConfig"]["ShmSize"] == expected
+
+
+def test_devices_are_passed_on_if_they_may_be(tmp_path: Path) -> None:
+    device = {"host_path": "/dev/null", "container_path": "/dev/x", "mode": "rw"}
+    (found,) = body_of(tmp_path, resources={"devices": [device]})["HostConfig"]["Devices"]
+    assert found == {
+        "PathOnHost": "/dev/null",
+        "PathInContainer": "/dev/x",
+        "CgroupPermissions": "rw",
+    }
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(Path("/data"),))
+    given = assignment(tmp_path, resources={"devices": [device]})
+    with pytest.raises(LaunchImpossible, match="/dev/null is not allowed on this agent"):
+        container_body(given, rules, lambda _: -1)
+
+
+def test_a_link_does_not_lead_out_of_what_may_be_mounted(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/out").symlink_to("/etc")
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path / "data",))
+    for host, refused in ((tmp_path / "data", False), (tmp_path / "data/out", True)):
+        mount = {"host_path": str(host), "container_path": "/d", "propagation": "rslave"}
+        given = assignment(tmp_path, bind_mounts=[mount])
+        if refused:
+            with pytest.raises(LaunchImpossible, match="not allowed"):
+                container_body(given, rules, lambda _: -1)
+        else:
+            made = container_body(given, rules, lambda _: -1)["HostConfig"]["Mounts"][-1]
+            assert made["BindOptions"] == {"Propagation": "rslave"}
+
+
+def test_what_was_checked_is_what_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "data/v1").mkdir(parents=True)
+    (tmp_path / "data/now").symlink_to("v1")
+    (tmp_path / "data/null").symlink_to("/dev/null")
+    rules = ContainerRules(
+        tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path / "data", Path("/dev/null"))
+    )
+    given = assignment(
+        tmp_path,
+        bind_mounts=[{"host_path": str(tmp_path / "data/now"), "container_path": "/d"}],
+        resources={"devices": [{"host_path": str(tmp_path / "data/null")}]},
+    )
+    storage = {"type": "shared_fs", "path": str(tmp_path / "data/now/new")}
+    given = Assignment(given.directory, {**given.spec, "storage": storage}, [], 1, 1)
+    host = container_body(given, rules, lambda _: -1)["HostConfig"]
+    mounts = {mount["Target"]: mount["Source"] for mount in host["Mounts"]}
+    assert mounts["/d"] == str(tmp_path / "data/v1")
+    assert mounts[storage["path"]] == str(tmp_path / "data/v1/new")
+    (device,) = host["Devices"]
+    assert device["PathOnHost"] == "/dev/null"
+    assert device["PathInContainer"] == str(tmp_path / "data/null")
+
+
+@pytest.mark.parametrize("path", ["..", "../code", "a/../..", "../home"])
+def test_a_relative_mount_stays_in_the_working_directory(tmp_path: Path, path: str) -> None:
+    mount = {"host_path": str(tmp_path), "container_path": path}
+    with pytest.raises(MountImpossible, match="not inside the working directory"):
+        body_of(tmp_path, bind_mounts=[mount])
+
+
+def test_the_machines_checkpoints_are_mounted_and_the_containers_own_are_not(
+    tmp_path: Path,
+) -> None:
+    rules, store = ContainerRules(tmp_path, "node", 1000, 1000), str(tmp_path / "store")
+    for kind, expected in ((None, True), ("shared_fs", True), ("directory", False)):
+        given = assignment(tmp_path, checkpoint_storage={"type": kind})
+        spec = {**given.spec, "storage": {"type": "directory", "path": store}}
+        given = Assignment(given.directory, spec, [], 1, 1)
+        mounts = container_body(given, rules, lambda _: -1)["HostConfig"]["Mounts"]
+        assert (store in [mount["Target"] for mount in mounts]) == expected
+
+
+def mount_targets(tmp_path: Path, kind: str, folder: str) -> list[str]:
+    """The targets of the mounts of a container with that storage."""
+    given = assignment(tmp_path)
+    spec = {**given.spec, "storage": {"type": kind, "path": folder}}
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, (Path("/mnt/shared"),))
+    body = container_body(Assignment(given.directory, spec, [], 1, 1), rules, lambda _: -1)
+    return [mount["Target"] for mount in body["HostConfig"]["Mounts"]]
+
+
+def test_a_folder_of_checkpoints_that_the_configuration_names_must_be_allowed(
+    tmp_path: Path,
+) -> None:
+    for kind, folder in (("directory", "/srv/own"), ("shared_fs", "/mnt/shared/new")):
+        assert folder in mount_targets(tmp_path, kind, folder)
+    for folder in ("/srv/own", "/mnt/shared/../other"):
+        with pytest.raises(LaunchImpossible, match=f"checkpoint_storage: {folder} is not allowed"):
+            mount_targets(tmp_path, "shared_fs", folder)
+
+
+def test_what_is_not_allowed_does_not_tell_whether_it_is_there(tmp_path: Path) -> None:
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=())
+    for path in ("/root", "/no/such"):
+        given = assignment(tmp_path, bind_mounts=[{"host_path": path, "container_path": "d"}])
+        with pytest.raises(LaunchImpossible, match="not allowed on this agent; allowed are: none"):
+            container_body(given, rules, lambda _: -1)
+
+
+def test_names_differ_between_work_directories_and_stay_the_same(tmp_path: Path) -> None:
+    one, other = (tmp_path / name / "allocations/4.1/agent" for name in "ab")
+    assert container_name(one) == container_name(one)
+    assert container_name(one) != container_name(other)
+    assert container_name(one).startswith("detcloud-4.1-")
+
+
+RECORD = {"stage": "trial", "code": None, "signal": 9, "killed": False}
+KILLED = {**RECORD, "killed": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "begun", "killed", "expected"),
+    [
+        ({}, RECORD, True, False, Status(Phase.ENDED, "trial", None, 9)),
+        ({}, KILLED, True, True, Status(Phase.ENDED, "trial", None, 9, killed=True)),
+        # Somebody else asked for the end.
+        ({}, KILLED, True, False, Status(Phase.ENDED, lost=True)),
+        ({"ExitCode": 0}, None, True, False, Status(Phase.ENDED, lost=True)),
+        ({"ExitCode": 137}, None, False, False, Status(Phase.ENDED, lost=True)),
+        ({"ExitCode": 137}, None, True, True, Status(Phase.ENDED, code=137, killed=True)),
+        ({}, {**RECORD, "stage": 7}, True, False, Status(Phase.ENDED, lost=True)),
+        ({}, {**RECORD, "signal": 65}, True, False, Status(Phase.ENDED, lost=True)),
+        ({}, {**RECORD, "code": True}, True, False, Status(Phase.ENDED, lost=True)),
+        ({}, {**RECORD, "code": 256, "signal": None}, True, False, Status(Phase.ENDED, lost=True)),
+        ({}, {"stage": "trial"}, True, False, Status(Phase.ENDED, lost=True)),
+    ],
+)
+def test_an_end_is_the_engines_word_and_its_way_the_supervisors(
+    state: dict[str, Any],
+    record: dict[str, Any] | None,
+    begun: bool,
+    killed: bool,
+    expected: Status,
+) -> None:
+    assert exit_status(EndedContainer(state, record, begun, killed)) == expected
+
+
+def test_memory_that_ran_out_is_told_in_words() -> None:
+    state = {"OOMKilled": True, "ExitCode": 137}
+    words = "out of memory: the kernel ended a process at the container's limit of 64 MiB"
+    for record in (RECORD, None):
+        ended = exit_status(EndedContainer(state, record, True, False, 64 << 20))
+        assert ended.cause == words
+        assert exit_record(ended, [], "", revision=1)["reason"] == "errored"
+    # It did without the process that was ended.
+    well = {**RECORD, "code": 0, "signal": None}
+    assert exit_status(EndedContainer(state, well, True, False)).cause == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(400, "errored"), (404, "start_failed"), (500, "start_failed")]
+)
+def test_a_container_that_cannot_be_is_the_trials_failure_or_the_machines(
+    status: int, reason: str
+) -> None:
+    ended = creation_refused_status(EngineError(status, "no space left on device"))
+    record = exit_record(ended, [], "a line of the log", revision=1)
+    assert record["reason"] == reason
+    assert record["message"] == "the container could not be started: no space left on device"
+    assert (
+        exit_record(engine_unavailable_status("x"), [], "", revision=1)["reason"] == "start_failed"
+    )
+
+
+def test_what_a_trial_writes_is_read_only_if_it_is_a_small_plain_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text('{"a": 1}')
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "large").write_text('{"a": "' + "x" * 70_000 + '"}')
+    assert read_untrusted_json_object(tmp_path / "plain") == {"a": 1}
+    for name in ("link", "pipe", "folder", "large", "none"):
+        assert read_untrusted_json_object(tmp_path / name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("image", ("image", "latest")),
+        ("org/image:1", ("org/image", "1")),
+        ("host:5000/org/image", ("host:5000/org/image", "latest")),
+        ("host:5000/org/image:1", ("host:5000/org/image", "1")),
+        ("org/image@sha256:ab", ("org/image", "sha256:ab")),
+        ("host:5000/image:1@sha256:ab", ("host:5000/image", "sha256:ab")),
+    ],
+)
+def test_an_images_name_has_a_tag_or_a_digest(name: str, expected: tuple[str, str]) -> None:
+    # Without a tag an engine would pull every one of them.
+    assert split_reference(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "refusal"),
+    [
+        (404, "pull access denied for x, repository does not exist", True),
+        (500, "unauthorized: incorrect username or password", True),
+        (500, "manifest for org/x:1 not found: manifest unknown", True),
+        (500, "no matching manifest for linux/arm64 in the manifest list entries", True),
+        (500, "dial tcp: lookup registry.example on 10.0.0.2: no such host", False),
+        (500, "toomanyrequests: You have reached your pull rate limit", False),
+        (500, "write /var/lib/docker/tmp/x: no space left on device", False),
+        (500, "received unexpected HTTP status: 503 Service Unavailable", False),
+    ],
+)
+def test_a_refusal_is_told_from_trouble(status: int, message: str, refusal: bool) -> None:
+    assert is_refusal(EngineError(status, message)) == refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "expected"),
+    [
+        ("org/image:1", None, DOCKER_HUB_LOGIN),
+        ("ghcr.io/org/image", None, "ghcr.io"),
+        ("localhost/image", None, "localhost"),
+        ("host:5000/image", None, "host:5000"),
+        ("Intranet/image", None, "Intranet"),
+        ("org/image", "https://index.docker.io/v1/", "https://index.docker.io/v1/"),
+        ("docker.io/org/image", "index.docker.io", "index.docker.io"),
+        ("registry.example/image", "https://registry.example", "https://registry.example"),
+        ("Host:5000/image", "host:5000/v2/", "host:5000/v2/"),
+    ],
+)
+def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expected: str) -> None:
+    login = {"username": "me", "password": "secret", "server": server, "email": None}
+    asked = image_request(name, {"force_pull_image": True}, login)
+    assert asked.login == {"username": "me", "password": "secret", "serveraddress": expected}
+    assert asked.force_pull
+    assert "secret" not in repr(asked)
+    assert image_request(name, {}, None) == ImageRequest(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("evil.example/x", "ghcr.io"),
+        ("org/image", "https://registry.example"),
+        ("EVIL/image", "docker.io"),
+        ("host:5000/image", "host"),
+        ("ghcr.io.evil.example/x", "ghcr.io"),
+        ("ghcr.io/x", "ghcr.io.evil.example"),
+    ],
+)
+def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> None:
+    request = image_request(name, {}, {"username": "me", "password": "secret", "server": server})
+    assert request.login is None
+
+    class RefusingEngine(EngineClient):
+        def find_image(self, name: str) -> None:
+            return None
+
+        def pull_image(self, name: str, login: object, on_event: object) -> None:
+            assert login is None
+            raise EngineError(401, "unauthorized")
+
+    why = f"environment.registry_auth is for {re.escape(server)} and was not sent;"
+    with pytest.raises(LaunchImpossible, match=why):
+        obtain_image(RefusingEngine(""), request, lambda: True, lambda _: None)
+
+
+def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:
+    now, told = [0.0], list[str]()
+    progress = PullProgress("org/x:1", told.append, lambda: now[0])
+
+    def report_download(layer: str, current: int) -> None:
+        detail = {"current": current, "total": 60_000_000}
+        progress.record_event({"status": "Downloading", "id": layer, "progressDetail": detail})
+
+    for now[0], layer, current in (
+        (1, "a", 10_000_000),
+        (9, "b", 5_000_000),
+        (11, "a", 30_000_000),
+    ):
+        report_download(layer, current)
+    progress.record_event({"status": "Download complete", "id": "a"})
+    progress.record_event({"status": "Extracting", "id": "a", "progressDetail": {}})
+    now[0] = 21.5
+    progress.record_event({"status": "Pull complete", "id": "b"})
+    progress.report_end()
+    # 30 + 5 of 60 + 60, then all of both.
+    assert told == [
+        "pulling image org/x:1: 35 of 120 MB",
+        "pulling image org/x:1: 120 MB",
+        "image org/x:1 was pulled in 22 s, 120 MB",
+    ]
+
+
+def test_the_engine_must_be_on_this_machine() -> None:
+    assert socket_path({}) == "/var/run/docker.sock"
+    assert socket_path({"DOCKER_HOST": "unix:///x.sock"}) == "/x.sock"
+    for host in ("tcp://1.2.3.4:2375", "ssh://me@host", "unix://x.sock"):
+        with pytest.raises(ValueError, match="must be on this machine"):
+            socket_path({"DOCKER_HOST": host})
+
+
+def test_settings_that_containers_have_no_use_for_are_told() -> None:
+    config = {
+        "environment": {
+            "image": {"cpu": "determinedai/environments:py-3.8", "cuda": None},
+            "ports": {"web": 8080},
+            "force_pull_image": True,
+            "environment_variables": {"cpu": ["HOME=/root"], "cuda": []},
+        },
+        "resources": {"shm_size": 5},
+    }
+    assert container_notices(config, "ours:1", cuda=False) == [
+        "[detcloud] image determinedai/environments:py-3.8 is one of Determined's: ours:1 is used "
+        "instead",
+        "[detcloud] environment.ports is not used: containers use the machine's own network",
+        "[detcloud] environment variable HOME: the runtime's value is used instead",
+    ]
+    assert container_notices({}, "ours:1", cuda=True) == []

@@ -1,0 +1,181 @@
+"""One launch of a container against an engine that behaves as told."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from detcloud.agent.docker import launch as container_launch
+from detcloud.agent.docker.container import LABEL, RECORDS
+from detcloud.agent.docker.engine import EngineClient, EngineError, EngineUnavailable
+from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
+from detcloud.agent.runtime import Phase
+from detcloud.shared.files import write_atomically
+
+
+class FakeEngine:
+    """Has at most one container, whose supervisor begins at once in `records`; `faults` are raised
+    by the calls of that name, one each.
+    """
+
+    def __init__(self, records: Path) -> None:
+        self.records = records
+        self.state = "absent"
+        self.faults: dict[str, list[Exception]] = {}
+        self.calls: list[str] = []
+        self.signals: list[int] = []
+
+    def inspect_container(self, name: str) -> dict[str, Any] | None:
+        self._record_call("inspect")
+        if self.state == "absent":
+            return None
+        state = {"Status": self.state, "ExitCode": 0}
+        return {"State": state, "Config": {"Labels": {f"{LABEL}launch": "one"}}}
+
+    def create_container(self, name: str, body: object) -> None:
+        self.state = "created"
+        self._record_call("create")
+
+    def start_container(self, name: str) -> None:
+        self.state = "running"
+        (self.records / "begun").touch()
+        self._record_call("start")
+
+    def signal_container(self, name: str, number: int) -> None:
+        self.signals.append(number)
+        if number == signal.SIGKILL:
+            self.state = "exited"
+
+    def container_output(self, name: str) -> str:
+        return ""
+
+    def _record_call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.faults.get(name):
+            raise self.faults[name].pop(0)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path / RECORDS)
+
+
+@pytest.fixture
+def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> ContainerLaunch:
+    monkeypatch.setattr(container_launch, "TROUBLE_SECONDS", 0.01)
+    (tmp_path / RECORDS).mkdir()
+    asked = {"launch": "one", "log": str(tmp_path / "log"), "has_hook": False, "body": {}}
+    write_atomically(tmp_path / REQUEST_FILE, asked)
+    return ContainerLaunch(cast(EngineClient, engine), tmp_path, lambda message: None)
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("create", EngineUnavailable("the answer was lost")),
+        ("create", EngineError(409, "the name is in use")),
+        ("start", EngineUnavailable("the answer was lost")),
+        ("inspect", EngineError(500, "for once")),
+    ],
+)
+def test_an_answer_that_is_lost_starts_nothing_twice(
+    engine: FakeEngine, launch: ContainerLaunch, call: str, fault: Exception
+) -> None:
+    engine.faults[call] = [fault]
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+    assert engine.calls.count("create") == 1
+    assert engine.state == "running"
+
+
+@pytest.mark.parametrize("change", ["link", "link above", "gone"])
+@pytest.mark.parametrize("state", ["absent", "created"])
+@pytest.mark.parametrize("kind", [("Mounts", "Source"), ("Devices", "PathOnHost")])
+def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, change: str, state: str, kind: Any
+) -> None:
+    source = tmp_path / "data/set"
+    source.mkdir(parents=True)
+    launch._request["body"] = {"HostConfig": {kind[0]: [{kind[1]: str(source)}]}}
+    engine.state = state
+    source.rmdir()
+    if change == "link":
+        source.symlink_to("/")
+    elif change == "link above":
+        source.parent.rmdir()
+        (tmp_path / "other/set").mkdir(parents=True)
+        source.parent.symlink_to("other")
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert "start" not in engine.calls
+    assert f"{source} is not what it was when it was checked" in launch.poll().cause
+    assert not launch.poll().not_started
+
+
+def test_a_mount_that_leads_where_it_did_is_started(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
+) -> None:
+    launch._request["body"] = {"HostConfig": {"Mounts": [{"Source": str(tmp_path)}]}}
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+
+
+def test_what_could_not_be_started_for_minutes_is_given_up(
+    engine: FakeEngine, launch: ContainerLaunch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.1)
+    engine.faults["inspect"] = [EngineUnavailable("no engine")] * 1000
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert (launch.poll().not_started, launch.poll().lost) == (True, False)
+
+
+def test_what_runs_is_never_given_up(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.0)
+    # Another agent had begun it.
+    (tmp_path / RECORDS / "begun").touch()
+    engine.state = "running"
+    engine.faults["inspect"] = [EngineUnavailable("no engine")] * 5
+    launch.start_watching()
+    until(lambda: engine.calls.count("inspect") > 5)
+    until(lambda: launch.poll().phase is Phase.RUNNING)
+    launch.close()
+
+
+def test_a_supervisor_that_does_not_hear_is_killed_by_the_engine(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_launch, "KILL_MARGIN_SECONDS", 0.1)
+    engine.state = "running"
+    (tmp_path / RECORDS / "begun").touch()
+    write_atomically(tmp_path / KILL_FILE, {"grace_ms": 50})
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert engine.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert launch.poll().killed
+
+
+def test_a_kill_before_the_start_starts_nothing(
+    engine: FakeEngine, launch: ContainerLaunch, tmp_path: Path
+) -> None:
+    write_atomically(tmp_path / KILL_FILE, {"grace_ms": 0})
+    launch.start_watching()
+    until(lambda: launch.poll().phase is Phase.ENDED)
+    assert launch.poll().killed
+    assert "create" not in engine.calls

@@ -1,0 +1,175 @@
+"""A trial fetches the keys for its storage from its agent, and nobody else's."""
+
+import json
+import socket
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import Session
+
+from detcloud.agent import storage_credentials as credentials
+from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer, StorageKeys
+
+URI, TOKEN = "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+
+
+@dataclass
+class Cluster:
+    """Gives out keys that are good for `seconds`, unless it is away."""
+
+    seconds: float = 3600
+    is_away: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def fetch(self, allocation: str) -> StorageKeys:
+        if self.is_away:
+            raise TimeoutError("the cluster did not answer")
+        self.asked.append(allocation)
+        ends_ms = int((time.time() + self.seconds) * 1000)
+        return StorageKeys(f"KEY{len(self.asked)}", "hush", f"session of {allocation}", ends_ms)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
+    running = CredentialServer(tmp_path, cluster.fetch, print)
+    yield running
+    running.close()
+
+
+def ask(uri: str, token: str | None) -> tuple[int, dict[str, Any]]:
+    headers = {} if token is None else {"Authorization": token}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(uri, headers=headers)) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def test_awss_own_client_finds_the_keys(
+    server: CredentialServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in server.variables("4.1").items():
+        monkeypatch.setenv(name, value)
+    found = Session().get_credentials().get_frozen_credentials()
+    assert (found.access_key, found.secret_key, found.token) == (
+        "KEY1",
+        "hush",
+        "session of 4.1",
+    )
+
+
+def test_another_trials_token_opens_nothing(server: CredentialServer, cluster: Cluster) -> None:
+    own, other = server.variables("4.1"), server.variables("5.1")
+    for token in (other[TOKEN], "", None, own[TOKEN][:-1]):
+        assert ask(own[URI], token)[0] == 403
+    assert ask(other[URI], own[TOKEN])[0] == 403
+    assert ask(own[URI] + "/", own[TOKEN])[0] == 403
+    assert cluster.asked == []
+
+
+def test_keys_are_asked_for_again_before_they_end(
+    server: CredentialServer, cluster: Cluster
+) -> None:
+    cluster.seconds = RENEW_SECONDS + 60
+    assert server.valid_keys("4.1") == server.valid_keys("4.1")
+    assert cluster.asked == ["4.1"]
+    server.valid_keys("5.1")
+    cluster.seconds = RENEW_SECONDS - 60
+    assert cluster.asked == ["4.1", "5.1"]
+    assert server.valid_keys("6.1") != server.valid_keys("6.1")
+
+
+def test_keys_that_are_good_yet_outlive_a_cluster_that_is_away(
+    server: CredentialServer, cluster: Cluster
+) -> None:
+    cluster.seconds = RENEW_SECONDS - 60
+    own = server.variables("4.1")
+    first = ask(own[URI], own[TOKEN])
+    cluster.is_away = True
+    assert ask(own[URI], own[TOKEN]) == first
+    other = server.variables("5.1")
+    assert ask(other[URI], other[TOKEN])[0] == 503
+
+
+def test_a_trial_that_goes_on_finds_the_next_agent_where_the_last_one_was(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    first = CredentialServer(tmp_path, cluster.fetch, print)
+    known = first.variables("4.1")
+    first.close()
+    second = CredentialServer(tmp_path, cluster.fetch, print)
+    assert second.variables("4.1") == known
+    assert ask(known[URI], known[TOKEN])[0] == 200
+    second.close()
+
+
+def free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(number)]
+        return [one.getsockname()[1] for one in found]
+
+
+def test_its_port_is_one_that_no_trial_may_take_where_the_agent_may(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < min(credentials.PORTS) <= max(credentials.PORTS) < 1024
+    first, second = free_ports(2)
+    monkeypatch.setattr(credentials, "PORTS", (first, second))
+    with socket.create_server((HOST, first)):
+        running = CredentialServer(tmp_path, cluster.fetch, print)
+        assert f":{second}/" in running.variables("4.1")[URI]
+        # Neither of them is to be had: any port will do.
+        (tmp_path / "other").mkdir()
+        other = CredentialServer(tmp_path / "other", cluster.fetch, print)
+    known = other.variables("4.1")
+    assert ask(known[URI], known[TOKEN])[0] == 200
+    running.close()
+    other.close()
+
+
+def test_a_port_that_somebody_else_has_is_waited_for(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.01)
+    first = CredentialServer(tmp_path, cluster.fetch, print)
+    known = first.variables("4.1")
+    first.close()
+    port = int(known[URI].split(":")[2].partition("/")[0])
+    taken, said = socket.create_server((HOST, port)), list[str]()
+
+    def log_line(message: str) -> None:
+        said.append(message)
+        threading.Timer(0.1, taken.close).start()
+
+    second = CredentialServer(tmp_path, cluster.fetch, log_line)
+    assert second.variables("4.1") == known
+    (message,) = said
+    assert f"port {port} of 127.0.0.1" in message
+    assert "trying again" in message
+    second.close()
+
+
+def test_what_it_keeps_is_the_agents_alone(server: CredentialServer, tmp_path: Path) -> None:
+    (kept,) = tmp_path.iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "hush" not in kept.read_text()
+    shown = repr(server.valid_keys("4.1"))
+    assert "hush" not in shown
+    assert "session of" not in shown

@@ -1,0 +1,234 @@
+"""The desired state of an agent: its entries for allocations in every state."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.actors.agent.actor import AgentState, DesiredAllocation
+from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.messages.trial import (
+    AllocationExited,
+    ContainerStateReported,
+    ExperimentStatusChanged,
+    LengthReached,
+    PreemptionRequested,
+    SlotsAssigned,
+    WorkAssigned,
+)
+from control_plane.actors.records import Place, Status
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.desired_state import (
+    GRACE_MS,
+    TrialSource,
+    desired_entries,
+    rendezvous_port,
+    trial_directives,
+)
+from control_plane.agents.sessions import Session
+from tests.unit.actors.actor_harness import ActorHarness
+from tests.unit.actors.sample_messages import LENGTH, experiment_submitted, trial_created
+
+AGENT = AgentState("a", "default", 1, (), 0, desired=(DesiredAllocation(4, 1, (0, 1)),))
+
+
+def trial(*messages: object, closed: bool = True) -> TrialState:
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created(closed=closed), SlotsAssigned(1, (Place("a", (0, 1)),)), *messages)
+    assert isinstance(actor.state, TrialState)
+    return actor.state
+
+
+def experiment() -> tuple[ExperimentState, Definition]:
+    actor = ActorHarness("experiment#1")
+    actor.deliver(experiment_submitted())
+    definition = actor.part("definition")
+    assert isinstance(definition, Definition)
+    return actor.state, definition
+
+
+def entries_for(
+    state: TrialState | None,
+    known: tuple[str, ...] = (),
+    session: Session | None = None,
+    agent: AgentState = AGENT,
+) -> list[dict[str, Any]]:
+    trials = TrialSource(
+        read_trial=lambda trial_id: state if trial_id == 4 else None,
+        read_experiment=lambda experiment_id: experiment() if experiment_id == 1 else None,
+        build_spec=lambda experiment, definition, trial: {"cluster_id": "c"},
+        read_address=lambda name: f"host-{name}",
+    )
+    return desired_entries(agent, session or Session(), known, trials)
+
+
+def kill_entry(allocation: str) -> dict[str, Any]:
+    return {
+        "allocation": allocation,
+        "state": "kill",
+        "directives": None,
+        "grace_ms": GRACE_MS,
+    }
+
+
+def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
+    state = trial()
+    assert entries_for(state) == [
+        {
+            "allocation": "4.1",
+            "state": "run",
+            "directives": trial_directives(state),
+            "spec": {
+                "cluster_id": "c",
+                "allocation_id": "4.1",
+                "epoch": 1,
+                "slots": [0, 1],
+                "rank": 0,
+                "size": 1,
+                "node_rank": 0,
+                "nodes": 1,
+                "hosts": ["127.0.0.1"],
+                # crc32("c") is 112,844,655, which leaves 879 of 1,024: block 4 + 879 of 8 ports.
+                "rendezvous_port": 20_480 + 8 * 883 + 1,
+            },
+            "code": {"sha256": "0" * 64, "path": "/api/v1/model-code/" + "0" * 64},
+        }
+    ]
+
+
+def test_a_known_allocation_comes_without_them() -> None:
+    state = trial()
+    assert entries_for(state, known=("4.1",)) == [
+        {"allocation": "4.1", "state": "run", "directives": trial_directives(state)}
+    ]
+
+
+def test_directives_say_what_to_train_and_what_was_decided() -> None:
+    state = trial()
+    assert trial_directives(state) == {
+        "revision": 1,
+        "length": LENGTH,
+        "closed": True,
+        "answered": 0,
+        "preempt": None,
+    }
+    waiting = trial(LengthReached(1, LENGTH, 0.5), WorkAssigned(None, False), closed=False)
+    assert trial_directives(waiting) == {
+        "revision": 2,
+        "length": LENGTH,
+        "closed": False,
+        "answered": LENGTH,
+        "preempt": None,
+    }
+
+
+def test_a_preemption_is_a_directive() -> None:
+    running = ContainerStateReported(1, "RUNNING")
+    state = trial(running, PreemptionRequested(1, "slots are wanted"))
+    (entry,) = entries_for(state, known=("4.1",))
+    assert entry["state"] == "run"
+    assert entry["directives"]["preempt"] == {"deadline_ms": None, "reason": "slots are wanted"}
+    assert entry["directives"]["revision"] == 2
+
+
+def test_a_kill_is_an_entry_of_its_own() -> None:
+    state = trial(ExperimentStatusChanged(Status.STOPPING_KILLED))
+    (entry,) = entries_for(state, known=("4.1",))
+    assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
+    assert entry["directives"]["preempt"] is None
+
+
+def test_what_is_stopped_for_now_is_told_so_beside_a_kill() -> None:
+    # It does not run yet, or its agent was disabled: it is killed, and may save its work.
+    state = trial(PreemptionRequested(1, "agent a was disabled", forced=True))
+    (entry,) = entries_for(state, known=("4.1",))
+    assert entry["state"] == "kill"
+    assert entry["directives"]["preempt"] == {
+        "deadline_ms": None,
+        "reason": "agent a was disabled",
+    }
+
+
+MOVED_ON = [
+    None,
+    trial(AllocationExited(1, "completed")),
+    trial(AllocationExited(1, "preempted")),
+]
+
+
+@pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
+def test_an_allocation_that_its_trial_let_go_of_is_stopped_where_it_is(
+    state: TrialState | None,
+) -> None:
+    assert entries_for(state) == []
+    assert entries_for(state, known=("4.1",)) == [kill_entry("4.1")]
+
+
+@pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
+def test_an_allocation_whose_exit_was_taken_is_forgotten(state: TrialState | None) -> None:
+    (entry,) = entries_for(state, known=("4.1",), session=Session(exited=("4.1",)))
+    assert entry["state"] == "forget"
+
+
+def test_what_the_agent_has_and_nobody_wants_is_stopped_or_forgotten() -> None:
+    entries = entries_for(
+        None,
+        known=("9.1", "7.2"),
+        session=Session(exited=("9.1",)),
+        agent=replace(AGENT, desired=()),
+    )
+    assert entries == [kill_entry("7.2"), kill_entry("9.1") | {"state": "forget"}]
+
+
+def test_a_running_allocation_whose_exit_was_taken_waits_for_its_trial() -> None:
+    # The exit is in the trial's mailbox: what becomes of it is the trial's to say.
+    (entry,) = entries_for(trial(), known=("4.1",), session=Session(exited=("4.1",)))
+    assert entry["state"] == "run"
+
+
+GANG = DesiredAllocation(4, 1, (0, 1), 1, 2)
+PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
+
+
+def test_nothing_begins_where_something_else_still_uses_the_slots() -> None:
+    """The agent was lost, so that its slots were given away, and came back with what it ran."""
+    waiting = {"allocation": "4.1", "state": "wait", "directives": None}
+    assert entries_for(trial(), ("9.1",)) == [waiting, kill_entry("9.1")]
+    gone = Session(exited=("9.1",))
+    entry, forgotten = entries_for(trial(), ("9.1",), gone)
+    assert "spec" in entry
+    assert forgotten["state"] == "forget"
+
+
+def gang_on(agent: str, *messages: object) -> list[dict[str, Any]]:
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created(), *messages)
+    return entries_for(actor.state, agent=AgentState(agent, "default", 1, (), 0, desired=(GANG,)))
+
+
+def test_a_node_of_a_gang_learns_where_all_of_them_are() -> None:
+    [entry] = gang_on("b", SlotsAssigned(1, PLACES))
+    spec = entry["spec"]
+    assert (spec["node_rank"], spec["nodes"], spec["rank"], spec["size"]) == (1, 2, 1, 2)
+    assert spec["hosts"] == ["host-a", "host-b"]
+
+
+def test_a_node_waits_until_its_trial_knows_the_others() -> None:
+    assert gang_on("b") == [{"allocation": "4.1", "state": "wait", "directives": None}]
+
+
+def test_all_nodes_of_a_broken_gang_are_killed() -> None:
+    broken = AllocationExited(1, "errored", node_rank=0, nodes=2)
+    [entry] = gang_on("b", SlotsAssigned(1, PLACES), broken)
+    assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
+    # What it has done so far may be saved.
+    assert entry["directives"]["preempt"] is not None
+
+
+def test_gangs_that_may_meet_on_one_machine_have_ports_of_their_own() -> None:
+    near = [f"{trial}.{epoch}" for trial in range(1, 200) for epoch in range(1, 9)]
+    ports = {rendezvous_port("cluster", allocation) for allocation in near}
+    assert len(ports) == len(near)
+    # 20,480 and 1,024 blocks of 8 ports: below 32,768, where systems take ports from by themselves.
+    assert min(ports) >= 20_480
+    assert max(ports) < 28_672

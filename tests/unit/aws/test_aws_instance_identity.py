@@ -1,0 +1,134 @@
+"""Instances sign, AWS says who they are: the agent's own signature, before a token service that
+checks it.
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.aws.instance_identity import AwsIdentityVerifier
+from detcloud.agent.aws.instance_identity import RoleCredentials, authorization_header
+from detcloud.shared.aws_identity import CONTENT_TYPE, REQUEST_BODY
+from tests.emulators.ministack import REGION, Ministack
+
+CLUSTER, INSTANCE, DIGEST = "detcloud-vision", "i-0123456789abcdef0", "d" * 64
+ROLE, OTHER_ROLE = "detcloud-vision-instance", "detcloud-audio-instance"
+
+
+@pytest.fixture(scope="module")
+def roles(strict_aws: Ministack) -> dict[str, str]:
+    """The ARNs of two teams' roles."""
+    principal = {"AWS": "arn:aws:iam::000000000000:root"}
+    allows = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [allows]})
+    iam = strict_aws.client("iam")
+    return {
+        name: iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+        for name in (ROLE, OTHER_ROLE)
+    }
+
+
+@pytest.fixture
+def verifier(strict_aws: Ministack, roles: Mapping[str, str]) -> AwsIdentityVerifier:
+    return AwsIdentityVerifier(CLUSTER, roles[ROLE], strict_aws.url)
+
+
+def proof(
+    aws: Ministack, role: str, session: str = INSTANCE, left_out: str = "", **headers: str
+) -> Proof:
+    """The proof of an instance with this role, with `headers` signed instead of the right ones."""
+    sts = aws.client("sts")
+    credentials = sts.assume_role(RoleArn=role, RoleSessionName=session)["Credentials"]
+    keys = RoleCredentials(
+        credentials["AccessKeyId"], credentials["SecretAccessKey"], credentials["SessionToken"]
+    )
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    all_headers = {
+        "content-type": CONTENT_TYPE,
+        "host": urlsplit(aws.url).netloc,
+        "x-amz-date": now,
+        "x-amz-security-token": keys.session_token,
+        "x-detcloud-cluster": CLUSTER,
+        "x-detcloud-token": DIGEST,
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    all_headers.pop(left_out, None)
+    authorization = authorization_header(all_headers, REQUEST_BODY, keys, REGION)
+    return Proof(DIGEST, authorization, now, keys.session_token)
+
+
+def test_the_instance_that_signed_is_named(
+    strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
+) -> None:
+    assert verifier.verify_proof(proof(strict_aws, roles[ROLE])) == INSTANCE
+
+
+@pytest.mark.parametrize(
+    "signed_for", [{"x_detcloud_cluster": "detcloud-audio"}, {"x_detcloud_token": "e" * 64}]
+)
+def test_a_proof_for_another_cluster_or_token_is_refused(
+    strict_aws: Ministack,
+    verifier: AwsIdentityVerifier,
+    roles: Mapping[str, str],
+    signed_for: dict[str, str],
+) -> None:
+    with pytest.raises(InvalidProof, match="does not accept"):
+        verifier.verify_proof(proof(strict_aws, roles[ROLE], **signed_for))
+
+
+def test_another_digest_than_the_signed_one_is_refused(
+    strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
+) -> None:
+    with pytest.raises(InvalidProof, match="does not accept"):
+        verifier.verify_proof(replace(proof(strict_aws, roles[ROLE]), token_sha256="e" * 64))
+
+
+@pytest.mark.parametrize("left_out", ["x-detcloud-cluster", "x-detcloud-token"])
+def test_a_signature_that_was_made_for_something_else_is_never_sent_on(
+    strict_aws: Ministack, roles: Mapping[str, str], left_out: str
+) -> None:
+    def send(request: urllib.request.Request) -> bytes:
+        raise AssertionError(request)
+
+    verifier = AwsIdentityVerifier(CLUSTER, roles[ROLE], strict_aws.url, send)
+    with pytest.raises(InvalidProof, match=f"does not cover {left_out}"):
+        verifier.verify_proof(proof(strict_aws, roles[ROLE], left_out=left_out))
+
+
+def test_another_role_is_no_instance_of_ours(
+    strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
+) -> None:
+    with pytest.raises(InvalidProof, match="not one of an instance"):
+        verifier.verify_proof(proof(strict_aws, roles[OTHER_ROLE]))
+
+
+def test_a_session_that_is_no_instance_is_refused(
+    strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
+) -> None:
+    with pytest.raises(InvalidProof, match="not one of an instance"):
+        verifier.verify_proof(proof(strict_aws, roles[ROLE], session="somebody"))
+
+
+def test_a_service_that_is_down_refuses_nobody(
+    strict_aws: Ministack, roles: Mapping[str, str]
+) -> None:
+    def send(request: urllib.request.Request) -> bytes:
+        headers: Any = {}
+        raise urllib.error.HTTPError(request.full_url, 503, "down", headers, None)
+
+    verifier = AwsIdentityVerifier(CLUSTER, roles[ROLE], strict_aws.url, send)
+    with pytest.raises(OSError, match="down"):
+        verifier.verify_proof(proof(strict_aws, roles[ROLE]))
+
+
+def test_a_role_that_is_none_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match="no ARN of a role"):
+        AwsIdentityVerifier(CLUSTER, "vision", "https://sts.us-east-1.amazonaws.com")

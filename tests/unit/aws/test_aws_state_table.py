@@ -1,0 +1,286 @@
+"""Faults that no emulator makes: they are put between the table and the client."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
+
+from control_plane.aws.state_table import (
+    PAUSE_SECONDS_FIRST,
+    PAUSE_SECONDS_MAX,
+    TRIES_MAX,
+    DynamoDbTable,
+    table_definition,
+)
+from control_plane.state.table import (
+    Check,
+    Conflict,
+    Delete,
+    Expect,
+    InvalidCommit,
+    Key,
+    Put,
+    Row,
+    Unavailable,
+    shard_of,
+)
+from tests.emulators.ministack import Ministack
+
+KEY, OTHER, THIRD = Key("trial#1", "A"), Key("trial#1", "B"), Key("trial#1", "C")
+ONE = [Put(KEY, 1, b"", Expect.ABSENT)]
+TWO = [*ONE, Put(OTHER, 1, b"", Expect.ABSENT)]
+THROTTLES = [
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+]
+
+
+def refusal(code: str, status: int = 400, **more: Any) -> ClientError:
+    """An answer of DynamoDB that is an error."""
+    answer = {
+        "Error": {"Code": code, "Message": "injected"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+        **more,
+    }
+    return ClientError(answer, "Operation")
+
+
+def cancellation(*codes: str) -> ClientError:
+    """A transaction that did not happen, with a reason for each of its operations."""
+    reasons = [{"Code": code, "Message": "injected"} for code in codes]
+    return refusal("TransactionCanceledException", CancellationReasons=reasons)
+
+
+LOST = ReadTimeoutError(endpoint_url="http://here")
+UNREACHED = ConnectTimeoutError(endpoint_url="http://here")
+
+
+class FaultyClient:
+    """A client whose next calls fail: before they are sent, or, for `after`, once they were carried
+    out. `sent` are the calls that were carried out.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+        self.call_count = 0
+        self.sent: list[tuple[str, Mapping[str, Any]]] = []
+        self._client = client
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**request: Any) -> Any:
+            self.call_count += 1
+            if self.before:
+                raise self.before.pop(0)
+            self.sent.append((operation, request))
+            answer = getattr(self._client, operation)(**request)
+            if self.after:
+                raise self.after.pop(0)
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def name(aws: Ministack) -> str:
+    name = f"table-{uuid.uuid4().hex}"
+    aws.client("dynamodb").create_table(**table_definition(name))
+    return name
+
+
+@pytest.fixture
+def faulty_client(aws: Ministack) -> FaultyClient:
+    return FaultyClient(aws.client("dynamodb"))
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def table(faulty_client: FaultyClient, name: str, pauses: list[float]) -> DynamoDbTable:
+    # A table that sleeps for real would show in the duration of the tests.
+    return DynamoDbTable(faulty_client, name, sleep=pauses.append)
+
+
+@pytest.mark.parametrize("code", THROTTLES)
+@pytest.mark.parametrize("writes", [ONE, TWO], ids=["one write", "a transaction"])
+def test_a_throttled_commit_is_tried_again(
+    table: DynamoDbTable,
+    faulty_client: FaultyClient,
+    pauses: list[float],
+    writes: list[Put],
+    code: str,
+) -> None:
+    faulty_client.before = [refusal(code), refusal(code)]
+    table.commit(writes)
+    assert table.get(KEY) == Row(KEY, 1, b"")
+    assert len(pauses) == 2
+
+
+def test_pauses_are_drawn_below_a_ceiling_that_doubles(
+    table: DynamoDbTable, faulty_client: FaultyClient, pauses: list[float]
+) -> None:
+    for _ in range(50):
+        faulty_client.before = [refusal(THROTTLES[0])] * TRIES_MAX
+        with pytest.raises(Unavailable, match=rf"injected \({TRIES_MAX} tries\)"):
+            table.commit(ONE)
+    assert faulty_client.call_count == 50 * TRIES_MAX
+    for n in range(TRIES_MAX - 1):
+        drawn = pauses[n :: TRIES_MAX - 1]
+        ceiling = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_FIRST * 2**n)
+        # Of 50 evenly drawn numbers all are in one half with a probability of 2 in 10^15.
+        assert 0 <= min(drawn) < ceiling / 2 < max(drawn) <= ceiling
+    assert table.get(KEY) is None
+
+
+@pytest.mark.parametrize("reason", ["TransactionConflict", "ThrottlingError"])
+def test_a_transaction_that_met_another_is_sent_again_with_its_token(
+    table: DynamoDbTable, faulty_client: FaultyClient, reason: str
+) -> None:
+    faulty_client.before = [cancellation("None", reason)]
+    table.commit(TWO)
+    assert table.get(OTHER) == Row(OTHER, 1, b"")
+
+
+def test_a_write_that_met_a_transaction_is_sent_again(
+    table: DynamoDbTable, faulty_client: FaultyClient
+) -> None:
+    faulty_client.before = [refusal("TransactionConflictException")]
+    table.commit(ONE)
+    assert table.get(KEY) == Row(KEY, 1, b"")
+
+
+@pytest.mark.parametrize("fault", [LOST, refusal("InternalServerError", 500)], ids=["lost", "500"])
+def test_a_transaction_whose_answer_was_lost_happens_once(
+    table: DynamoDbTable, faulty_client: FaultyClient, fault: Exception
+) -> None:
+    faulty_client.after = [fault]
+    table.commit(TWO)
+    sent = [request["ClientRequestToken"] for _, request in faulty_client.sent]
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+    with pytest.raises(Conflict):
+        table.commit(TWO)
+
+
+@pytest.mark.parametrize("fault", [LOST, refusal("InternalServerError", 500)], ids=["lost", "500"])
+def test_of_a_write_whose_answer_was_lost_nothing_is_claimed(
+    table: DynamoDbTable, faulty_client: FaultyClient, fault: Exception
+) -> None:
+    faulty_client.after = [fault]
+    with pytest.raises(Unavailable):
+        table.commit(ONE)
+    assert [operation for operation, _ in faulty_client.sent] == ["put_item"]
+    assert table.get(KEY) == Row(KEY, 1, b"")
+
+
+@pytest.mark.parametrize("writes", [ONE, TWO], ids=["one write", "a transaction"])
+def test_what_was_never_sent_is_sent_again(
+    table: DynamoDbTable, faulty_client: FaultyClient, writes: list[Put]
+) -> None:
+    faulty_client.before = [UNREACHED]
+    table.commit(writes)
+    assert table.get(KEY) == Row(KEY, 1, b"")
+
+
+def test_reads_are_tried_again(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=1)])
+    reads: tuple[Callable[[], bool], ...] = (
+        lambda: table.get(KEY) is not None,
+        lambda: table.get_many([KEY]) == (Row(KEY, 1, b"", 1),),
+        lambda: len(table.query("trial#1", "A", "B").rows) == 1,
+        lambda: table.due_keys(shard_of("trial#1"), 1) == (KEY,),
+    )
+    for read in reads:
+        faulty_client.before = [refusal(THROTTLES[0]), LOST, UNREACHED]
+        assert read()
+
+
+def test_rows_left_out_of_an_answer_are_asked_for_again(
+    table: DynamoDbTable, faulty_client: FaultyClient, name: str, pauses: list[float]
+) -> None:
+    table.commit(TWO)
+    answers = [
+        {"Responses": {name: []}, "UnprocessedKeys": {name: {"Keys": [_wire(KEY), _wire(OTHER)]}}},
+        {
+            "Responses": {name: [{**_wire(OTHER), "r": {"N": "1"}, "b": {"B": b""}}]},
+            "UnprocessedKeys": {name: {"Keys": [_wire(KEY)]}},
+        },
+    ]
+    whole = faulty_client._client
+
+    class Partial:
+        """A client whose first answers leave rows out."""
+
+        def batch_get_item(self, **request: Any) -> Any:
+            return answers.pop(0) if answers else whole.batch_get_item(**request)
+
+    partial = DynamoDbTable(Partial(), name, sleep=pauses.append)
+    assert partial.get_many([KEY, OTHER]) == (Row(KEY, 1, b""), Row(OTHER, 1, b""))
+    assert len(pauses) == 2
+
+
+def test_a_conflict_names_the_first_row_whose_condition_failed(
+    table: DynamoDbTable, faulty_client: FaultyClient
+) -> None:
+    faulty_client.before = [
+        cancellation("TransactionConflict", "ConditionalCheckFailed", "ConditionalCheckFailed")
+    ]
+    with pytest.raises(Conflict) as raised:
+        table.commit([*TWO, Check(THIRD, Expect.ABSENT)])
+    assert raised.value.key == OTHER
+
+
+def test_a_check_for_anything_shifts_no_reason(table: DynamoDbTable) -> None:
+    table.commit([Put(OTHER, 1, b"", Expect.ABSENT)])
+    with pytest.raises(Conflict) as raised:
+        table.commit([Check(THIRD, Expect.ANYTHING), *TWO])
+    assert raised.value.key == OTHER
+
+
+def test_what_can_never_succeed_is_refused(
+    table: DynamoDbTable, faulty_client: FaultyClient
+) -> None:
+    for writes, fault in (
+        (ONE, refusal("ValidationException")),
+        (TWO, cancellation("None", "ValidationError")),
+    ):
+        faulty_client.before = [fault]
+        with pytest.raises(InvalidCommit, match="injected"):
+            table.commit(writes)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [refusal("AccessDeniedException"), refusal("ResourceNotFoundException"), NoCredentialsError()],
+    ids=["denied", "no table", "no credentials"],
+)
+def test_what_only_a_person_can_mend_is_said_at_once(
+    table: DynamoDbTable, faulty_client: FaultyClient, pauses: list[float], fault: Exception
+) -> None:
+    faulty_client.before = [fault]
+    with pytest.raises(Unavailable):
+        table.commit(TWO)
+    assert pauses == []
+
+
+def test_one_write_is_no_transaction(table: DynamoDbTable, faulty_client: FaultyClient) -> None:
+    table.commit(ONE)
+    table.commit([Delete(KEY, 1)])
+    table.commit([*ONE, Check(OTHER, Expect.ANYTHING)])
+    operations = [operation for operation, _ in faulty_client.sent]
+    assert operations == ["put_item", "delete_item", "put_item"]
+
+
+def _wire(key: Key) -> dict[str, Any]:
+    return {"p": {"S": key.partition}, "s": {"S": key.sort}}

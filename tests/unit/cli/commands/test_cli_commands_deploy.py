@@ -1,0 +1,149 @@
+"""`detcloud deploy`, up to the child process that does it."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Detcloud
+
+Words = list[str]
+
+
+class Child:
+    """Answers in the place of `python -m infra.deploy`."""
+
+    def __init__(self) -> None:
+        self.words: Words = []
+        self.answer: dict[str, Any] = {}
+        self.sha256 = ""
+
+    def __call__(
+        self, module: str, words: Sequence[str], handle_line: Callable[[str], bool]
+    ) -> subprocess.CompletedProcess[str]:
+        assert module == "infra.deploy"
+        self.words = list(words)
+        handle_line("creating\n")
+        given = next(it.partition("=")[2] for it in words if it.startswith("--admin-sha256="))
+        answer = {"admin_sha256": self.sha256 or given, "outputs": {}, **self.answer}
+        return subprocess.CompletedProcess([], 0, json.dumps(answer), "")
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Child:
+    stands_in = Child()
+    stands_in.answer = {"outputs": {"url": "https://x", "cluster": "detcloud-vision"}}
+    monkeypatch.setattr("detcloud.cli.commands.deploy.run_module", stands_in)
+    Path("Pulumi.vision.yaml").write_text("config: {}\n")
+    return stands_in
+
+
+def stored_credentials(own_home: Path) -> Any:
+    return json.loads((own_home / ".detcloud" / "credentials.json").read_text())
+
+
+def test_who_deploys_first_is_its_administrator_from_then_on(
+    detcloud: Detcloud, child: Child, own_home: Path
+) -> None:
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert done.code == 0
+    assert done.out.startswith("the cluster detcloud-vision is up at https://x\n")
+    assert done.err == "creating\n"
+    file = own_home / ".detcloud" / "teams" / "vision.token"
+    token = file.read_text().strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert stored_credentials(own_home) == {"url": "https://x", "token": token}
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    assert child.words == [
+        "aws",
+        "--team=vision",
+        "--settings=Pulumi.vision.yaml",
+        f"--admin-sha256={digest}",
+    ]
+    assert token not in done.out + done.err
+
+
+def test_the_same_token_is_deployed_again(detcloud: Detcloud, child: Child) -> None:
+    detcloud("deploy", "aws", "--team", "vision")
+    first = child.words
+    detcloud("deploy", "aws", "--team", "vision")
+    assert child.words == first
+
+
+def test_another_administrators_cluster_is_not_taken_over(
+    detcloud: Detcloud, child: Child, own_home: Path
+) -> None:
+    child.sha256 = "a" * 64
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert "its first administrator is somebody else" in done.out
+    assert not (own_home / ".detcloud" / "credentials.json").exists()
+
+
+def test_a_cluster_that_commands_speak_to_already_stays_the_one(
+    detcloud: Detcloud, child: Child, own_home: Path
+) -> None:
+    known = own_home / ".detcloud" / "credentials.json"
+    known.parent.mkdir()
+    known.write_text('{"url": "https://other", "token": "t"}')
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert stored_credentials(own_home)["url"] == "https://other"
+    assert "detcloud --url https://x token login - < " in done.out
+
+
+def test_a_preview_tells_what_would_be_done(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"changes": {"same": 2, "create": 77}}
+    done = detcloud("deploy", "aws", "--team", "vision", "--preview", "--config", __file__)
+    assert child.words[2:4] == [f"--settings={__file__}", "--preview"]
+    assert done.out == "nothing was changed; there would be 77 to create, 2 to same\n"
+
+
+def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"files": ["main.tf.json", "functions-arm64.zip"]}
+    done = detcloud("deploy", "export", "--team", "vision", "--output", "out")
+    out = Path("out").absolute()
+    assert child.words[3] == f"--output={out}"
+    assert f"{out} holds main.tf.json and functions-arm64.zip" in done.out
+    assert f"`terraform -chdir={out} apply`" in done.out
+    assert "vision.token" in done.out
+
+
+def test_what_the_child_says_is_wrong_is_told(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"error": "a was refused\nb"}
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert (done.code, done.err) == (1, "creating\nerror: a was refused\nb\n")
+
+
+@pytest.mark.parametrize("team", ["../vision", "Vision", "a" * 21, ""])
+def test_a_name_that_is_no_teams_is_refused(detcloud: Detcloud, child: Child, team: str) -> None:
+    done = detcloud("deploy", "aws", "--team", team)
+    assert done.code == 2
+    assert "is no team; expected 1 to 20 small letters" in done.err
+    assert child.words == []
+
+
+def test_settings_that_are_not_there_are_asked_for(detcloud: Detcloud, child: Child) -> None:
+    done = detcloud("deploy", "aws", "--team", "speech")
+    assert done.code == 1
+    assert "there is no file Pulumi.speech.yaml; docs/aws.md shows" in done.err
+
+
+def test_packages_that_are_missing_are_named(
+    detcloud: Detcloud, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.cli.commands.deploy.PACKAGES", ("pulumi_none",))
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert "this needs pulumi_none; pip install 'detcloud[infra]'" in done.err
+
+
+def test_a_file_that_holds_no_token_is_told(
+    detcloud: Detcloud, child: Child, own_home: Path
+) -> None:
+    file = own_home / ".detcloud" / "teams" / "vision.token"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n")
+    done = detcloud("deploy", "aws", "--team", "vision")
+    assert f"{file} must hold a token, dct_...; without the file one is made" in done.err

@@ -1,0 +1,51 @@
+"""Hints on what to look at when an experiment failed or measured nothing."""
+
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+WAIT = ("wait", "1", "--polling-interval", "0.001")
+MESSAGE = "exit code 1; the end of its log:\nTraceback\n  line 3\nValueError: no"
+
+
+def fail_experiment(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.ending = "ERROR"
+    fake.add_experiment({"name": "digits"}, {})
+    assert detcloud(*WAIT).code == 1
+    fake.experiments[0].update(state="ERROR", message=MESSAGE)
+
+
+def test_a_trial_that_printed_has_a_log_to_look_at(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fail_experiment(fake, detcloud)
+    more = " (failed too: 1 trial)"
+    assert detcloud("describe", "1").err == (
+        f"hint: `detcloud trial logs 1` shows why it failed{more}\n"
+    )
+    fake.logs[1] = ""
+    assert detcloud("describe", "1").err == (
+        f"hint: `detcloud trial describe 1` shows why it failed{more}\n"
+    )
+    assert detcloud("trial", "describe", "1").err == ""
+    assert "trial logs 2" in detcloud("trial", "describe", "2").err
+
+
+def test_a_message_keeps_its_lines_where_it_is_described(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fail_experiment(fake, detcloud)
+    lines = detcloud("describe", "1").out.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith("Message"))
+    assert [line[15:] for line in lines[place:]] == MESSAGE.splitlines()
+    assert "ValueError: no\n" in detcloud(*WAIT).err
+
+
+def test_a_search_that_measured_nothing_says_so(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    assert detcloud(*WAIT).err == ""
+    ended_cluster.experiments[0].update(best_metric=None, best_trial_id=None)
+    done = detcloud(*WAIT)
+    assert done.code == 0
+    assert done.err == (
+        "hint: no trial reported a finite validation_loss; "
+        "`detcloud history 1` tells how each ended\n"
+    )

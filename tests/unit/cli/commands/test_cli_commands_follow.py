@@ -1,0 +1,170 @@
+"""Output of a follower: lines of changes, or a frame that fits the screen and replaces itself."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import detcloud as package
+from detcloud.cli.commands.follow import Snapshot, change_lines, render_frame, summary_lines
+from tests.unit.client.fake_cluster import FakeCluster
+
+EXPERIMENT = {"id": 3, "name": "digits", "state": "ACTIVE", "metric": "loss", "progress": 0.5}
+
+
+def trial(number: int, **changed: Any) -> dict[str, Any]:
+    standard = {
+        "id": number,
+        "number": number - 1,
+        "state": "ACTIVE",
+        "hparams": {"lr": 0.5},
+        "steps_completed": 50,
+        "target_steps": 100,
+        "metric": None,
+        "restarts": 0,
+        "allocation": None,
+        "ended_ms": None,
+    }
+    return {**standard, **changed}
+
+
+def test_only_changes_are_told() -> None:
+    before = Snapshot(EXPERIMENT, [trial(1), trial(2)])
+    assert change_lines(None, before) == [
+        "trial 1: QUEUED, 50 steps",
+        "trial 2: QUEUED, 50 steps",
+        "experiment 3: ACTIVE",
+    ]
+    running = {"allocation": {"state": "RUNNING"}, "steps_completed": 60}
+    after = Snapshot(EXPERIMENT, [trial(1, **running), trial(2, steps_completed=70), trial(3)])
+    assert change_lines(before, after) == [
+        "trial 1: RUNNING, 60 steps",
+        "trial 3: QUEUED, 50 steps",
+    ]
+    later = Snapshot({**EXPERIMENT, "state": "PAUSED"}, [trial(2, metric=0.25)])
+    assert change_lines(before, later) == [
+        "trial 2: QUEUED, 50 steps, loss 0.25",
+        "experiment 3: PAUSED",
+    ]
+    assert change_lines(later, later) == []
+
+
+def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
+    running = {"state": "RUNNING"}
+    trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
+    trials += [trial(50), trial(51, allocation=running)]
+    lines = render_frame(Snapshot(EXPERIMENT, trials), 76, 10, colour=False).splitlines()
+    assert lines[0] == "experiment 3 digits  ACTIVE  50% [##########----------]"
+    # 10 lines less 5 for the head, the titles, the rule, the rest and the cursor: 5 trials.
+    assert len(lines) == 9
+    assert [line.split("|")[0].strip() for line in lines[3:8]] == ["51", "50", "49", "48", "47"]
+    assert lines[8] == " ... and 46 more trials"
+    assert "[#####-----] 50/100" in lines[3]
+    assert max(map(len, lines)) <= 76
+
+
+def test_what_waits_is_shown_in_its_order_and_one_more_is_one() -> None:
+    trials = [trial(1, ended_ms=1, state="COMPLETED"), trial(2), trial(3)]
+    lines = render_frame(Snapshot(EXPERIMENT, trials), None, 7, colour=False).splitlines()
+    # 7 lines less 5: two trials.
+    assert [line.split("|")[0].strip() for line in lines[3:]] == ["2", "3", "... and 1 more trial"]
+
+
+def test_a_line_says_how_often_a_trial_failed() -> None:
+    before = Snapshot(EXPERIMENT, [trial(1, steps_completed=1)])
+    once = Snapshot(EXPERIMENT, [trial(1, steps_completed=1, restarts=1)])
+    twice = Snapshot(EXPERIMENT, [trial(1, restarts=2)])
+    assert change_lines(before, once) == ["trial 1: QUEUED, 1 step, failed 1 time"]
+    assert change_lines(once, twice) == ["trial 1: QUEUED, 50 steps, failed 2 times"]
+
+
+def test_the_best_of_a_trial_stands_beside_its_latest() -> None:
+    snapshot = Snapshot(EXPERIMENT, [trial(1, metric=0.5, best_metric=0.25)])
+    titles, _, row = render_frame(snapshot, None, 24, colour=False).splitlines()[1:]
+    assert [title.strip() for title in titles.split("|")][4:6] == ["loss", "Best"]
+    assert [cell.strip() for cell in row.split("|")][4:6] == ["0.5", "0.25"]
+
+
+def test_a_best_trial_without_hyperparameters_has_no_colon() -> None:
+    ended = {**EXPERIMENT, "state": "COMPLETED", "best_metric": 0.5, "best_trial_id": 1}
+    assert summary_lines(Snapshot(ended, [trial(1, hparams={})]))[0] == "best loss 0.5 in trial 1"
+
+
+def test_the_summary_names_the_best_and_the_reason() -> None:
+    ended = {**EXPERIMENT, "state": "ERROR", "best_metric": 0.125, "best_trial_id": 2}
+    snapshot = Snapshot({**ended, "message": "trial 1 failed"}, [trial(1), trial(2)])
+    assert summary_lines(snapshot) == [
+        "best loss 0.125 in trial 2: lr=0.5",
+        "experiment 3 ended: ERROR: trial 1 failed",
+    ]
+
+
+def test_of_a_quoted_log_the_end_counts_its_last_line() -> None:
+    message = "exit code 1; the end of its log:\nTraceback\n  line 3\nValueError: no\n"
+    ended = {**EXPERIMENT, "state": "ERROR", "message": message}
+    assert summary_lines(Snapshot(ended, [])) == [
+        "experiment 3 ended: ERROR: exit code 1; the end of its log: ValueError: no"
+    ]
+    long = summary_lines(Snapshot({**ended, "message": "x" * 5000}, []))[0]
+    # 400 characters of the message and what stands before it.
+    assert len(long) == len("experiment 3 ended: ERROR: ") + 400
+
+
+def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "detcloud.cli.main", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        start_new_session=True,
+        # A test run in the background of a shell ignores Ctrl-C, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(descriptor: int, wanted: bytes) -> bytes:
+    """Read what is written until `wanted` comes, or until the end."""
+    found = b""
+    while wanted not in found:
+        try:
+            block = os.read(descriptor, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        found += block
+    return found
+
+
+def test_a_terminal_is_redrawn_in_place(fake: FakeCluster) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    process, terminal = start_on_terminal("follow", "1")
+    output = read_until(terminal, b"\0never")
+    os.close(terminal)
+    assert process.wait(10) == 0
+    # The first frame has a head, titles, a rule and two trials: five lines to go up again.
+    assert b"\x1b[5A\r\x1b[J" in output
+    assert b"\x1b[36mRUNNING" in output
+    assert b"best validation_loss" in output.rpartition(b"\x1b[J")[2]
+
+
+def test_ctrl_c_leaves_the_experiment_running(fake: FakeCluster) -> None:
+    fake.add_experiment({"name": "digits"}, {"paused": True})
+    process, terminal = start_on_terminal("follow", "1")
+    read_until(terminal, b"digits")
+    process.send_signal(signal.SIGINT)
+    output = read_until(terminal, b"\0never").decode()
+    os.close(terminal)
+    assert process.wait(10) == 130
+    assert "experiment 1 goes on; come back with `detcloud follow 1`" in output
+    assert "Traceback" not in output
+    assert fake.experiments[0]["state"] == "PAUSED"
+    assert all(method == "GET" for method, _ in fake.requests)

@@ -1,0 +1,215 @@
+"""Commands on the job queue and on resource pools, on a cluster that notes what it is asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from detcloud.client import Client
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster
+
+
+def test_the_queue_is_a_table_in_its_order(fake: FakeCluster, detcloud: Detcloud) -> None:
+    lines = detcloud("job", "list").out.splitlines()
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines]
+    titles = "#,ID,Type,Job Name,Priority,Submitted,Slots (acquired/needed),Status,User"
+    assert cells[0][:9] == titles.split(",")
+    submitted = "2022-01-01 00:01:00"
+    first = f"0,73853c5c,TYPE_EXPERIMENT,first_job,42,{submitted},1/1,STATE_SCHEDULED,user1"
+    assert cells[2][:9] == first.split(",")
+    assert cells[3][9:] == ["2", "N/A", "needs 1 slot, 0 free"]
+
+
+def test_a_fair_share_queue_shows_weights_and_no_places(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    for job in fake.queue.jobs:
+        job.update(scheduler="fair_share", jobs_ahead=None)
+    lines = detcloud("j", "ls", "-p", "gpus", "--csv").out.splitlines()
+    assert lines[0].startswith("#,ID,Type,Job Name,Weight,")
+    assert lines[1].startswith("N/A,73853c5c,TYPE_EXPERIMENT,first_job,1.0,")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--reverse"], ["second_job", "first_job"]),
+        (["--limit", "1"], ["first_job"]),
+        (["--offset", "1"], ["second_job"]),
+        (["-p", "default"], []),
+    ],
+)
+def test_a_part_of_the_queue_is_listed(
+    fake: FakeCluster, detcloud: Detcloud, words: list[str], names: list[str]
+) -> None:
+    listed = json.loads(detcloud("job", "list", "--json", *words).out)
+    assert [job["name"] for job in listed] == names
+
+
+@pytest.mark.parametrize(
+    ("words", "body", "told"),
+    [
+        (["--priority", "10"], {"priority": 10}, "job 73853c5c (first_job) has priority 10"),
+        (["-w", "2.5"], {"weight": 2.5}, "job 73853c5c (first_job) has weight 2.5"),
+        (
+            ["--resource-pool", "a100"],
+            {"resource_pool": "a100"},
+            "job 73853c5c (first_job) is in pool a100",
+        ),
+        (
+            ["--ahead-of", "0d71"],
+            {"ahead_of": "0d71"},
+            "job 73853c5c (first_job) is at place 0 in the queue of pool gpus",
+        ),
+        (
+            ["--behind-of", "2"],
+            {"behind_of": "2"},
+            "job 73853c5c (first_job) is at place 0 in the queue of pool gpus",
+        ),
+    ],
+)
+def test_a_job_is_changed(
+    fake: FakeCluster, detcloud: Detcloud, words: list[str], body: dict[str, object], told: str
+) -> None:
+    ended = detcloud("job", "update", "73853c5c", *words)
+    assert (ended.code, ended.out) == (0, f"{told}\n")
+    (asked,) = fake.queue.asked
+    assert asked == ("/jobs/73853c5c-0000-4000-8000-000000000000", body)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--priority", "1", "--weight", "2"], ["--priority", "x"], ["--weight", "nan"]]
+)
+def test_exactly_one_change_is_asked_for(
+    fake: FakeCluster, detcloud: Detcloud, words: list[str]
+) -> None:
+    assert detcloud("job", "update", "1", *words).code == 2
+
+
+def test_a_batch_is_one_request_in_order(fake: FakeCluster, detcloud: Detcloud) -> None:
+    ended = detcloud("job", "update-batch", "1.priority=1", "2.resource-pool=a.b", "2.ahead_of=1")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 3)
+    (asked,) = fake.queue.asked
+    assert asked == (
+        "/jobs",
+        {
+            "operations": [
+                {"job_id": "1", "priority": 1},
+                {"job_id": "2", "resource_pool": "a.b"},
+                {"job_id": "2", "ahead_of": "1"},
+            ]
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "word"),
+    [
+        ("1.priority", "invalid format"),
+        ("priority=1", "invalid format"),
+        ("1.a.priority=1", "invalid format"),
+        ("1.speed=1", "invalid operation"),
+        ("1.priority=x", "no priority"),
+    ],
+)
+def test_an_operation_that_is_none_is_refused(
+    fake: FakeCluster, detcloud: Detcloud, operation: str, word: str
+) -> None:
+    ended = detcloud("job", "update-batch", operation)
+    assert ended.code == 2
+    assert word in ended.err
+
+
+def test_errors_of_the_cluster_are_told(fake: FakeCluster, detcloud: Detcloud) -> None:
+    ended = detcloud("job", "update-batch", "1.priority=100")
+    assert ended.code == 3
+    assert ended.err.startswith("error: priority must be between 1 and 99, not 100")
+
+
+def test_pools_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) -> None:
+    listed = detcloud("resource-pool", "list").out
+    assert " gpus    | priority, preemptive | OPEN  |     2 |    1 |" in listed
+    described = detcloud("rp", "describe", "gpus").out.splitlines()
+    assert "Default for       compute" in described
+    assert described[-1].startswith(" local-1  | process | ")
+    assert json.loads(detcloud("rp", "describe", "gpus", "--json").out)["jobs"] == 2
+
+
+def test_pools_are_made_changed_drained_and_removed(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text("scheduler: {type: priority}\n")
+    assert detcloud("rp", "create", "new", str(file)).out == "pool new was created\n"
+    assert detcloud("rp", "create", "new").code == 1
+    assert detcloud("rp", "set", "new", "--config", "budget=5").out == "pool new was set\n"
+    assert detcloud("rp", "set", "new").code == 1
+    assert detcloud("rp", "set", "nowhere", "--config", "budget=5").code == 3
+    assert detcloud("rp", "drain", "new").out.startswith("pool new starts nothing more; 1 trial ")
+    assert fake.queue.pools["new"]["state"] == "DRAINING"
+    assert detcloud("rp", "undrain", "new").out == "pool new starts work again\n"
+    assert fake.queue.asked[:2] == [
+        ("PUT /resource-pools/new", {"config": file.read_text(), "overrides": []}),
+        ("PUT /resource-pools/new", {"config": None, "overrides": ["budget=5"]}),
+    ]
+    assert detcloud("rp", "remove", "gpus", "--yes").out == "pool gpus was removed\n"
+    assert detcloud("rp", "remove", "default", "--yes").code == 3
+
+
+def test_a_file_is_applied_and_its_problems_have_lines(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("resource_pools: [{pool_name: gpus}]")
+    assert detcloud("cluster", "apply", str(file)).out.splitlines() == [
+        "the cluster changed: resource_manager",
+        "pool gpus changed: scheduler.type",
+        "pool default unchanged",
+        "pool old removed",
+    ]
+    dry = detcloud("cluster", "apply", str(file), "--dry-run").out.splitlines()
+    assert dry[1] == "pool gpus would be changed: scheduler.type"
+    file.write_text("bad: 1")
+    ended = detcloud("cluster", "apply", str(file))
+    assert ended.code == 3
+    assert f"{file}:1: bad: is not a known field" in ended.err
+
+
+def test_an_experiment_has_another_weight_or_priority(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    assert detcloud("e", "set", "weight", "1", "2").out == "experiment 1 has weight 2\n"
+    assert detcloud("e", "set", "priority", "1", "7").out == "experiment 1 has priority 7\n"
+    assert (ended_cluster.experiments[0]["weight"], ended_cluster.experiments[0]["priority"]) == (
+        2.0,
+        7,
+    )
+
+
+def test_warnings_of_a_submission_are_told(
+    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
+) -> None:
+    fake.warnings = ["resources.weight has no effect"]
+    made = detcloud("create", str(config), str(model_dir))
+    assert (made.code, made.out) == (0, "created experiment 1\n")
+    assert "warning: resources.weight has no effect\n" in made.err
+
+
+def test_a_job_is_changed_from_python(fake: FakeCluster) -> None:
+    with Client(fake.url, TOKEN) as client:
+        first, second = client.jobs()
+        assert repr(first) == f"Job({first.job_id!r})"
+        first.set_priority(5)
+        first.set_weight(2)
+        first.move_to("other")
+        second.move_ahead_of(first)
+        second.move_behind("1")
+        assert (first.priority, first.resource_pool) == (5, "other")
+        pool = client.resource_pool("gpus")
+        pool.drain()
+        pool.set(overrides=["description=x"])
+        assert client.configure({"resource_pools": []}, dry_run=True)["dry_run"]
+    bodies = [body for path, body in fake.queue.asked if path.startswith("/jobs")]
+    moves = [{"ahead_of": first.job_id}, {"behind_of": "1"}]
+    assert bodies == [{"priority": 5}, {"weight": 2}, {"resource_pool": "other"}, *moves]

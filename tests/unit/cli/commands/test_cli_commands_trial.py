@@ -1,0 +1,247 @@
+"""Commands on a trial: its log line by line, its metrics as charts, its files."""
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster, Item
+
+# 2026-01-31T12:00:00Z is 20,484 days and 12 hours after the epoch.
+NOON_MS = (20_484 * 86_400 + 12 * 3600) * 1000
+
+
+def line(offset: int, text: str, **changed: object) -> Item:
+    standard = {"offset": offset, "time_ms": NOON_MS + offset, "rank": 0, "level": "INFO"}
+    return {**standard, "text": text, **changed}
+
+
+@pytest.fixture
+def cluster_with_log(ended_cluster: FakeCluster) -> FakeCluster:
+    ended_cluster.lines[1] = [
+        line(0, "first"),
+        line(1, "second", rank=1),
+        line(2, "third", level="ERROR"),
+        line(3, "fourth", level=None),
+    ]
+    return ended_cluster
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--head", "2"], "first second"),
+        (["--rank", "1"], "second"),
+        (["--rank-id", "1"], "second"),
+        (["--level", "warning"], "third"),
+        (["--search", "TH"], "third fourth"),
+        (["--search", "ir", "--tail", "1"], "third"),
+        (["--search", "ir", "--tail", "0"], ""),
+        (
+            ["--since", "2026-01-31T12:00:00.001", "--until", "2026-01-31T12:00:00.003"],
+            "second third",
+        ),
+        (["--timestamp-after", "2026-01-31T13:00:00.002+01:00"], "third fourth"),
+        (["--timestamp-before", "2026-01-31T12:00:00.001Z"], "first"),
+        (["--search", "r", "--tail", "2", "-f"], "third fourth"),
+    ],
+)
+def test_lines_are_chosen(
+    words: list[str], expected: str, cluster_with_log: FakeCluster, detcloud: Detcloud
+) -> None:
+    done = detcloud("trial", "logs", "1", *words)
+    assert (done.code, done.out.split()) == (0, expected.split())
+
+
+def test_lines_show_when_and_where_they_were_written(
+    cluster_with_log: FakeCluster, detcloud: Detcloud
+) -> None:
+    first, second, *_ = detcloud("t", "logs", "1", "--timestamps").out.splitlines()
+    assert first == "[2026-01-31T12:00:00.000Z] [rank=0] INFO first"
+    assert second == "[2026-01-31T12:00:00.001Z] [rank=1] INFO second"
+    documents = [json.loads(row) for row in detcloud("t", "logs", "1", "--json").out.splitlines()]
+    assert [(it["trial_id"], it["text"]) for it in documents][3] == (1, "fourth")
+    cluster_with_log.lines[2] = [line(0, "other", rank=1)]
+    both = detcloud("logs", "1", "--rank", "1").out
+    assert both == "[trial 1] second\n[trial 2] other\n"
+    followed = detcloud("logs", "1", "--search", "t", "-f", "--tail", "1").out
+    assert followed == "[trial 1] fourth\n[trial 2] other\n"
+
+
+def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {"paused": True})
+    fake.lines = {1: [line(0, "a0")], 2: [line(0, "b0")]}
+    looks = 0
+
+    def look(experiment: Item) -> Item:
+        nonlocal looks
+        looks += 1
+        for trial in fake.trials:
+            fake.lines[trial["id"]].append(line(looks, f"{'ab'[trial['number']]}{looks}"))
+            trial["ended_ms"] = 9 if looks == 3 else None
+        experiment["state"] = "COMPLETED" if looks == 3 else "PAUSED"
+        return dict(experiment)
+
+    setattr(fake, "_describe_then_advance", look)  # noqa: B010
+    said = detcloud("logs", "1", "-f", "--rank", "0").out.replace("[trial 1] ", "")
+    assert said.replace("[trial 2] ", "").split() == [
+        "a0",
+        "a1",
+        "b0",
+        "b1",
+        "a2",
+        "b2",
+        "a3",
+        "b3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--since", "yesterday"], "'yesterday' is no moment; expected such as 2026-01-31T12"),
+        (["--level", "LOUD"], "invalid choice: 'LOUD'"),
+        (["--head", "1", "--tail", "1"], "not allowed with"),
+        (["--container-id", "x"], "--container-id has no meaning here: --rank, --level"),
+    ],
+)
+def test_senseless_filters_are_usage(words: list[str], message: str, detcloud: Detcloud) -> None:
+    code, _, err = detcloud("trial", "logs", "1", *words)
+    assert code == 2
+    assert message in err
+
+
+def test_a_moment_may_be_an_age(cluster_with_log: FakeCluster, detcloud: Detcloud) -> None:
+    assert len(detcloud("t", "logs", "1", "--since", "99999d").out.splitlines()) == 4
+    assert len(detcloud("t", "logs", "1", "--until", "99999d").out.splitlines()) == 0
+
+
+def test_a_trial_is_killed(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {})
+    assert detcloud("trial", "kill", "2").out == "trial 2 is STOPPING_KILLED\n"
+    assert json.loads(detcloud("t", "kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
+
+
+def test_a_description_has_every_form(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+    ended_cluster.trials[0]["warm_start"] = "abcd"
+    assert "Warm start         abcd\n" in detcloud("t", "describe", "1").out
+    assert "Warm start" not in detcloud("t", "describe", "2").out
+    short = detcloud("t", "describe", "1", "--metrics-summary")
+    assert " training   | accuracy |     2 |        200 | 0.005 " in short.out
+    document = yaml.safe_load(
+        detcloud("t", "describe", "1", "--metrics", "--metrics-summary", "--yaml").out
+    )
+    assert [len(document[name]) for name in ("metrics", "metrics_summary")] == [2, 3]
+    rows = list(csv.DictReader(io.StringIO(detcloud("t", "describe", "1", "--csv").out)))
+    assert rows[0]["Hyperparameters"] == "lr=0.1 net.layers=3"
+    paged = detcloud("t", "describe", "1", "--metrics", "--limit", "1", "--offset", "1", "--json")
+    assert [report["group"] for report in json.loads(paged.out)["metrics"]] == ["validation"]
+    assert len(json.loads(detcloud("e", "lt", "1", "--limit", "1", "--json").out)) == 1
+
+
+def test_metrics_are_numbers_points_and_charts(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    text = detcloud("trial", "metrics", "1").out
+    assert " validation | loss     |     2 |" in text
+    assert " training " not in detcloud("t", "metrics", "1", "--group", "validation").out
+    rows = list(csv.DictReader(io.StringIO(detcloud("t", "metrics", "1", "--csv").out)))
+    # Three numbers of two points each.
+    assert len(rows) == 6
+    assert rows[0] == {
+        "Trial": "1",
+        "Group": "training",
+        "Name": "accuracy",
+        "Steps": "100",
+        "Value": "0.01",
+    }
+    document = json.loads(
+        detcloud("t", "metrics", "1", "--name", "loss", "--points", "1", "--json").out
+    )
+    assert [(one["group"], one["points"]) for one in document["series"]] == [
+        ("training", [[100, 0.01]]),
+        ("validation", [[100, 0.01]]),
+    ]
+    drawn = detcloud("t", "metrics", "1", "--plot").out
+    assert "trial 1: accuracy by steps" in drawn
+    # Training and validation share the chart of the loss.
+    assert "trial 1: loss by steps" in drawn
+    assert drawn.rstrip().endswith("a training  b validation")
+    assert max(map(len, drawn.splitlines())) <= 80
+    assert "\x1b" not in drawn
+
+
+def test_an_experiments_curves_are_compared(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+    shown = detcloud("metrics", "1")
+    assert "     1 |        200 | 0.005 |   0.005 |    0.01 |      2" in shown.out
+    drawn = detcloud("e", "metrics", "1", "--plot", "--name", "loss", "--log").out
+    assert "experiment 1: validation loss by steps" in drawn
+    assert drawn.rstrip().endswith("a trial 1  b trial 2")
+    document = json.loads(detcloud("metrics", "1", "--trials", "1", "--json").out)
+    assert [one["trial_id"] for one in document["series"]] == [1]
+    assert len(detcloud("metrics", "1", "--csv").out.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["--best"], "bb"), (["--latest"], "aa"), (["--uuid", "cc"], "cc")],
+)
+def test_one_of_its_checkpoints_is_fetched(
+    words: list[str], expected: str, ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    for uuid, metric in (("aa", 0.5), ("bb", 0.25), ("cc", 0.75)):
+        ended_cluster.add_checkpoint(uuid, {"f": b"1"})
+        ended_cluster.checkpoints[-1]["metric"] = metric
+    ended_cluster.trials[0]["latest_checkpoint"] = "aa"
+    assert detcloud("trial", "download", "1", *words).out == f"checkpoints/{expected}\n"
+
+
+def test_a_checkpoint_that_is_not_the_trials_is_refused(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    ended_cluster.add_checkpoint("aa", {"f": b"1"})
+    for words, message in (
+        (["2", "--uuid", "aa"], "error: checkpoint aa is one of trial 1\n"),
+        (["2", "--latest"], "error: trial 2 has no checkpoint\n"),
+    ):
+        assert detcloud("trial", "download", *words) == (1, "", message)
+    assert detcloud("trial", "download", "1").code == 2
+
+
+def test_checkpoints_are_deleted_after_a_question(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    for uuid in ("aa-1", "bb-1"):
+        ended_cluster.add_checkpoint(uuid, {"f": b"1"})
+    assert detcloud("c", "rm", "aa").err.startswith("error: Delete 1 checkpoint, 1 B: without")
+    done = detcloud("checkpoint", "delete", "aa,bb", "--yes")
+    assert done.out == "checkpoint aa-1 is DELETING\ncheckpoint bb-1 is DELETING\n"
+    assert detcloud("c", "rm", "aa", "--glob", "*.pt").code == 2
+    assert " f    | 1 B" in detcloud("c", "files", "aa").out
+
+
+def test_a_bundle_holds_what_is_known(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+    assert detcloud("trial", "support-bundle", "1", "-o", "b").out == ("b/trial-1-support.tar.gz\n")
+    with tarfile.open("b/trial-1-support.tar.gz") as archive:
+        names = [Path(name).name for name in archive.getnames()]
+        log = archive.extractfile("trial-1-support/trial.log")
+        assert log is not None
+        assert log.read().decode() == "step 100 ünder way\nstep 200 ünder way\n"
+    assert names == [
+        "trial.json",
+        "experiment.json",
+        "config.yaml",
+        "cluster.json",
+        "metrics.json",
+        "checkpoints.json",
+        "trial.log",
+        "history.json",
+    ]
+    assert detcloud("trial", "support-bundle", "1", "-o", "b").err.startswith(
+        "error: b/trial-1-support.tar.gz exists"
+    )

@@ -1,0 +1,113 @@
+"""Exit codes of every ending, and hints for commands of the original that are called otherwise."""
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.cli.framework.command_index import NOUN_ALIASES, NOUNS
+from detcloud.cli.framework.exit_codes import EXIT_CODES
+from detcloud.cli.framework.failures import RefusedConfigError, exit_code
+from detcloud.client import NoCluster
+from detcloud.shared.http import ApiError, Unreachable
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (DetcloudError("x"), 1),
+        (OSError("x"), 1),
+        (KeyError("x"), 1),
+        (ApiError(404, "not_found", "x"), 3),
+        (ApiError(409, "conflict", "x"), 3),
+        (ApiError(422, "invalid", "x"), 3),
+        (RefusedConfigError("f", ApiError(422, "invalid", "x")), 3),
+        (ApiError(429, "rate_limited", "x"), 4),
+        (ApiError(503, "unavailable", "x"), 4),
+        (Unreachable("x"), 4),
+        (NoCluster("x"), 4),
+    ],
+)
+def test_an_error_has_its_code(error: Exception, expected: int) -> None:
+    assert exit_code(error) == expected
+    assert expected in EXIT_CODES
+
+
+def test_every_way_to_end_is_reached(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
+    fake.add_experiment({}, {})
+    ended = {
+        0: detcloud("wait", "1", "--polling-interval", "0.001"),
+        1: detcloud("create", "none.yaml", "."),
+        2: detcloud("wait"),
+        3: detcloud("pause", "1"),
+        4: detcloud("list", "--url", "http://127.0.0.1:1"),
+    }
+    assert {code: done.code for code, done in ended.items()} == {n: n for n in range(5)}
+
+
+def test_help_lists_them(detcloud: Detcloud) -> None:
+    text = detcloud("--help").out
+    assert "\nexit codes:\n" in text
+    assert all(f"\n  {code:<3}  {meaning}" in text for code, meaning in EXIT_CODES.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "instead"),
+    [
+        (["workspace", "list"], "workspace", "labels group experiments"),
+        (["w"], "w", "labels group experiments"),
+        (["e", "move", "1", "a", "b"], "experiment move", "labels group experiments"),
+        (["model", "create", "x"], "model", "there is no registry"),
+        (["user", "create", "bob"], "user create", "`detcloud token create USER`"),
+        (["user", "login"], "user login", "`detcloud token login`"),
+        (["token", "edit", "1"], "token edit", "revoke this one"),
+        (["resources", "list"], "resources", "`detcloud job list`"),
+        (["rp", "bindings", "add"], "resource-pool bindings", "every pool is there for everybody"),
+        (["shell", "start"], "shell", "`entrypoint` may be any command"),
+    ],
+)
+def test_commands_of_the_original_say_what_to_use(
+    words: list[str], typed: str, instead: str, detcloud: Detcloud
+) -> None:
+    code, out, err = detcloud(*words)
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first == f"error: `detcloud {typed}` is no command here"
+    assert second.startswith("hint: ")
+    assert instead in second
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["-m", "http://x", "e", "list"], "-m is no option here", "`--url URL` or DETCLOUD_URL"),
+        (["--master=http://x", "list"], "--master is no option here", "`--url URL`"),
+        (["-u", "ada", "list"], "-u is no option here", "DETCLOUD_TOKEN says who you are"),
+        (["list-trials", "1"], "is no command", "did you mean `detcloud experiment list-trials`?"),
+        (["lc", "1"], "is no command", "did you mean `detcloud experiment lc`?"),
+        (["create", "a", "b", "--test"], "arguments: --test", "did you mean --test-mode?"),
+        (["create", "a", "b", "--config", "x"], "'x' is no KEY=VALUE", "`detcloud create --help`"),
+        (["config", "check", "a", "--config", "=1"], "'=1' is no KEY", "`detcloud config check"),
+    ],
+)
+def test_words_of_the_original_lead_to_ours(
+    words: list[str], error: str, hint: str, detcloud: Detcloud
+) -> None:
+    code, out, err = detcloud(*words)
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert error in first
+    assert hint in second
+
+
+def test_half_a_command_says_what_is_missing(detcloud: Detcloud) -> None:
+    assert detcloud("e", "label").err.splitlines() == [
+        "error: `detcloud experiment label` needs one more word",
+        "hint: there is `detcloud experiment label add`, `detcloud experiment label remove`",
+    ]
+    assert detcloud("e", "label", "ad").code == 2
+    assert detcloud("e", "set", "nam", "1", "x").code == 2
+    assert set(NOUN_ALIASES.values()) <= NOUNS.keys()

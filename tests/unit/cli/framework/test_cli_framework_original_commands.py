@@ -1,0 +1,122 @@
+"""Commands of the original: each can be typed here, or says what replaces it."""
+
+import pytest
+
+from detcloud.cli.framework.command_index import NOUN_ALIASES, commands_by_verb, flat_commands
+from detcloud.cli.framework.command_parser import load_command
+from detcloud.cli.framework.original_commands import find_replacement
+
+PAGES = "--limit --offset --pages"
+FILTERS = (
+    "--follow -f --head --tail --json --agent-id --container-id --rank-id --timestamp-before "
+    "--timestamp-after --level --source --stdtype"
+)
+ORDER = "--output-dir -o --sort-by --smaller-is-better --quiet -q"
+ORIGINAL = {
+    "e activate": "",
+    "e unpause": "",
+    "e archive": "",
+    "e cancel": "",
+    "e config": "",
+    "e continue": "--config-file --config --follow-first-trial -f",
+    "e create": "--include -i --local --template --project_id --config --follow-first-trial -f "
+    "--paused --test-mode -t --publish -p --git",
+    "e delete": "--yes",
+    "e delete-tb-files": "",
+    "e describe": "--metrics --csv --json --outdir",
+    "e download": f"--top-n {ORDER}",
+    "e download-model-def": "--output-dir",
+    "e kill": "",
+    "e label add": "",
+    "e label remove": "",
+    "e list": f"--all -a --show_project --csv {PAGES}",
+    "e list-checkpoints": "--best --csv",
+    "e lc": "--best --csv",
+    "e list-trials": f"--csv {PAGES}",
+    "e logs": FILTERS,
+    "e pause": "",
+    "e set description": "",
+    "e set gc-policy": "--save-experiment-best --save-trial-best --save-trial-latest --yes",
+    "e set max-slots": "",
+    "e set name": "",
+    "e unarchive": "",
+    "e wait": "--polling-interval",
+    "t describe": f"--metrics-summary --metrics --csv --json {PAGES}",
+    "t download": f"--best --latest --uuid {ORDER}",
+    "t kill": "",
+    "t logs": FILTERS,
+    "t support-bundle": "--output-dir -o",
+    "c delete": "--yes",
+    "c describe": "",
+    "c download": "--output-dir -o --quiet -q --mode",
+    "c rm": "--glob --yes",
+    "a list": "--csv --json",
+    "a enable": "--all",
+    "a disable": "--all --drain --csv --json",
+    "s list": "--csv --json",
+    "s enable": "",
+    "s disable": "",
+    "tpl list": "--details -d",
+    "tpl describe": "",
+    "tpl create": "--workspace-name -w",
+    "tpl set": "",
+    "tpl rm": "",
+    "j list": f"--resource-pool -p --reverse --json --yaml --csv {PAGES}",
+    "j ls": "",
+    "j update": "--priority -p --weight -w --resource-pool --ahead-of --behind-of",
+    "j u": "",
+    "j update-batch": "",
+    "e set weight": "",
+    "e set priority": "",
+    "tkn create": "--expiration-days -e --description -d --json --yaml",
+    "tkn describe": "--json --yaml",
+    "tkn list": "--show-inactive --json --yaml",
+    "tkn login": "",
+    "tkn revoke": "",
+    "u whoami": "",
+    "u logout": "--all -a",
+    "master info": "--json --yaml",
+    "master logs": "--follow -f --tail",
+    "preview-search": "",
+    "version": "",
+}
+
+
+@pytest.mark.parametrize("typed", ORIGINAL)
+def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
+    first, _, verb = typed.partition(" ")
+    noun = NOUN_ALIASES.get(first, first)
+    command = commands_by_verb(noun)[verb] if verb else flat_commands()[first]
+    parser, _ = load_command(command, typed)
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    assert set(ORIGINAL[typed].split()) <= flags
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [
+        "auth",
+        "command",
+        "cmd",
+        "config-policies",
+        "cp",
+        "dev",
+        "model",
+        "m",
+        "notebook",
+        "oauth",
+        "project",
+        "p",
+        "rbac",
+        "resources",
+        "res",
+        "shell",
+        "task",
+        "tensorboard",
+        "user-group",
+        "workspace",
+        "w",
+    ],
+)
+def test_a_noun_of_the_original_is_answered(noun: str) -> None:
+    assert find_replacement([noun, "list"])

@@ -1,0 +1,314 @@
+"""The local cluster's life: started once, found, stopped with everything it started.
+
+The server here is a small program that keeps the same files and locks as the real one, and can be
+told to crash, to hang, or to ignore its end.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.cli.local.server import server_environment, server_path, start_server, stop_server
+from detcloud.client.home import Home, ServerRecord
+from detcloud.shared.processes import list_descendants, pss_bytes, read_process
+from tests.unit.cli.conftest import Detcloud
+
+SERVER = """
+import argparse, fcntl, json, os, pathlib, signal, subprocess, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+parser = argparse.ArgumentParser()
+for name in ("--home", "--slots", "--port"):
+    parser.add_argument(name)
+options = parser.parse_args()
+home = pathlib.Path(options.home)
+mode = os.environ.get("SERVER_MODE", "")
+if mode == "crash":
+    sys.exit("the port is taken")
+lock = (home / "server.lock").open("w")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+if mode == "hang":
+    time.sleep(60)
+agent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+(home / "agent").write_text(str(agent.pid))
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        answers = {
+            "/api/v1/health": {"status": "ok"},
+            "/api/v1/agents": {"items": [{"slots": [0, 1, 2]}], "next_cursor": None},
+            "/api/v1/cluster": {"cluster_id": "c", "version": "0.1.0", "resource_pools": []},
+        }
+        path = self.path.partition("?")[0]
+        content = json.dumps(answers.get(path, {"items": [], "next_cursor": None})).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *values):
+        pass
+
+server = HTTPServer(("127.0.0.1", int(options.port or 0)), Handler)
+
+def end(number, frame):
+    if mode == "orphan":
+        os._exit(0)
+    agent.kill()
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN if mode == "deaf" else end)
+(home / "token").write_text("t")
+record = {"url": f"http://127.0.0.1:{server.server_port}", "pid": os.getpid(), "started_ms": 1}
+version = os.environ.get("SERVER_VERSION", "0.1.0")
+(home / "server.json").write_text(json.dumps({**record, "version": version}))
+(home / "asked").write_text(json.dumps([options.slots, options.port]))
+server.serve_forever(0.01)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    code = tmp_path / "installed"
+    (code / "lambdas" / "local").mkdir(parents=True)
+    # Without them the package of a checkout would be found first, where PYTHONPATH names one.
+    (code / "lambdas" / "__init__.py").touch()
+    (code / "lambdas" / "local" / "__init__.py").touch()
+    (code / "lambdas" / "local" / "__main__.py").write_text(SERVER)
+    monkeypatch.setattr("detcloud.cli.local.server.server_path", lambda: code)
+    monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
+    home = Home(tmp_path / "data")
+    yield home
+    for pid in (server_pid(home), agent_pid(home)):
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def server_pid(home: Home) -> int | None:
+    record = home.running_server()
+    return record.pid if record else None
+
+
+def agent_pid(home: Home) -> int | None:
+    path = home.folder / "agent"
+    return int(path.read_text()) if path.exists() else None
+
+
+def test_up_status_down(home: Home, detcloud: Detcloud) -> None:
+    code, out, err = detcloud("up", "--slots", "3")
+    record = home.running_server()
+    assert isinstance(record, ServerRecord)
+    assert (code, err) == (0, "")
+    assert out == (
+        f"the local cluster is up at {record.url} (pid {record.pid}, data in {home.folder})\n"
+    )
+    assert json.loads((home.folder / "asked").read_text()) == ["3", None]
+    assert home.folder.stat().st_mode & 0o777 == 0o700
+    facts = json.loads(detcloud("status", "--json").out)
+    assert (facts["pid"], facts["home"]) == (record.pid, str(home.folder))
+    assert [process["pid"] for process in facts["processes"]] == [record.pid, agent_pid(home)]
+    assert all(process["pss_bytes"] > 100_000 for process in facts["processes"])
+    assert f"pid          {record.pid}, since 1970-01-01 00:00:00+0000" in detcloud("status").out
+    assert detcloud("down") == (0, "the local cluster was stopped\n", "")
+    assert read_process(record.pid) is None
+    assert read_process(agent_pid(home) or 0) is None
+    assert detcloud("down") == (0, "no local cluster was running\n", "")
+    assert detcloud("status").code == 4
+    assert json.loads(detcloud("status", "--json").out)["running"] is False
+
+
+def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:
+    detcloud("up")
+    pid = server_pid(home)
+    again = detcloud("up")
+    assert again.code == 0
+    assert "runs already at http://127.0.0.1:" in again.out
+    assert f"(pid {pid})" in again.out
+    assert server_pid(home) == pid
+
+
+def test_a_second_up_that_asks_for_something_else_is_told_apart(
+    home: Home, detcloud: Detcloud
+) -> None:
+    detcloud("up")
+    record = home.running_server()
+    assert record is not None
+    port = int(record.url.rpartition(":")[2])
+    assert detcloud("up", "--port", str(port), "--slots", "3").code == 0
+    again = detcloud("up", "--port", str(port - 1), "--slots", "2")
+    assert again.code == 1
+    assert again.err.startswith(f"error: it has port {port}, not {port - 1} and 3 slots, not 2; ")
+    assert "`detcloud down` and this command again" in again.err
+
+
+def test_a_home_that_is_no_folder_is_named(
+    tmp_path: Path, detcloud: Detcloud, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for name in ("file", "file/below"):
+        monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / name))
+        code, _, err = detcloud("up")
+        assert code == 1
+        assert err.startswith(f"error: the data folder {tmp_path / name} cannot be used: ")
+        assert "DETCLOUD_HOME names another one" in err
+
+
+def test_another_version_is_told_apart(
+    home: Home, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_VERSION", "0.0.9")
+    assert detcloud("up").code == 0
+    again = detcloud("up")
+    assert again.code == 1
+    assert "error: it has version 0.0.9, this is 0.1.0" in again.err
+
+
+def test_starts_at_the_same_time_are_one(home: Home) -> None:
+    records: list[ServerRecord] = []
+    threads = [
+        threading.Thread(target=lambda: records.append(start_server(home))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(records) == 4
+    assert len({record.pid for record in records}) == 1
+
+
+def test_a_crash_at_the_start_shows_the_log(
+    home: Home, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_MODE", "crash")
+    home.folder.mkdir()
+    home.log.write_text("of an earlier life\n")
+    code, _, err = detcloud("up")
+    assert code == 1
+    assert err == (
+        f"error: the local cluster's server ended with code 1; {home.log} ends with:\n"
+        "  the port is taken\n"
+    )
+
+
+def test_a_server_that_does_not_answer_is_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_MODE", "hang")
+    monkeypatch.setattr("detcloud.cli.local.server.START_SECONDS_MAX", 0.5)
+    with pytest.raises(DetcloudError, match="did not answer within"):
+        start_server(home)
+    assert not [
+        child for child in list_descendants(os.getpid()) if "lambdas.local" in child.command
+    ]
+
+
+def test_a_crashed_server_is_replaced(home: Home) -> None:
+    first = start_server(home)
+    os.kill(first.pid, signal.SIGKILL)
+    os.waitpid(first.pid, 0)
+    agent = agent_pid(home)
+    assert agent is not None
+    os.kill(agent, signal.SIGKILL)
+    assert home.running_server() is None, "server.json is there, its lock is free"
+    second = start_server(home)
+    assert second.pid != first.pid
+    assert stop_server(home)
+
+
+@pytest.mark.parametrize("mode", ["deaf", "orphan"])
+def test_what_does_not_end_is_ended_by_force(
+    mode: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_MODE", mode)
+    monkeypatch.setattr("detcloud.cli.local.server.STOP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("detcloud.cli.local.server.KILL_SECONDS_MAX", 0.2)
+    record = start_server(home)
+    agent = agent_pid(home)
+    assert agent is not None
+    assert read_process(agent) is not None
+    assert stop_server(home)
+    assert read_process(record.pid) is None
+    assert read_process(agent) is None
+
+
+def test_create_starts_a_cluster_when_none_is_configured(
+    home: Home,
+    detcloud: Detcloud,
+    config: Path,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
+    err = detcloud("create", str(config), str(model_dir)).err
+    assert err.startswith("starting a local cluster ...\n")
+    assert server_pid(home) is not None
+
+
+def test_nothing_is_started_beside_a_configured_cluster(
+    home: Home,
+    detcloud: Detcloud,
+    config: Path,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("detcloud.shared.http.ATTEMPTS_MAX", 1)
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
+    monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DETCLOUD_TOKEN", "t")
+    code, _, err = detcloud("create", str(config), str(model_dir))
+    assert code == 4
+    assert "http://127.0.0.1:1 could not be reached" in err
+    assert not home.folder.exists()
+
+
+def test_purge_needs_a_yes_and_leaves_the_credentials(home: Home, detcloud: Detcloud) -> None:
+    detcloud("up")
+    (home.folder / "credentials.json").write_text("{}")
+    (home.folder / "objects").mkdir()
+    (home.folder / "objects" / "x").touch()
+    refused = detcloud("down", "--purge")
+    assert refused.code == 1
+    assert "without a terminal it needs --yes" in refused.err
+    assert server_pid(home) is not None
+    assert detcloud("down", "--purge", "--yes").code == 0
+    assert sorted(path.name for path in home.folder.iterdir()) == ["credentials.json", "lock"]
+
+
+def test_purge_spares_a_folder_that_is_no_data_folder(
+    tmp_path: Path, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter").touch()
+    monkeypatch.setenv("DETCLOUD_HOME", str(folder))
+    code, _, err = detcloud("down", "--purge", "--yes")
+    assert code == 1
+    assert "does not look like a data folder" in err
+    assert (folder / "chapter").exists()
+
+
+def test_the_servers_code_is_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = server_path()
+    assert (folder / "control_plane").is_dir()
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    first, *_, last = server_environment()["PYTHONPATH"].split(os.pathsep)
+    assert (first, last) == (str(folder), "/mine")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detcloud.cli.local.server.SERVER_PACKAGES", ("json", "no_such_package"))
+    with pytest.raises(DetcloudError, match=r"no_such_package; pip install 'detcloud\[server\]'"):
+        server_path()
+
+
+def test_memory_is_unknown_for_what_is_gone() -> None:
+    assert pss_bytes(2**22 + 1) is None
+    assert read_process(2**22 + 1) is None

@@ -1,0 +1,107 @@
+"""Progress: on a terminal's stderr, after a second, and never in an answer."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import detcloud as package
+from detcloud.cli.rendering.progress import Progress, show_progress
+from detcloud.cli.rendering.quantities import bytes_text
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("detcloud.cli.rendering.progress.time", made)
+    return made
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    made = Screen()
+    monkeypatch.setattr("detcloud.cli.rendering.progress.sys", SimpleNamespace(stderr=made))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    return made
+
+
+def test_a_bar_comes_after_a_second_and_is_wiped(screen: Screen, clock: Clock) -> None:
+    with show_progress("fetch", bytes_text) as shown:
+        shown.update(1, 4)
+        assert screen.getvalue() == ""
+        clock.seconds += 1
+        shown.update(1024, 4096)
+        assert screen.getvalue() == "\r\x1b[Kfetch [#####---------------] 1.0 KiB of 4.0 KiB"
+        shown.update(2048, 4096)
+        assert "2.0 KiB" not in screen.getvalue(), "a tenth of a second has not passed"
+        shown.update(4096, 4096)
+        assert screen.getvalue().endswith("[####################] 4.0 KiB of 4.0 KiB")
+        clock.seconds += 1
+        shown.update(5000)
+        assert screen.getvalue().endswith("fetch 4.9 KiB")
+    assert screen.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_wait_counts_its_seconds_within_the_line(screen: Screen, clock: Clock) -> None:
+    shown = Progress("experiment 1")
+    clock.seconds += 12
+    shown.show_wait("ACTIVE 25%")
+    assert screen.getvalue() == "\r\x1b[Kexperiment 1 ACTIVE 25% 12 s"
+    clock.seconds += 1
+    shown.show_wait("x" * 100)
+    # 60 columns less the last, which would wrap.
+    assert len(screen.getvalue().rpartition("\x1b[K")[2]) == 59
+
+
+def test_without_a_terminal_nothing_is_drawn(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_progress("fetch") as shown:
+        clock.seconds += 10
+        shown.update(1, 2)
+        shown.show_wait("x")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wait_on_a_terminal_leaves_the_answer_alone(fake: FakeCluster) -> None:
+    fake.add_experiment({"name": "digits"}, {"paused": True})
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-m", "detcloud.cli.main", "wait", "1", "--json", "--polling-interval=.1"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm"},
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while b"PAUSED" not in drawn:
+            drawn += os.read(ours, 1000)
+        fake.experiments[0].update(state="COMPLETED")
+        assert process.stdout is not None
+        document = json.loads(process.stdout.read())
+    os.close(ours)
+    assert document["state"] == "COMPLETED"
+    assert b"experiment 1 PAUSED 0% [--------------------] " in drawn
+    assert process.returncode == 0

@@ -1,0 +1,150 @@
+"""One renderer: text, CSV, cut lines, colours."""
+
+import pytest
+
+from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.table import (
+    cell_text,
+    field_column,
+    render_csv,
+    render_table,
+    time_text,
+)
+from detcloud.cli.rendering.terminal import has_colour, progress_bar, sanitize, truncate
+
+COLUMNS = (field_column("ID", "id"), field_column("Name", "name"), field_column("State", "state"))
+ITEMS = [
+    {"id": 7, "name": "a", "state": "COMPLETED"},
+    {"id": 12, "name": "a long name, with commas", "state": None},
+]
+
+
+def test_numbers_stand_to_the_right_and_the_missing_are_named() -> None:
+    assert render_table(COLUMNS, ITEMS, None).splitlines() == [
+        " ID | Name                     | State",
+        "----+--------------------------+-----------",
+        "  7 | a                        | COMPLETED",
+        " 12 | a long name, with commas | N/A",
+    ]
+
+
+def test_the_widest_column_is_cut_to_fit() -> None:
+    # 2 + 24 + 9 characters and 3 columns * 3 - 1 = 43; to fit 30, the name loses 13.
+    lines = render_table(COLUMNS, ITEMS, 30).splitlines()
+    assert lines[3] == " 12 | a long nam… | N/A"
+    assert max(map(len, lines)) == 30
+
+
+def test_no_column_vanishes_on_a_narrow_terminal() -> None:
+    # 2 + 8 + 8 characters and 8 for the bars: columns stop at 8.
+    assert max(map(len, render_table(COLUMNS, ITEMS, 5).splitlines())) == 26
+
+
+def test_an_empty_list_is_its_titles() -> None:
+    assert render_table(COLUMNS, [], 80).splitlines()[0] == " ID | Name | State"
+
+
+def test_csv_is_quoted_and_runs_no_formula() -> None:
+    items = [*ITEMS, {"id": -1, "name": "-cmd", "state": "@x"}]
+    assert render_csv(COLUMNS, items).splitlines() == [
+        "ID,Name,State",
+        "7,a,COMPLETED",
+        '12,"a long name, with commas",N/A',
+        "-1,'-cmd,'@x",
+    ]
+
+
+def test_states_are_coloured_without_moving_columns() -> None:
+    plain = render_table(COLUMNS, ITEMS, None).splitlines()
+    coloured = render_table(COLUMNS, ITEMS, None, colour=True).splitlines()
+    assert coloured[2] == plain[2].replace("COMPLETED", "\x1b[32mCOMPLETED\x1b[0m")
+
+
+def test_cells_are_short_texts() -> None:
+    assert cell_text(None) == cell_text("") == "N/A"
+    assert cell_text(0.1 + 0.2) == "0.3"
+    assert cell_text(0) == "0"
+    assert cell_text({"a": 1}) == '{"a": 1}'
+    assert time_text(None) is None
+    assert time_text(1_000_000_000_999) == "2001-09-09 01:46:40+0000"
+
+
+def test_bars_and_sizes() -> None:
+    assert progress_bar(0.25, 8) == "[##------]"
+    assert progress_bar(-1.0, 2) == "[--]"
+    assert progress_bar(7.0, 2) == "[##]"
+    assert [bytes_text(size) for size in (0, 1023, 1536, 2**30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "1.0 GiB",
+    ]
+
+
+def test_control_characters_are_replaced() -> None:
+    assert sanitize("a\x1b]0;x\x07b\u202ec") == "a�]0;x�b�c"
+    assert sanitize("日本 ünï") == "日本 ünï"
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("no_color", "term", "expected"),
+    [("", "xterm", True), ("1", "xterm", False), ("", "dumb", False)],
+)
+def test_colour_is_for_terminals_that_want_it(
+    no_color: str, term: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
+    assert has_colour(Screen()) is expected
+    assert not has_colour(io.StringIO())
+
+
+def test_a_message_of_several_lines_stays_in_its_line() -> None:
+    assert sanitize("first\n\tsecond") == "first  second"
+
+
+def test_wide_characters_take_two_cells() -> None:
+    items = [
+        {"id": 1, "name": "日本", "state": "x"},
+        {"id": 2, "name": "e\u0301tude", "state": "y"},
+    ]
+    # 日本 takes 4 cells; an accent that combines takes none, so the other name takes 5.
+    assert render_table(COLUMNS, items, None).splitlines()[2:] == [
+        "  1 | 日本  | x",
+        "  2 | e\u0301tude | y",
+    ]
+    assert truncate("日本語", 4) == "日…"
+    assert truncate("日本語", 6) == "日本語"
+
+
+def test_spare_columns_leave_a_narrow_line_before_anything_is_cut() -> None:
+    columns = (
+        field_column("ID", "id"),
+        field_column("Name", "name", drop_rank=1),
+        field_column("State", "state"),
+        field_column("Pool", "pool", drop_rank=2),
+    )
+    items = [{"id": 1, "name": "digits", "state": "COMPLETED", "pool": "default"}]
+    # 2 + 6 + 9 + 7 characters and 4 * 3 - 1 = 35; without the pool 25, without the name 16.
+    titles = [render_table(columns, items, width).splitlines()[0] for width in (35, 34, 24, 5)]
+    assert titles == [
+        " ID | Name   | State     | Pool",
+        " ID | Name   | State",
+        " ID | State",
+        " ID | State",
+    ]
+
+
+def test_counts_have_their_plural() -> None:
+    assert [count_text(number, "step") for number in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]

@@ -1,0 +1,194 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from control_plane.collection import folder_files as folders
+from control_plane.collection.folder_files import DEPTH_MAX, FolderRefused, remove_folder
+
+UUID = "00000000-0000-4000-8000-000000000001"
+PARTS = ("3", "7", "1", UUID)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with one checkpoint, beside a folder that is nobody's business."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious").write_text("canary")
+    folder = tmp_path / "root" / "/".join(PARTS)
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    (folder / "deep" / "er" / "weights").write_bytes(b"w")
+    return tmp_path / "root"
+
+
+def remove(root: Path, parts: tuple[str, ...] = PARTS, *, prune: bool = False) -> int:
+    """How often it rested."""
+    return sum(1 for _ in remove_folder(root, parts, prune=prune))
+
+
+def remaining_paths(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*"))
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def precious(root: Path) -> str:
+    return (root.parent / "outside" / "precious").read_text()
+
+
+def test_a_folder_goes_with_all_it_holds_and_nothing_else(root: Path) -> None:
+    (root / "3/7/1/other").mkdir()
+    remove(root)
+    assert remaining_paths(root) == ["3", "3/7", "3/7/1", "3/7/1/other"]
+
+
+def test_folders_left_empty_go_too_when_asked_for_but_never_the_root(root: Path) -> None:
+    remove(root, prune=True)
+    assert remaining_paths(root) == []
+    assert root.is_dir()
+
+
+def test_a_folder_that_is_not_empty_stays(root: Path) -> None:
+    (root / "3/7/2").mkdir()
+    remove(root, prune=True)
+    assert remaining_paths(root) == ["3", "3/7", "3/7/2"]
+
+
+def test_what_is_gone_is_no_error_and_the_empty_folders_still_go(root: Path) -> None:
+    remove(root)
+    (root / "3/7/1").rmdir()
+    remove(root, prune=True)
+    remove(root, prune=True)
+    assert remaining_paths(root) == []
+
+
+def test_a_root_that_is_not_there_is_an_error(root: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        remove(root / "unmounted")
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_link_in_the_way_is_not_followed(root: Path, place: int) -> None:
+    outside = root.parent / "outside"
+    outside.joinpath(*PARTS[place + 1 :]).mkdir(parents=True, exist_ok=True)
+    target = root.joinpath(*PARTS[: place + 1])
+    target.rename(root.parent / "moved")
+    target.symlink_to(outside, target_is_directory=True)
+    remove(root, prune=True)
+    assert precious(root) == "canary"
+    assert outside.joinpath(*PARTS[place + 1 :]).is_dir()
+    # In the checkpoint's own place the link itself is what goes.
+    assert target.is_symlink() == (place < 3)
+
+
+def test_links_within_a_checkpoint_go_and_not_what_they_lead_to(root: Path) -> None:
+    outside = root.parent / "outside"
+    folder = root.joinpath(*PARTS)
+    (folder / "up").symlink_to("../../../../..")
+    (folder / "deep" / "all").symlink_to(outside, target_is_directory=True)
+    (folder / "deep" / "one").symlink_to(outside / "precious")
+    (folder / "dangling").symlink_to("nowhere")
+    os.link(outside / "precious", folder / "hard")
+    os.mkfifo(folder / "pipe")
+    remove(root)
+    assert not folder.exists()
+    assert precious(root) == "canary"
+
+
+def test_a_folder_exchange_folder_for_a_link_meanwhile_is_not_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = root.joinpath(*PARTS)
+    listed = folders._next_entries
+
+    def exchange_folder(descriptor: int) -> list[tuple[str, bool]]:
+        entries = listed(descriptor)
+        if ("deep", True) in entries and not (folder / "deep").is_symlink():
+            (folder / "deep").rename(root.parent / "moved")
+            (folder / "deep").symlink_to(root.parent / "outside", target_is_directory=True)
+        return entries
+
+    monkeypatch.setattr(folders, "_next_entries", exchange_folder)
+    remove(root)
+    assert not folder.exists()
+    assert precious(root) == "canary"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        ("3",),
+        ("", "7"),
+        ("3", ""),
+        ("3", "."),
+        ("..", "3"),
+        ("3", ".."),
+        ("3", "7/.."),
+        ("/", "etc"),
+        ("3", "7", "1", "..\\.."),
+        ("3", "7", "%2e%2e"),
+        ("3", "7\0"),
+        ("3", "7\n"),
+        (".staging", "3"),
+    ],
+)
+def test_no_other_text_names_a_folder(root: Path, parts: tuple[str, ...]) -> None:
+    before = remaining_paths(root)
+    with pytest.raises(ValueError, match="no folder of a checkpoint"):
+        remove(root, parts)
+    assert remaining_paths(root) == before
+
+
+def test_many_files_are_removed_with_rests_between(root: Path) -> None:
+    folder = root.joinpath(*PARTS)
+    for n in range(300):
+        (folder / f"{n}").touch()
+    # 302 entries, 64 at a time: 5 rests, and one more for each of the two folders within.
+    assert remove(root) == 5 + 2
+    assert not folder.exists()
+
+
+def test_one_that_is_left_at_any_rest_is_begun_again(root: Path) -> None:
+    folder = root.joinpath(*PARTS)
+    for n in range(200):
+        (folder / f"{n}").touch()
+    for rests in range(6):
+        work: Iterator[None] = remove_folder(root, PARTS)
+        for _ in range(rests):
+            next(work, None)
+    remove(root)
+    assert not folder.exists()
+
+
+def test_folders_without_end_within_each_other_do_not_use_up_the_descriptors(root: Path) -> None:
+    folder = root.joinpath(*PARTS)
+    for _ in range(DEPTH_MAX + 5):
+        folder = folder / "d"
+        folder.mkdir()
+    with pytest.raises(FolderRefused, match="100 deep"):
+        remove(root)
+
+
+def test_no_descriptor_is_left_open(root: Path) -> None:
+    before = open_files()
+    work = remove_folder(root, PARTS)
+    next(work)
+    assert open_files() > before
+    del work
+    remove(root)
+    assert open_files() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is denied to root")
+def test_what_is_denied_is_an_error(root: Path) -> None:
+    folder = root.joinpath(*PARTS)
+    folder.chmod(0o500)
+    with pytest.raises(PermissionError):
+        remove(root)
+    folder.chmod(0o700)
+    assert (folder / "manifest.json").exists()

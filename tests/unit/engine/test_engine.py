@@ -1,0 +1,231 @@
+import random
+import string
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages.experiment import PauseRequested
+from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsRequested
+from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.engine import ISOLATE_FROM_ATTEMPTS, Engine
+from control_plane.engine.head import HEAD
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
+
+POOL = "pool#a"
+NOW_MS = 1_700_000_000_000
+
+
+class Clock:
+    now_ms = NOW_MS
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
+    table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
+    made = Engine(table, lambda: clock.now_ms)
+    made.execute_command(POOL, PoolConfigured("a"))
+    yield made
+    table.close()
+
+
+@pytest.fixture
+def commits(engine: Engine) -> list[str]:
+    seen: list[str] = []
+    engine.on_commit = seen.append
+    return seen
+
+
+def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: str = "") -> Key:
+    """Mails a request for slots, tried `attempts` times before."""
+    clock = mailbox.next_clock(0, NOW_MS) + tick
+    sender = sender or f"trial#{trial_id}"
+    key = mailbox.mail_key(POOL, clock, sender)
+    encoded = [encode_message_for(POOL, SlotsRequested(trial_id, 1, 1, f"{tick:06d}"))]
+    put = mailbox.mail_write(key, sender, mailbox.UNKNOWN, clock, encoded, NOW_MS)
+    body = put.body.replace(b'"attempts":0', b'"attempts":%d' % attempts)
+    engine.table.commit([replace(put, body=body)])
+    return key
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
+    """The pool cannot fold requests of these trials; lists whose were folded."""
+    healthy = actor_types.ACTOR_TYPES["pool"]
+    folded: list[int] = []
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        if isinstance(message, SlotsRequested):
+            if message.trial_id in trial_ids:
+                raise ValueError(f"poison {message.trial_id}")
+            folded.append(message.trial_id)
+        return healthy.step(state, message, context)
+
+    monkeypatch.setattr(
+        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
+    )
+    return folded
+
+
+def test_many_messages_are_folded_in_few_commits(engine: Engine, commits: list[str]) -> None:
+    for n in range(100):
+        send(engine, n, n)
+    engine.advance(POOL)
+    assert engine.read_state(POOL).queued == 100
+    # A commit of 60 operations: the head, the journal, the queue and up to 3 of its leaves.
+    assert commits == [POOL] * 2
+
+
+def test_more_mail_than_a_page_is_folded_to_the_end(engine: Engine) -> None:
+    for n in range(250):
+        send(engine, n, n)
+    engine.advance(POOL)
+    assert engine.read_state(POOL).queued == 250
+
+
+def test_no_more_mail_is_folded_at_once_than_a_row_of_the_journal_holds(
+    engine: Engine, commits: list[str]
+) -> None:
+    # 6 rows of 150,000 characters that zlib makes 25 % shorter, where a row has 400,000 bytes.
+    draw = random.Random(1)
+    for n in range(6):
+        reason = "".join(draw.choices(string.ascii_letters + string.digits, k=150_000))
+        clock = mailbox.next_clock(0, NOW_MS) + n
+        encoded = [encode_message_for(POOL, AgentLost("nobody", 1, reason))]
+        key = mailbox.mail_key(POOL, clock, "x")
+        engine.table.commit([mailbox.mail_write(key, "x", mailbox.UNKNOWN, clock, encoded, NOW_MS)])
+    engine.advance(POOL)
+    assert commits == [POOL] * 6
+    assert engine.table.query(POOL, mailbox.MAIL, mailbox.MAIL_END).rows == ()
+
+
+def test_a_message_tried_often_is_folded_alone(engine: Engine, commits: list[str]) -> None:
+    for n, attempts in enumerate((0, 0, ISOLATE_FROM_ATTEMPTS, 0, 0)):
+        send(engine, n, n, attempts)
+    engine.advance(POOL)
+    assert engine.read_state(POOL).queued == 5
+    # Two together, the third alone, the last two together.
+    assert commits == [POOL] * 3
+
+
+def test_a_message_tried_less_often_is_folded_with_the_others(
+    engine: Engine, commits: list[str]
+) -> None:
+    for n in range(5):
+        send(engine, n, n, ISOLATE_FROM_ATTEMPTS - 1)
+    engine.advance(POOL)
+    assert commits == [POOL]
+
+
+def test_what_cannot_be_folded_holds_up_its_sender_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded = poison(monkeypatch, 1)
+    for tick, trial_id, sender in ((0, 1, "x"), (1, 2, "x"), (2, 3, "y"), (3, 4, "x")):
+        send(engine, tick, trial_id, sender=sender)
+    engine.advance(POOL)
+    assert folded == [3]
+    assert engine.read_state(POOL).queued == 1
+
+
+def test_what_a_failing_message_did_before_it_failed_is_undone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = actor_types.ACTOR_TYPES["pool"]
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        after = healthy.step(state, message, context)
+        if isinstance(message, SlotsRequested) and message.trial_id == 2:
+            raise ValueError("too late")
+        return after
+
+    monkeypatch.setattr(
+        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
+    )
+    for n in (1, 2, 3):
+        send(engine, n, n)
+    engine.advance(POOL)
+    assert engine.read_state(POOL).queued == 2
+
+
+def test_a_command_folds_the_mail_before_it_in_one_commit(
+    engine: Engine, commits: list[str]
+) -> None:
+    send(engine, 0, 1)
+    engine.execute_command(POOL, PoolConfigured("a"))
+    assert commits == [POOL]
+    assert engine.read_state(POOL).queued == 1
+
+
+def test_a_command_to_nobody_is_not_found_and_leaves_nothing(engine: Engine) -> None:
+    with pytest.raises(CommandRefused) as raised:
+        engine.execute_command("experiment#9", PauseRequested())
+    assert raised.value.code == "not_found"
+    assert engine.table.get(Key("experiment#9", HEAD)) is None
+
+
+def test_a_condition_beside_a_command_undoes_the_command(engine: Engine) -> None:
+    beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.PRESENT),)
+    before = engine.table.get(Key(POOL, HEAD))
+    with pytest.raises(Conflict):
+        engine.execute_command(POOL, PoolConfigured("a"), extra_writes=lambda reply: beside)
+    assert engine.table.get(Key(POOL, HEAD)) == before
+
+
+def test_without_time_nothing_is_followed_and_the_backstop_does_it(
+    engine: Engine, clock: Clock
+) -> None:
+    send(engine, 0, 1)
+    engine.advance_until_idle((POOL,), budget_ms=0)
+    assert engine.read_state(POOL).queued == 0
+    assert due_rows.process_due_rows(engine).redriven == 1
+    assert engine.read_state(POOL).queued == 1
+
+
+def test_a_pass_finds_nothing_where_nothing_is_due(engine: Engine, clock: Clock) -> None:
+    send(engine, 0, 1)
+    clock.now_ms = NOW_MS - 1
+    assert due_rows.process_due_rows(engine) == due_rows.DueRowCounts()
+
+
+def test_a_pass_over_other_shards_leaves_it(engine: Engine) -> None:
+    send(engine, 0, 1)
+    others = [n for n in range(SHARDS) if not engine.table.due_keys(n, NOW_MS)]
+    assert len(others) == SHARDS - 1
+    assert due_rows.process_due_rows(engine, others) == due_rows.DueRowCounts()
+
+
+def test_the_tried_are_driven_after_the_fresh(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that ends the process must not keep the pass from the others."""
+    order: list[str] = []
+    advance = Engine.advance
+
+    def record_advance(self: Engine, address: str, *, timers: bool = False) -> tuple[str, ...]:
+        order.append(address)
+        return advance(self, address, timers=timers)
+
+    engine.execute_command("pool#b", PoolConfigured("b"))
+    send(engine, 0, 1, attempts=2)
+    key = mailbox.mail_key("pool#b", 1, "s")
+    encoded = [encode_message_for("pool#b", SlotsRequested(2, 1, 1, "1"))]
+    engine.table.commit([mailbox.mail_write(key, "s", mailbox.FIRST, 1, encoded, NOW_MS)])
+    monkeypatch.setattr(Engine, "advance", record_advance)
+    due_rows.process_due_rows(engine)
+    assert order.index("pool#b") < order.index(POOL)
+
+
+def test_posted_mail_is_folded_at_once(engine: Engine) -> None:
+    engine.post_message(POOL, SlotsRequested(1, 1, 1, "1"), sender="audit#a")
+    engine.post_message(POOL, SlotsRequested(2, 1, 1, "2"), sender="audit#a")
+    assert engine.read_state(POOL).queued == 2

@@ -1,0 +1,90 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.actors.pool.actor import PoolState
+from control_plane.actors.step import StepContext
+from control_plane.engine import actor_types
+from control_plane.engine.fold import ActorSnapshot
+from control_plane.engine.fold_steps import apply_fallback, apply_stored_message, finish_fold
+from control_plane.engine.head import Header
+from control_plane.engine.reader import FoldReader, LoadedActor
+from control_plane.evolve import evolve
+from control_plane.state.table import Key, Row, Unavailable
+
+POOL = "pool#a"
+AGENT = {"agent": "x", "epoch": 1, "reason": "gone"}
+
+
+class Counting:
+    """A table with one row, which counts its readings."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.readings = 0
+        self._answers = answers
+
+    def get(self, key: Key) -> Row | None:
+        if not self._answers:
+            raise Unavailable
+        self.readings += 1
+        return Row(key, self.readings, b"%d" % self.readings)
+
+
+def a_reader(table: Counting) -> FoldReader:
+    return FoldReader(table, LoadedActor(ActorSnapshot(POOL, 1, Header(), PoolState("a")), ()))
+
+
+def acts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The pool reads a row, says so, and raises for agents that are broken."""
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        if message.agent == "broken":
+            raise ValueError(message.agent)
+        context.add_reason(f"saw {context.row('rows', 'r').body.decode()}")
+        return evolve(state, queued=state.queued + 1)
+
+    changes: dict[str, Any] = {name: step}
+    pool = replace(actor_types.ACTOR_TYPES["pool"], **changes)
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
+
+
+def test_a_row_is_read_once_in_a_fold_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts(monkeypatch, "step")
+    reader = a_reader(Counting())
+    for _ in range(2):
+        apply_stored_message(reader, "AgentLost", AGENT, 5)
+    assert reader.fold.reasons == [(0, "saw 1"), (1, "saw 1")]
+    assert reader.fold.rows_read[Key("rows", "r")] == (1, b"1")
+    assert reader.fold.state.queued == 2
+
+
+def test_a_dead_letter_that_has_no_fallback_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acts(monkeypatch, "fallback")
+    reader = a_reader(Counting())
+    apply_fallback(reader, "AgentLost", {**AGENT, "agent": "broken"}, 5)
+    apply_fallback(reader, "AgentHatched", {}, 5)
+    assert reader.fold.steps == 0
+    apply_fallback(reader, "AgentLost", AGENT, 5)
+    assert reader.fold.state.queued == 1
+
+
+def test_a_dead_letter_waits_for_a_table_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acts(monkeypatch, "fallback")
+    with pytest.raises(Unavailable):
+        apply_fallback(a_reader(Counting(answers=False)), "AgentLost", AGENT, 5)
+
+
+def test_a_fold_ends_with_what_its_kind_does_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = replace(
+        actor_types.ACTOR_TYPES["pool"],
+        finish_fold=lambda state, context: evolve(state, waits="settled"),
+    )
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
+    reader = a_reader(Counting())
+    finish_fold(reader, 5)
+    assert reader.fold.state.waits == "settled"

@@ -1,0 +1,131 @@
+import pytest
+
+from control_plane.actors.messages.trial import WorkAssigned
+from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at, encode_message_for
+from control_plane.engine.head import HEAD, PARTS
+from control_plane.engine.mailbox import (
+    FIRST,
+    MAIL,
+    MAIL_END,
+    TICKS_PER_MS,
+    TIMERS,
+    UNKNOWN,
+    attempt_write,
+    mail_key,
+    mail_write,
+    next_clock,
+    read_mail,
+    timer_key,
+)
+from control_plane.state.table import Delete, Expect, Put, Row
+
+NOW_MS = 1_700_000_000_000
+
+
+def to_row(put: Put) -> Row:
+    return Row(put.key, put.revision, put.body, put.due_ms)
+
+
+def a_mail(due_ms: int = NOW_MS) -> Put:
+    encoded = [encode_message_for("trial#1", WorkAssigned(n, False)) for n in (4, 8)]
+    key = mail_key("trial#1", 77, "experiment#1")
+    return mail_write(key, "experiment#1", UNKNOWN, 77, encoded, due_ms)
+
+
+def test_the_clock_follows_the_wall_clock() -> None:
+    assert next_clock(0, NOW_MS) == NOW_MS * TICKS_PER_MS
+
+
+def test_the_clock_ticks_on_when_the_wall_clock_stands_still_or_goes_back() -> None:
+    first = next_clock(0, NOW_MS)
+    assert next_clock(first, NOW_MS) == first + 1
+    assert next_clock(first, NOW_MS - 60_000) == first + 1
+
+
+def test_the_clock_outruns_a_sender_whose_clock_is_ahead() -> None:
+    ahead = next_clock(0, NOW_MS + 3_600_000)
+    assert next_clock(ahead, NOW_MS) == ahead + 1
+
+
+def test_ids_sort_as_clocks_do() -> None:
+    clocks = [0, 1, 15, 16, 255, 4096, NOW_MS * TICKS_PER_MS, (1 << 63) - 1]
+    keys = [mail_key("trial#1", clock, "z") for clock in clocks]
+    assert keys == sorted(keys)
+
+
+def test_senders_of_one_moment_have_ids_of_their_own() -> None:
+    assert mail_key("trial#1", 5, "pool#a") != mail_key("trial#1", 5, "pool#b")
+
+
+def test_timers_sort_by_when_they_are_due() -> None:
+    keys = [timer_key("trial#1", due_ms, clock) for due_ms, clock in ((9, 5), (10, 1), (10, 2))]
+    assert keys == sorted(keys)
+
+
+def test_head_and_mail_are_one_range_that_holds_nothing_else() -> None:
+    mail, timer = mail_key("t", 1, "s").sort, timer_key("t", 1, 1).sort
+    assert HEAD < MAIL < mail < MAIL_END
+    for other in (timer, TIMERS, PARTS, "Z#0", "D#", "E#", "I#", "L#", "R#"):
+        assert not HEAD <= other < MAIL_END
+
+
+def test_mail_comes_back_as_it_was_put() -> None:
+    mail = read_mail(to_row(a_mail()))
+    assert (mail.sender, mail.previous, mail.clock, mail.attempts) == (
+        "experiment#1",
+        UNKNOWN,
+        77,
+        0,
+    )
+    decoded = [
+        actor_type_at("trial#1").decode_message(name, fields) for name, fields in mail.messages
+    ]
+    assert decoded == [WorkAssigned(4, False), WorkAssigned(8, False)]
+
+
+def test_new_mail_is_never_put_over_other_mail() -> None:
+    assert a_mail().expect is Expect.ABSENT
+
+
+def test_mail_is_consumed_once() -> None:
+    mail = read_mail(to_row(a_mail()))
+    assert mail.deletion() == Delete(mail.key, Expect.PRESENT)
+
+
+def test_an_attempt_is_counted_and_doubles_the_wait() -> None:
+    mail = read_mail(to_row(a_mail()))
+    waits = []
+    for _ in range(5):
+        revision = mail.revision
+        mail, put = attempt_write(mail, NOW_MS)
+        assert put.expect == revision
+        assert read_mail(to_row(put)) == mail
+        assert put.due_ms is not None
+        waits.append(put.due_ms - NOW_MS)
+    assert mail.attempts == 5
+    assert waits == [2_000, 4_000, 8_000, 16_000, 32_000]
+
+
+def test_an_attempt_changes_nothing_else_of_the_mail() -> None:
+    """A message that quotes the field it is counted in."""
+    encoded = [encode_message_for("trial#1", WorkAssigned(4, False))]
+    name, fields = encoded[0]
+    tricky = (name, fields[:-1] + b',"note":"\\"attempts\\":0,"}')
+    put = mail_write(mail_key("trial#1", 1, "s"), "s", FIRST, 1, [tricky], NOW_MS)
+    mail, raised = attempt_write(read_mail(to_row(put)), NOW_MS)
+    assert read_mail(to_row(raised)).messages == read_mail(to_row(put)).messages
+    assert mail.attempts == 1
+
+
+def test_a_message_of_a_name_that_nobody_knows_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        actor_type_at("trial#1").decode_message("NobodyKnows", {})
+    with pytest.raises(ValueError, match="WorkAssigned"):
+        actor_type_at("trial#1").decode_message("WorkAssigned", {"length": "long"})
+
+
+@pytest.mark.parametrize("kind", ACTOR_TYPES)
+def test_every_kind_knows_its_messages_by_name(kind: str) -> None:
+    names = ACTOR_TYPES[kind]._message_adapters
+    assert names
+    assert all(name[0].isupper() for name in names)

@@ -1,0 +1,321 @@
+"""Journals of real scenarios, replayed with the code that wrote them and with changed code."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import field as field_of
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.actors.messages.trial import AllocationExited, WorkAssigned
+from control_plane.actors.records import Status
+from control_plane.actors.step import StepContext
+from control_plane.actors.trial import actor as trial
+from control_plane.actors.trial.state import TrialState
+from control_plane.engine import actor_types, journal, mailbox
+from control_plane.engine.actor_types import actor_type_at, encode_message_for
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD, decode_head, encode_head
+from control_plane.engine.replay import Difference, replay_actor
+from control_plane.evolve import evolve
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Delete, Expect, Key, Put
+from lambdas.simulation.state_checker import StateChecker
+from tests.simulation.cluster import Cluster, submission
+from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
+
+TRIAL = "trial#1"
+# The others are replayed from their recordings, see tests/journals.
+LIVELY = [scenario for scenario in SCENARIOS if scenario.name in ("pause", "lost-agent")]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "table.db", checker=StateChecker(unchecked=True))
+    yield made
+    made.close()
+
+
+def difference(cluster: Cluster, address: str = TRIAL) -> Difference | None:
+    return replay_actor(cluster.engine.table, address).difference
+
+
+def rewrite(cluster: Cluster, place: int, change: Callable[[bytes], bytes]) -> int:
+    """Changes the trial's n-th entry, and says of which revision it is."""
+    table = cluster.engine.table
+    row = list(journal.read_entry_rows(table, TRIAL))[place]
+    put = Put(row.key, row.revision, change(row.body), Expect.ANYTHING)
+    # Below the table that watches: it would notice.
+    cluster.host.table.commit([put])
+    return journal.entry_revision(row)
+
+
+def patch_actor_type(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
+    actor_type = replace(actor_types.ACTOR_TYPES[name], **changes)
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, name: actor_type})
+
+
+@pytest.mark.parametrize("scenario", LIVELY, ids=lambda scenario: str(scenario.name))
+def test_every_actor_replays_to_what_is_stored(cluster: Cluster, scenario: Scenario) -> None:
+    scenario.play(cluster)
+    addresses = {key.partition for key in cluster.checker.rows if key.sort == HEAD}
+    assert len(addresses) >= 4
+    for address in addresses:
+        found = replay_actor(cluster.engine.table, address)
+        assert found.difference is None
+        assert found.complete
+        assert found.entries > 0
+
+
+def test_a_changed_rule_is_named_by_message_and_field(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial of one restart failed twice and ended; with a restart more it would go on."""
+    error_out(cluster)
+    assert difference(cluster) is None
+    healthy = trial._after_failure
+
+    def lenient(state: TrialState, *others: Any) -> TrialState:
+        settings = state.settings
+        more = replace(settings, max_restarts=settings.max_restarts + 1)
+        return evolve(healthy(evolve(state, settings=more), *others), settings=settings)
+
+    monkeypatch.setattr(trial, "_after_failure", lenient)
+    found = difference(cluster)
+    assert found is not None
+    assert "AllocationExited" in found.message
+    assert (found.field, found.recorded, found.replayed) == ("status", "ERROR", "ACTIVE")
+    assert replay_actor(cluster.engine.table, "experiment#1").difference is None
+
+
+def test_what_is_sent_otherwise_is_shown_beside_what_was_sent(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart_twice(cluster)
+    healthy = actor_types.ACTOR_TYPES["trial"].step
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        after = healthy(state, message, context)
+        context.sends = [replace(s, message=_longer(s.message)) for s in context.sends]
+        return after
+
+    patch_actor_type(monkeypatch, "trial", step=step)
+    found = difference(cluster)
+    assert found is not None
+    assert found.message == "TrialCreated"
+    # One slot was asked for; the pool's journal holds the words.
+    assert found.field == "messages to pool#default.0.1.slots"
+    assert (found.recorded, found.replayed) == (1, 2)
+
+
+def _longer(message: Any) -> Any:
+    return replace(message, slots=message.slots + 1) if hasattr(message, "slots") else message
+
+
+def test_a_message_that_is_refused_today_is_a_difference(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart_twice(cluster)
+    healthy = actor_types.ACTOR_TYPES["trial"].step
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        if isinstance(message, AllocationExited):
+            raise ValueError("too many")
+        return healthy(state, message, context)
+
+    patch_actor_type(monkeypatch, "trial", step=step)
+    found = difference(cluster)
+    assert found is not None
+    assert (found.message, found.field) == ("AllocationExited", "error")
+    assert found.replayed == "ValueError: too many"
+
+
+def test_a_field_that_is_added_with_a_default_changes_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while it has its default nor when today's rules change it."""
+    restart_twice(cluster)
+
+    def more(*changes: tuple[str, Any, Any]) -> type:
+        extended = [
+            (name, of_type, field_of(default=default)) for name, of_type, default in changes
+        ]
+        return make_dataclass("TrialState", extended, bases=(TrialState,), frozen=True)
+
+    extended = more(("patience", int, 3), ("heard", int, 0))
+    healthy = actor_types.ACTOR_TYPES["trial"].step
+
+    def step(state: Any, message: Any, context: StepContext) -> Any:
+        after = healthy(state, message, context)
+        if type(after) is TrialState:
+            after = extended(**after.__dict__)
+        return evolve(after, heard=after.heard + 1)
+
+    patch_actor_type(monkeypatch, "trial", state_type=extended, step=step)
+    assert actor_type_at(TRIAL).field_names[-2:] == ("patience", "heard")
+    assert replay_actor(cluster.engine.table, TRIAL).entries > 3
+    assert difference(cluster) is None
+
+
+def test_a_field_that_is_added_inside_another_changes_nothing() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        size: int
+
+    @dataclass(frozen=True)
+    class Longer(Inner):
+        color: str = "blue"
+
+    def encode_inner(inner: type, value: object) -> bytes:
+        outer = make_dataclass("Outer", [("inner", inner)], frozen=True)
+        actor_type = replace(actor_types.ACTOR_TYPES["pool"], state_type=outer)
+        return actor_type.encode_field("inner", value)
+
+    assert encode_inner(Inner, Inner(1)) == encode_inner(Longer, Longer(1))
+    assert encode_inner(Inner, Inner(1)) != encode_inner(Longer, Longer(1, "red"))
+
+
+def test_a_garbled_row_is_a_difference(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    revision = rewrite(cluster, 2, lambda body: body[:-5])
+    found = difference(cluster)
+    assert found is not None
+    assert (found.revision, found.field) == (revision, "journal")
+    assert "no entry of a journal" in str(found.recorded)
+
+
+def test_a_row_that_is_gone_is_a_difference(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    rows = list(journal.read_entry_rows(cluster.engine.table, TRIAL))
+    for place in (1, len(rows) - 1):
+        cluster.host.table.commit([Delete(rows[place].key, Expect.ANYTHING)])
+        found = difference(cluster)
+        revision = journal.entry_revision(rows[place])
+        assert found == Difference(
+            revision, "", "journal", f"no entry of revision {revision}", None
+        )
+        cluster.host.table.commit([Put(rows[place].key, 1, rows[place].body, Expect.ANYTHING)])
+    assert difference(cluster) is None
+
+
+def test_a_message_unknown_today_is_a_difference(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    revision = rewrite(cluster, 0, lambda body: body.replace(b"TrialCreated", b"TrialHatched"))
+    found = difference(cluster)
+    expected = Difference(revision, "TrialHatched", "message", "folded", "is no message of today")
+    assert found == expected
+
+
+def test_fields_that_no_message_has_are_named(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    rewrite(cluster, 0, lambda body: body.replace(b'"seed":', b'"seeds":'))
+    found = difference(cluster)
+    assert found is not None
+    assert "seed: Field required" in str(found.replayed)
+
+
+def test_a_head_that_says_otherwise_is_compared_field_by_field(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    row = cluster.engine.table.get(Key(TRIAL, HEAD))
+    assert row is not None
+    header, state = decode_head(row.body)
+    for garbled, field in (
+        (state.replace(b'"restarts":2', b'"restarts":5'), "restarts"),
+        (b"{}", "head"),
+    ):
+        put = Put(row.key, row.revision, encode_head(header, garbled), Expect.ANYTHING)
+        cluster.host.table.commit([put])
+        found = difference(cluster)
+        assert found is not None
+        assert (found.revision, found.field) == (row.revision, field)
+    assert found is not None
+    assert "trial_id: Field required" in str(found.recorded)
+
+
+def test_a_part_that_says_otherwise_is_shown_to_the_place(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    key = Key("experiment#1", "P#trials/0")
+    row = cluster.engine.table.get(key)
+    assert row is not None
+    body = row.body.replace(b"COMPLETED", b"CANCELED", 1)
+    cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
+    found = difference(cluster, "experiment#1")
+    assert found is not None
+    # The status is the second of a summary's values.
+    assert found.field == "part trials/0.trials.0.1"
+    assert (found.recorded, found.replayed) == ("CANCELED", "COMPLETED")
+
+
+def test_secrets_of_a_part_are_never_shown(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    key = Key("experiment#1", "P#definition")
+    row = cluster.engine.table.get(key)
+    assert row is not None
+    body = row.body.replace(b'"config":"{}"', b'"config":"canary"')
+    cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
+    found = difference(cluster, "experiment#1")
+    assert found is not None
+    assert found.field == "part definition"
+    assert "canary" not in str(found)
+
+
+def test_a_dead_letter_replays_through_the_fallback(
+    cluster: Cluster,
+) -> None:
+    restart_twice(cluster)
+    engine = cluster.engine
+    clock = mailbox.next_clock(0, cluster.now_ms) + 10
+    # Ids come in blocks of 64: the second experiment's first trial is 65.
+    cluster.command("experiment#2", submission(2, 1))
+    key = mailbox.mail_key("trial#65", clock, "x")
+    encoded = [encode_message_for("trial#65", WorkAssigned(3, False))]
+    put = mailbox.mail_write(key, "x", mailbox.UNKNOWN, clock, encoded, cluster.now_ms)
+    engine.table.commit([put])
+    row = engine.table.get(key)
+    assert row is not None
+    engine.dead_letter_mail(mailbox.read_mail(row))
+    assert cluster.checker.actor_state("trial#65").status is Status.ERROR
+    assert difference(cluster, "trial#65") is None
+
+
+def test_a_command_is_recorded_with_its_user_and_replays(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    cluster.engine.execute_command("pool#default", PoolConfigured("default"), by="ana")
+    *_, last = journal.read_entry_rows(cluster.engine.table, "pool#default")
+    assert journal.read_entry(last).user == "ana"
+    assert difference(cluster, "pool#default") is None
+
+
+def test_a_row_of_format_1_has_one_digest_of_everything(cluster: Cluster) -> None:
+    cluster.add_pool()
+    state = actor_type_at("pool#default").encode_state(cluster.checker.actor_state("pool#default"))
+    digest = journal.format_1_digest(state, {})
+    head = (
+        '{"now":%d,"out":"%s","in":[],"command":[["PoolConfigured",{"name":"default"}]],"read":{}}'
+    )
+    key = Key("pool#default", "Z#000000000001")
+    for out, field in ((digest, None), ("0" * 16, "unknown")):
+        body = (head % (cluster.now_ms, out)).encode()
+        cluster.host.table.commit([Put(key, 1, body, Expect.ANYTHING)])
+        found = difference(cluster, "pool#default")
+        assert (found and found.field) == field
+    assert found == Difference(1, "PoolConfigured", "unknown", "0" * 16, digest)
+
+
+def test_a_long_journal_is_cut_off(cluster: Cluster) -> None:
+    restart_twice(cluster)
+    found = replay_actor(cluster.engine.table, TRIAL, entries_max=2)
+    assert (found.entries, found.difference, found.complete) == (2, None, False)
+
+
+def test_an_actor_that_is_not_there_has_nothing_to_replay(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path / "table.db")
+    Engine(table, lambda: 1).execute_command("pool#a", PoolConfigured("a"))
+    assert replay_actor(table, "trial#9").entries == 0
+    assert replay_actor(table, "trial#9").difference is None
+    unknown = replay_actor(table, "robot#9").difference
+    assert unknown is not None
+    assert unknown.field == "actor"
+    table.close()

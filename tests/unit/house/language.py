@@ -1,0 +1,115 @@
+"""The house rules on language: names are verbs or nouns, docstrings stand alone, one term each."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePosixPath
+
+from tests.unit.house.rules import ROOT, Rule, Source, word_set
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+
+# Forms that are verbs or nouns too, as functions use them: `put_mail`, `seed`, `split`.
+NOT_ONLY_PARTICIPLES = word_set(
+    "put set cut read split feed seed need embed shed speed exceed proceed succeed run become "
+    "overrun bid bed"
+)
+IRREGULAR_PARTICIPLES = word_set(
+    "told said kept known shown given taken made done seen found held left sent begun gone drawn "
+    "written paid lost met spent thrown bound built caught chosen come fed grown heard hidden "
+    "laid led meant sought stood struck thought undone worn won driven forgotten broken spoken "
+    "frozen forbidden sworn torn overdue"
+)
+ADVERBS_AND_PREPOSITIONS = word_set(
+    "of as at in on to by up out off back again alone anew apart from for with now already here "
+    "there below above over under so far yet too before after beside besides outside inside aside "
+    "away once only still alike elsewhere together"
+)
+ADJECTIVES = word_set(
+    "whole own new old same other ready idle busy late early next last first certain sure"
+)
+VAGUE_OPENING = re.compile(
+    r"(It|Its|They|Them|Their|Those|These|That|This|The same|The way back|See|As|Whether it|What"
+    r"|Who|Whose|Of|Where|Beside)\b"
+)
+
+Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def names_are_verbs_or_nouns(source: Source) -> Iterator[str]:
+    """Name each function, class and module that is called by participles or adverbs alone."""
+    if not _is_ours_to_read(source):
+        return
+    stem = PurePosixPath(source.path).stem
+    if is_bare(stem):
+        yield f"1: the module is named {stem}: name it by a noun"
+    for node in _definitions(source):
+        if is_bare(node.name):
+            yield f"{node.lineno}: {node.name} is neither a verb with its object nor a noun"
+
+
+def docstrings_stand_alone(source: Source) -> Iterator[str]:
+    """Name each docstring whose first words refer to something that is not there."""
+    if not _is_ours_to_read(source):
+        return
+    for node in (source.tree, *_definitions(source)):
+        first = (ast.get_docstring(node) or "").partition("\n")[0]
+        if VAGUE_OPENING.match(first):
+            line = 1 if isinstance(node, ast.Module) else node.lineno
+            yield f"{line}: a docstring opens with {' '.join(first.split()[:3])!r}"
+
+
+def terms_are_the_glossarys(source: Source) -> Iterator[str]:
+    """Name each definition that uses a word for which the glossary has another one."""
+    if not _is_ours_to_read(source):
+        return
+    for node in _definitions(source):
+        for word in words_of(node.name):
+            if word in forbidden_terms():
+                instead = forbidden_terms()[word]
+                yield f"{node.lineno}: {node.name}: the glossary says {instead}, not {word}"
+
+
+def is_bare(name: str) -> bool:
+    """Whether a name has no noun and no verb: participles, adjectives, adverbs, prepositions."""
+    first, *others = words_of(name) or [""]
+    stands_alone = first in ADVERBS_AND_PREPOSITIONS | ADJECTIVES or _is_participle(first)
+    return stands_alone and all(word in ADVERBS_AND_PREPOSITIONS for word in others)
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in snake case or camel case, in lower case."""
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
+    return [part for part in parts if part]
+
+
+@cache
+def forbidden_terms() -> dict[str, str]:
+    """The words of the glossary's last table, with what it says instead."""
+    _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("\n## Words not used")
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|$", table, re.MULTILINE)
+    return {word: instead.replace("`", "") for word, instead in rows}
+
+
+def _is_participle(word: str) -> bool:
+    is_regular = len(word) > 3 and word.endswith("ed") and word not in NOT_ONLY_PARTICIPLES
+    return is_regular or word in IRREGULAR_PARTICIPLES
+
+
+def _is_ours_to_read(source: Source) -> bool:
+    """Whether people learn the house from this file: the product and the bench."""
+    return source.is_product or source.path.startswith("bench/")
+
+
+def _definitions(source: Source) -> Iterator[Named]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, Named):
+            yield node
+
+
+LANGUAGE_RULES: tuple[Rule, ...] = (
+    names_are_verbs_or_nouns,
+    docstrings_stand_alone,
+    terms_are_the_glossarys,
+)

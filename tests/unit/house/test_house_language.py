@@ -1,0 +1,104 @@
+"""The names and docstrings of the whole tree keep the rules on language, and each rule can fail."""
+
+import re
+
+import pytest
+
+from tests.unit.house.language import (
+    GLOSSARY,
+    LANGUAGE_RULES,
+    docstrings_stand_alone,
+    forbidden_terms,
+    is_bare,
+    names_are_verbs_or_nouns,
+    terms_are_the_glossarys,
+    words_of,
+)
+from tests.unit.house.rules import Rule, Source, breaches, sources
+
+API = "control_plane/api/app.py"
+
+
+@pytest.fixture(scope="module")
+def tree() -> list[Source]:
+    return sources()
+
+
+@pytest.mark.parametrize("rule", LANGUAGE_RULES, ids=lambda rule: rule.__name__)
+def test_the_rule_holds(rule: Rule, tree: list[Source]) -> None:
+    found = breaches(rule, tree)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listed",
+        "_saved",
+        "told",
+        "carried_out",
+        "taken_by",
+        "Suggested",
+        "_Kept",
+        "beside",
+        "after",
+    ],
+)
+def test_participles_and_prepositions_alone_are_no_names(name: str) -> None:
+    assert is_bare(name)
+    assert breaches(names_are_verbs_or_nouns, [Source(API, f"def {name}(): pass")])
+    assert breaches(names_are_verbs_or_nouns, [Source(API, f"class {name}: pass")])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["write_job_row", "best_metric", "is_closed", "put", "seed", "read", "TrialExited",
+     "SuggestedPoints", "put_mail", "closed_trials", "__init__", "_"],
+)  # fmt: skip
+def test_verbs_and_nouns_are_names(name: str) -> None:
+    assert not is_bare(name)
+
+
+def test_a_module_has_a_name_too() -> None:
+    assert breaches(names_are_verbs_or_nouns, [Source("control_plane/api/stored.py", "")])
+    assert not breaches(names_are_verbs_or_nouns, [Source("control_plane/api/__init__.py", "")])
+
+
+@pytest.mark.parametrize(
+    "first", ["It is there, as a whole.", "Those of every bracket.", "The way back.", "See `x`."]
+)
+def test_a_docstring_that_leans_on_another_is_caught(first: str) -> None:
+    for text in (
+        f'"""{first}"""',
+        f'def run():\n    """{first}"""',
+        f'class A:\n    """{first}"""',
+    ):
+        assert breaches(docstrings_stand_alone, [Source(API, text)])
+
+
+def test_a_docstring_that_stands_alone_passes() -> None:
+    text = '"""Itself a word.\n\nIt goes on here.\n"""\ndef run():\n    """Run the server."""'
+    assert not breaches(docstrings_stand_alone, [Source(API, text)])
+
+
+def test_a_word_that_the_glossary_replaces_is_caught() -> None:
+    word, instead = next(iter(forbidden_terms().items()))
+    [breach] = breaches(terms_are_the_glossarys, [Source(API, f"def write_{word}(): pass")])
+    assert breach == f"{API}:1: write_{word}: the glossary says {instead}, not {word}"
+
+
+def test_tests_may_be_named_by_sentences() -> None:
+    text = 'def told():\n    """It is told."""'
+    assert all(not breaches(rule, [Source("tests/unit/x.py", text)]) for rule in LANGUAGE_RULES)
+
+
+def test_names_are_split_into_words() -> None:
+    assert words_of("_TrialExited") == ["trial", "exited"]
+    assert words_of("write_job_row2") == ["write", "job", "row2"]
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    text, _, _ = GLOSSARY.read_text(encoding="utf-8").partition("\n## Words not used")
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", text, re.MULTILINE)
+    assert len(terms) > 50
+    assert sorted(terms) == sorted(set(terms))

@@ -1,0 +1,161 @@
+"""Stacks as Terraform's JSON."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pytest
+
+from infra.aws.program import run
+from infra.aws.terraform import PROVIDER
+from infra.terraform.export import FILE, NoCounterpart, export, plural
+from infra.terraform.schema import slim_schema
+from tests.unit.infra.graphs import POOLS, VISION, Graph, files, texts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exported")
+
+
+@pytest.fixture(scope="module")
+def document(folder: Path) -> dict[str, Any]:
+    config = {**VISION, **files(folder / "given")}
+    export(run, PROVIDER, "vision", config, folder / "out")
+    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return found
+
+
+def test_every_resource_of_the_program_is_there(document: dict[str, Any], vision: Graph) -> None:
+    exported = sum(map(len, document["resource"].values()))
+    assert exported == len([it for it in vision.resources if it.type.startswith("aws:")])
+
+
+def test_only_the_accounts_own_credentials_make_it(document: dict[str, Any]) -> None:
+    provider = document["provider"]["aws"]
+    assert (provider["region"], provider["allowed_account_ids"]) == ("us-east-1", ["111111111111"])
+
+
+def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> None:
+    mapping = document["resource"]["aws_lambda_event_source_mapping"]["mail"]
+    assert mapping["event_source_arn"] == "${aws_dynamodb_table.table.stream_arn}"
+    assert mapping["destination_config"] == [
+        {"on_failure": [{"destination_arn": "${aws_sqs_queue.dead_letters.arn}"}]}
+    ]
+    assert mapping["depends_on"] == ["aws_iam_role_policy.advance"]
+    tick = document["resource"]["aws_lambda_function"]["tick"]
+    [environment] = tick["environment"]
+    network = json.loads(environment["variables"]["DETCLOUD_NETWORK"])
+    assert network["security_group"] == "${aws_security_group.instances.id}"
+    assert document["output"]["dead_letters"] == {"value": "${aws_sqs_queue.dead_letters.url}"}
+
+
+def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
+    resources = document["resource"]
+    table = resources["aws_dynamodb_table"]["table"]
+    assert [it["name"] for it in table["attribute"]] == ["p", "s", "h", "d"]
+    assert table["global_secondary_index"][0]["hash_key"] == "h"
+    assert resources["aws_lambda_function"]["api"]["function_name"] == "detcloud-vision-api"
+    assert resources["aws_lambda_permission"]["minute"]["function_name"] == (
+        "${aws_lambda_function.tick.function_name}"
+    )
+    assert resources["aws_cloudwatch_metric_alarm"]["lag"]["alarm_name"] == "detcloud-vision-lag"
+    assert set(resources["aws_subnet"]) == {"us_east_1a", "us_east_1b"}
+
+
+def test_a_text_that_looks_like_a_reference_stays_a_text(document: dict[str, Any]) -> None:
+    content = document["resource"]["aws_s3_object"]["cluster_configuration"]["content"]
+    assert content == POOLS.replace("${", "$${").replace("%{", "%%{")
+
+
+def test_the_archives_lie_beside_with_their_digests(document: dict[str, Any], folder: Path) -> None:
+    digests = {}
+    for name in ("functions.zip", "suggest.zip"):
+        copied = (folder / "out" / name).read_bytes()
+        assert copied == (folder / "given" / name).read_bytes()
+        digests[name] = base64.b64encode(hashlib.sha256(copied).digest()).decode()
+    for name, function in document["resource"]["aws_lambda_function"].items():
+        file = "suggest.zip" if name == "suggest" else "functions.zip"
+        assert (function["filename"], function["source_code_hash"]) == (file, digests[file])
+
+
+def test_no_reference_is_left_as_it_was_on_its_way(document: dict[str, Any]) -> None:
+    assert not [text for text in texts(document) if "<<" in text or "given" in text]
+
+
+def test_the_same_program_gives_the_same_file(document: dict[str, Any], folder: Path) -> None:
+    assert document
+    config = {**VISION, **files(folder / "given")}
+    export(run, PROVIDER, "vision", config, folder / "again")
+    assert (folder / "again" / FILE).read_bytes() == (folder / "out" / FILE).read_bytes()
+
+
+def test_what_has_no_counterpart_is_refused(tmp_path: Path) -> None:
+    def program_with_typo() -> None:
+        aws.iam.Role("a", assume_role_policy="{}", tags={}, inline_policies=[{"nmae": "b"}])
+
+    with pytest.raises(NoCounterpart, match=r"aws_iam_role.a.inline_policy: .* no 'nmae' there"):
+        export(program_with_typo, PROVIDER, "team", {}, tmp_path)
+
+    def unknown() -> None:
+        aws.kms.Key("key")
+
+    with pytest.raises(NoCounterpart, match="the schema has no aws:kms/key:Key"):
+        export(unknown, PROVIDER, "team", {}, tmp_path)
+
+
+def test_archives_of_a_kind_that_is_no_file_are_refused(tmp_path: Path) -> None:
+    def program() -> None:
+        code = pulumi.AssetArchive({"a.py": pulumi.StringAsset("")})
+        aws.lambda_.Function("a", role="r", code=code)
+
+    with pytest.raises(NoCounterpart, match="only a file"):
+        export(program, PROVIDER, "team", {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "several"),
+    [
+        ("rule", "rules"),
+        ("metric_query", "metric_queries"),
+        ("global_secondary_index", "global_secondary_indexes"),
+        ("gateway", "gateways"),
+        ("tags", "tags"),
+        ("match", "matches"),
+    ],
+)
+def test_lists_are_called_by_the_plural(one: str, several: str) -> None:
+    assert plural(one) == several
+
+
+def test_types_are_found_by_the_likeliest_name_first() -> None:
+    assert PROVIDER.type_names("aws:ec2/routeTable:RouteTable") == (
+        "aws_ec2_route_table",
+        "aws_route_table",
+    )
+    assert PROVIDER.type_names("aws:s3/bucketV2:BucketV2") == ("aws_s3_bucket", "aws_bucket")
+    assert PROVIDER.type_names("aws:s3/bucketObjectv2:BucketObjectv2") == ("aws_s3_object",)
+
+
+def test_of_a_schema_is_kept_what_can_be_set_and_what_is_told() -> None:
+    block = {
+        "attributes": {
+            "name": {"type": "string", "required": True},
+            "arn": {"type": "string", "computed": True},
+            "size": {"type": "number", "optional": True, "computed": True},
+            "old": {"type": "number", "optional": True, "deprecated": True},
+        },
+        "block_types": {
+            "rule": {"nesting_mode": "list", "block": {"attributes": {}}},
+            "timeouts": {"block": {"attributes": {"create": {"optional": True}}}},
+        },
+    }
+    assert slim_schema(block) == {
+        "settable": ["name", "size"],
+        "text": ["name", "arn"],
+        "blocks": {"rule": {"settable": [], "text": [], "blocks": {}}},
+    }

@@ -1,0 +1,170 @@
+"""The provisioner's view of real pools, and its effects on them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnrolled
+from control_plane.actors.messages.pool import (
+    PoolConfigured,
+    PoolRemoved,
+    PoolSettings,
+    SlotsRequested,
+)
+from control_plane.agents.leases import read_leases
+from control_plane.engine.engine import Engine
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
+from provisioner.engine_pools import EnginePools
+from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
+from provisioner.settings import SettingsInvalid
+
+NOW_MS = 1_000_000
+LOCAL = json.dumps({"type": "local", "max_instances": 2})
+
+
+class Cluster:
+    """One pool named blue."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.engine = Engine(SqliteTable(Path(":memory:")), lambda: NOW_MS)
+        self.pools = EnginePools(self.engine)
+        self.configure(**settings)
+
+    def configure(self, **settings: Any) -> None:
+        message = PoolConfigured("blue", PoolSettings(**settings))
+        self.engine.execute_command(addresses.pool("blue"), message)
+
+    def job(self, number: int, **fields: Any) -> None:
+        body = encode_job(JobRow(NOW_MS, **fields))
+        key = Key(jobs_partition("blue"), job_sort_key(number))
+        self.engine.table.commit((Put(key, 1, body, Expect.ABSENT),))
+
+    def ask(self, trial_id: int, slots: int, group: int) -> None:
+        ticket = f"{NOW_MS:014d}.{NOW_MS:014d}.{trial_id:012d}"
+        message = SlotsRequested(trial_id, 1, slots, ticket, group)
+        self.engine.post_message(addresses.pool("blue"), message, sender=f"trial#{trial_id}")
+
+    def enrol(self, name: str, slots: int) -> None:
+        devices = tuple((slot, "cpu", "", "") for slot in range(slots))
+        message = AgentEnrolled(name, "blue", devices)
+        self.engine.execute_command(addresses.agent(name), message)
+
+    @property
+    def demand(self) -> Demand:
+        return self.pools.pool_snapshot("blue").demand
+
+
+def test_jobs_that_wait_are_demand_up_to_what_they_may_have() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.job(1, max_slots=5)
+    cluster.job(2, single_agent=True)
+    cluster.enrol("a", 2)
+    for trial_id, slots, group in ((1, 2, 1), (2, 2, 1), (3, 2, 1), (4, 4, 2), (5, 0, 2)):
+        cluster.ask(trial_id, slots, group)
+    # The first has started on the agent: 5 - 2 are left; so has what needs no slot.
+    assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
+
+
+def test_work_without_slots_is_counted_where_no_agent_is() -> None:
+    cluster = Cluster(provider=LOCAL, aux_per_agent=7)
+    cluster.ask(1, 0, 1)
+    cluster.ask(2, 0, 2)
+    assert cluster.demand == Demand(zero_slot_requests=2, aux_per_agent=7)
+
+
+def test_labelled_work_waits_for_other_agents() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.job(1, label="lab")
+    cluster.ask(1, 2, 1)
+    cluster.ask(2, 0, 1)
+    assert not cluster.demand.has_pending
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("draining", "the pool drains: nothing starts in it"),
+        ("over_budget", "the pool's budget is used up"),
+    ],
+)
+def test_a_pool_that_starts_nothing_says_why(field: str, why: str) -> None:
+    cluster = Cluster(provider=LOCAL, **{field: True})
+    cluster.ask(1, 2, 1)
+    assert cluster.demand == Demand((JobDemand({2: 1}),), hold_reason=why)
+
+
+def test_agents_are_idle_busy_or_closed() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 4)
+    cluster.enrol("b", 2)
+    cluster.ask(1, 3, 1)
+    cluster.pools.drain_agent("b")
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert snapshot.agents == {
+        "a": ConnectedAgent(False, True, 3),
+        "b": ConnectedAgent(True, False),
+    }
+    assert snapshot.leases.keys() == {"a", "b"}
+
+
+def test_what_runs_without_slots_is_work() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 4)
+    cluster.ask(1, 0, 1)
+    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(False, True, 0)}
+
+
+def test_one_slot_that_people_closed_closes_no_agent() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    cluster.engine.execute_command(addresses.agent("a"), AgentDisableRequested(slot=0))
+    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(True, True)}
+
+
+def test_only_pools_with_a_provider_are_provisioned() -> None:
+    cluster = Cluster()
+    assert cluster.pools.pool_names() == []
+    assert cluster.pools.pool_snapshot("blue").settings is None
+    cluster.configure(provider=LOCAL)
+    assert cluster.pools.pool_names() == ["blue"]
+    assert cluster.pools.pool_snapshot("blue").settings == ProvisionerSettings(
+        "local", max_instances=2
+    )
+
+
+def test_a_removed_pool_has_empty_books() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.engine.execute_command(addresses.pool("blue"), PoolRemoved())
+    assert cluster.pools.pool_names() == []
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert (snapshot.settings, snapshot.demand, dict(snapshot.agents)) == (None, Demand(), {})
+
+
+def test_a_provider_that_cannot_be_read_is_told() -> None:
+    cluster = Cluster(provider="{}")
+    with pytest.raises(SettingsInvalid):
+        cluster.pools.pool_snapshot("blue")
+
+
+def test_the_end_of_a_machine_is_the_end_of_its_agent() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    cluster.pools.end_agent("blue", "a")
+    assert cluster.pools.pool_snapshot("blue").agents == {}
+    assert read_leases(cluster.engine.table, "blue")["a"].lost
+
+
+def test_nobody_is_told_twice_or_for_nothing() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 2)
+    for _ in range(2):
+        cluster.pools.end_agent("blue", "a")
+        cluster.pools.end_agent("blue", "never-seen")
+        cluster.pools.drain_agent("a")
+        cluster.pools.drain_agent("never-seen")
+    assert cluster.pools.pool_snapshot("blue").agents == {}

@@ -1,0 +1,234 @@
+"""Metrics to draw: names, series, and the best trials of an experiment."""
+
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from control_plane.agents.metric_rows import (
+    Stream,
+    merge_allocation,
+    segment_writes,
+    store_full_segment,
+)
+from control_plane.agents.sessions import MERGE_FROM_ROWS
+from control_plane.metrics.columns import MetricReport
+from control_plane.objects.store import ObjectKey as ObjectKey
+from control_plane.queries import metric_series
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import Cluster
+
+
+@pytest.fixture
+def agent(cluster: Cluster) -> Agent:
+    """Runs trials 1 and 2 of experiment 1."""
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    return agent
+
+
+def series(cluster: Cluster, query: str, trial: int = 1) -> dict[str, Any]:
+    answer = cluster.get(f"/trials/{trial}/metrics/series?{query}")
+    assert answer.status == 200, answer.body
+    return {one["name"]: one["points"] for one in answer.json["series"]}
+
+
+def rows(cluster: Cluster) -> int:
+    return len(cluster.services.table.query("trial#1", "R#", "R$").rows)
+
+
+def restart(agent: Agent) -> None:
+    agent.report("1.1", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
+    assert "1.2" in agent.take_work()
+
+
+def test_names_tell_the_bounds_of_what_was_reported(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(1, loss=4.0, note="x"), metrics(2, loss=1, accuracy="NaN"))
+    agent.report("1.1", metrics(5, "validation", loss=0.5), metrics(3, loss=2.5))
+    items = cluster.get("/trials/1/metrics/names").json["items"]
+    # (4 + 1 + 2.5) / 3 = 2.5
+    training = {"count": 3, "last_steps": 3, "last": 2.5, "minimum": 1, "maximum": 4, "mean": 2.5}
+    half = {"last": 0.5, "minimum": 0.5, "maximum": 0.5, "mean": 0.5}
+    assert items == [
+        {"group": "training", "name": "loss", **training},
+        {"group": "validation", "name": "loss", "count": 1, "last_steps": 5, **half},
+    ]
+    assert cluster.get("/trials/9/metrics/names").status == 404
+
+
+def test_a_series_has_its_points_and_their_number(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", *(metrics(n, loss=n, other=-n, text="x") for n in range(1, 6)))
+    assert series(cluster, "group=training") == {
+        "loss": [[n, n] for n in range(1, 6)],
+        "other": [[n, -n] for n in range(1, 6)],
+    }
+    assert list(series(cluster, "group=training&name=other&name=loss")) == ["other", "loss"]
+    [one] = cluster.get("/trials/1/metrics/series?group=training&name=loss&points=3").json["series"]
+    # On a straight line all triangles are 0, and the first of the bucket 2 to 4 is kept.
+    assert one == {
+        "group": "training",
+        "name": "loss",
+        "points": [[1, 1], [2, 2], [5, 5]],
+        "total": 5,
+    }
+    assert series(cluster, "group=training&name=nothing") == {"nothing": []}
+    assert series(cluster, "group=nothing") == {}
+
+
+@pytest.mark.parametrize("query", ["", "group=", "group=training&points=2", "group=g&points=2001"])
+def test_a_series_is_asked_for_within_bounds(cluster: Cluster, agent: Agent, query: str) -> None:
+    assert cluster.get(f"/trials/1/metrics/series?{query}").status == 422
+
+
+def test_a_series_grows_with_the_reports(cluster: Cluster, agent: Agent) -> None:
+    for n in range(1, 4):
+        agent.report("1.1", metrics(n, loss=n))
+        assert series(cluster, "group=training") == {"loss": [[k, k] for k in range(1, n + 1)]}
+
+
+def test_steps_that_a_restarted_trial_repeats_are_drawn_once(
+    cluster: Cluster, agent: Agent
+) -> None:
+    agent.report("1.1", *(metrics(steps, loss=1) for steps in (10, 20, 30)))
+    assert series(cluster, "group=training") == {"loss": [[10, 1], [20, 1], [30, 1]]}
+    restart(agent)
+    agent.report("1.2", *(metrics(steps, loss=2) for steps in (20, 30, 40)))
+    assert series(cluster, "group=training") == {"loss": [[10, 1], [20, 2], [30, 2], [40, 2]]}
+    agent.report("1.2", metrics(50, loss=2))
+    [name] = cluster.get("/trials/1/metrics/names").json["items"]
+    # 1, 2, 2, 2, 2
+    assert (name["count"], name["mean"], name["last_steps"]) == (5, 1.8, 50)
+
+
+def test_rows_are_merged_as_they_come_and_read_as_before(cluster: Cluster, agent: Agent) -> None:
+    for n in range(1, 2 * MERGE_FROM_ROWS + 2):
+        agent.report("1.1", metrics(n, loss=n))
+        if n % 7 == 0:
+            assert len(series(cluster, "group=training")["loss"]) == n
+    count = 2 * MERGE_FROM_ROWS + 1
+    assert rows(cluster) < MERGE_FROM_ROWS
+    assert series(cluster, "group=training")["loss"] == [[n, n] for n in range(1, count + 1)]
+    first = cluster.get("/trials/1/metrics?limit=40").json
+    merge_allocation(
+        cluster.services.table, 1, 1, partial(store_full_segment, cluster.services.objects)
+    )
+    second = cluster.get(f"/trials/1/metrics?limit=500&cursor={first['next_cursor']}").json
+    listed = [item["steps_completed"] for item in first["items"] + second["items"]]
+    assert listed == list(range(1, count + 1))
+    assert second["next_cursor"] is None
+
+
+def test_reports_that_fill_rows_are_listed_and_drawn(cluster: Cluster, agent: Agent) -> None:
+    notes = {n: Random(n).randbytes(70_000).hex() for n in range(1, 4)}
+    for n, note in notes.items():
+        agent.report("1.1", metrics(n, loss=n, note=note))
+    assert len(list(cluster.services.objects.list_objects(ObjectKey("metrics/1")))) == 3
+    items = cluster.get("/trials/1/metrics").json["items"]
+    assert [(it["steps_completed"], it["metrics"]["note"]) for it in items] == list(notes.items())
+    assert series(cluster, "group=training") == {"loss": [[1, 1], [2, 2], [3, 3]]}
+    assert cluster.get("/trials/1").json["steps_completed"] == 3
+
+
+def test_a_long_series_is_drawn_from_summaries(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
+    monkeypatch.setattr(metric_series, "TAIL_MAX", 50)
+    stream, table = Stream("training", 1, "0"), cluster.services.table
+    store = partial(store_full_segment, cluster.services.objects)
+
+    def write(first: int, last: int) -> None:
+        reports = [MetricReport(10 * n, n, 0, {"x": float(n % 16)}) for n in range(first, last)]
+        table.commit(list(segment_writes(1, stream, reports)))
+
+    for first in range(1, 3200, 640):
+        write(first, first + 640)
+        [drawn] = series(cluster, "group=training&points=2000").values()
+    # Of the buckets 1 to 16, 17 to 32 and so on, 15 and 0 are left, and each segment's first, 1.
+    assert {value for _, value in drawn} == {0, 1, 15}
+    for n in range(3201, 3361):
+        write(n, n + 1)
+        merge_allocation(table, 1, 1, store)
+    [name] = cluster.get("/trials/1/metrics/names").json["items"]
+    # 210 times 0 to 15: a mean of 7.5.
+    assert (name["count"], name["mean"], name["last_steps"]) == (3360, pytest.approx(7.5), 3360)
+    assert (name["minimum"], name["maximum"]) == (0, 15)
+    [one] = cluster.get("/trials/1/metrics/series?group=training&points=300").json["series"]
+    assert one["total"] == 3360
+    assert (len(one["points"]), one["points"][0], one["points"][-1]) == (300, [1, 1], [3360, 0])
+
+
+def test_courses_that_nobody_looks_at_are_forgotten(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_series, "NUMBERS_MAX", 3 * metric_series.SERIES_NUMBERS)
+    agent.report("1.1", metrics(1, loss=1))
+    for n in range(10):
+        series(cluster, f"group=g{n}")
+    assert len(cluster.services.metric_series) <= 3
+    assert series(cluster, "group=training") == {"loss": [[1, 1]]}
+
+
+def test_the_best_trials_of_an_experiment_come_first(cluster: Cluster, agent: Agent) -> None:
+    for trial, loss in ((1, 0.7), (2, 0.3)):
+        agent.report(f"{trial}.1", metrics(5, "validation", loss=loss, accuracy=1 - loss))
+    found = cluster.get("/experiments/1/metrics").json
+    assert found == {
+        "group": "validation",
+        "name": "loss",
+        "series": [
+            {"trial_id": 2, "points": [[5, 0.3]], "total": 1},
+            {"trial_id": 1, "points": [[5, 0.7]], "total": 1},
+        ],
+    }
+    agent.report("1.1", metrics(6, "validation", loss=0.1))
+    best = cluster.get("/experiments/1/metrics?trials=1&name=loss").json["series"]
+    assert [one["trial_id"] for one in best] == [1]
+    other = cluster.get("/experiments/1/metrics?group=training&name=loss").json
+    assert (other["group"], [one["total"] for one in other["series"]]) == ("training", [0, 0])
+    assert cluster.get("/experiments/9/metrics").status == 404
+    assert cluster.get("/experiments/1/metrics?trials=51").status == 422
+
+
+def test_groups_of_any_name_are_drawn(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(1, "gpu 0/é", load=0.5))
+    assert series(cluster, "group=gpu%200/%C3%A9") == {"load": [[1, 0.5]]}
+    [name] = cluster.get("/trials/1/metrics/names").json["items"]
+    assert name["group"] == "gpu 0/é"
+    [item] = cluster.get("/trials/1/metrics?group=gpu%200/%C3%A9").json["items"]
+    assert item["group"] == "gpu 0/é"
+
+
+def test_lines_of_a_log_are_found_and_followed(cluster: Cluster, agent: Agent) -> None:
+    text = "ERROR: a\nINFO: b\nhalf"
+    marks = [[0, 1000], [9, 2000]]
+    agent.sync(logs=[{"allocation": "1.1", "offset": 0, "text": text, "marks": marks}])
+    found = cluster.get("/trials/1/logs/lines").json
+    assert found["items"] == [
+        {"offset": 0, "time_ms": 1000, "rank": 0, "level": "ERROR", "text": "ERROR: a"},
+        {"offset": 9, "time_ms": 2000, "rank": 0, "level": "INFO", "text": "INFO: b"},
+    ]
+    assert not found["complete"]
+    agent.log("1.1", len(text), " done\n")
+    agent.finish("1.1")
+    rest = cluster.get(f"/trials/1/logs/lines?after={found['next_cursor']}").json
+    assert [item["text"] for item in rest["items"]] == ["half done"]
+    assert (rest["complete"], rest["next_cursor"]) == (True, None)
+    late = cluster.get("/trials/1/logs/lines?since_ms=1500&until_ms=2500&level=INFO").json["items"]
+    assert [item["text"] for item in late] == ["INFO: b"]
+    assert cluster.get("/trials/1/logs/lines?search=ZZZ&rank=3").json["items"] == []
+
+
+@pytest.mark.parametrize("query", ["level=LOUD", "after=xyz", "limit=0", "rank=-1", "since_ms=x"])
+def test_lines_are_asked_for_in_words_that_are_known(
+    cluster: Cluster, agent: Agent, query: str
+) -> None:
+    assert cluster.get(f"/trials/1/logs/lines?{query}").status == 422
+
+
+def test_a_log_of_an_older_agent_has_the_time_it_came(cluster: Cluster, agent: Agent) -> None:
+    agent.log("1.1", 0, "one\n")
+    [item] = cluster.get("/trials/1/logs/lines").json["items"]
+    assert item["time_ms"] == cluster.services.now_ms()

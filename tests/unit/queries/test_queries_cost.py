@@ -1,0 +1,94 @@
+"""Reports of cost, over HTTP."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from control_plane.actors.cost import Usage, encode_usage, usage_partition, usage_sort_key
+from control_plane.fleet.bills import bills_partition, day_start_ms, encode_bill
+from control_plane.state.table import Expect, Key, Put
+from tests.unit.api.agent_side import CONFIG
+from tests.unit.api.cluster import Cluster
+
+HOUR_MS = 3_600_000
+DOLLAR = 1_000_000
+# The clock stands at 2027-01-15, 8 o'clock in UTC.
+TODAY, YESTERDAY = date(2027, 1, 15), date(2027, 1, 14)
+
+
+def spend(cluster: Cluster, *usages: Usage) -> None:
+    cluster.services.table.commit(
+        [
+            Put(
+                Key(usage_partition("default"), usage_sort_key(usage)),
+                1,
+                encode_usage(usage),
+                Expect.ABSENT,
+            )
+            for usage in usages
+        ]
+    )
+
+
+def lines(answer: Any) -> dict[str, float]:
+    assert answer.status == 200, answer.body
+    return {item["name"]: item["cost"] for item in answer.json["items"]}
+
+
+@pytest.fixture
+def cluster_with_costs(cluster: Cluster) -> Cluster:
+    """Experiment 1 spent 3 dollars in two hours around midnight, experiment 2 one this morning."""
+    assert cluster.create(CONFIG).status == 201
+    midnight = day_start_ms(TODAY)
+    spend(
+        cluster,
+        Usage(1, 1, 1, midnight - HOUR_MS, midnight + HOUR_MS, 3 * DOLLAR),
+        Usage(2, 5, 1, midnight + HOUR_MS, midnight + 2 * HOUR_MS, DOLLAR),
+    )
+    bill = {YESTERDAY: 2 * DOLLAR, TODAY: 5 * DOLLAR}
+    key = Key(bills_partition("default"), "2027-01")
+    cluster.services.table.commit([Put(key, 1, encode_bill(bill), Expect.ABSENT)])
+    return cluster
+
+
+def test_costs_are_told_by_experiment_with_the_dearest_first(cluster_with_costs: Cluster) -> None:
+    answer = cluster_with_costs.get("/cost")
+    assert list(lines(answer).items()) == [("1", 3.0), ("2", 1.0)]
+    assert (answer.json["since"], answer.json["until"]) == ("2027-01-01", "2027-01-15")
+    # of 7 dollars for instances nobody had 3
+    total = answer.json["total"]
+    assert (total["cost"], total["instance_cost"], total["idle_cost"]) == (4.0, 7.0, 3.0)
+
+
+def test_costs_are_told_by_trial_user_pool_and_day(cluster_with_costs: Cluster) -> None:
+    assert lines(cluster_with_costs.get("/cost?by=trial")) == {"1": 3.0, "5": 1.0}
+    # experiment 2 is gone: nobody knows whose it was
+    assert lines(cluster_with_costs.get("/cost?by=user")) == {"user-1": 3.0, "unknown": 1.0}
+    assert lines(cluster_with_costs.get("/cost?by=pool")) == {"default": 4.0}
+    assert lines(cluster_with_costs.get("/cost?by=day")) == {"2027-01-14": 1.5, "2027-01-15": 2.5}
+
+
+def test_what_an_allocation_cost_counts_on_the_days_that_it_ran(
+    cluster_with_costs: Cluster,
+) -> None:
+    assert lines(cluster_with_costs.get("/cost?since=2027-01-15")) == {"1": 1.5, "2": 1.0}
+    assert lines(cluster_with_costs.get("/cost?until=2027-01-14")) == {"1": 1.5}
+    assert lines(cluster_with_costs.get("/cost?since=2027-01-13&until=2027-01-13")) == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("by=week", "by"),
+        ("since=monday", "since"),
+        ("since=2020-01-01", "since"),
+        ("since=2027-01-10&until=2027-01-09", "since"),
+    ],
+)
+def test_a_span_that_cannot_be_told_is_refused_by_its_name(
+    cluster: Cluster, query: str, place: str
+) -> None:
+    answer = cluster.get(f"/cost?{query}")
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert place in answer.body.decode()

@@ -1,0 +1,296 @@
+"""History and replay over HTTP: sentences, order, pages, secrets."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from control_plane.actors.messages.experiment import (
+    CostCheckDue,
+    SettingsChanged,
+    TrialMetered,
+    TrialValidationReported,
+)
+from control_plane.actors.messages.pool import BudgetChecked
+from control_plane.actors.trial import actor as trial
+from control_plane.actors.trial.state import TrialState
+from control_plane.engine.actor_types import ACTOR_TYPES
+from control_plane.evolve import evolve
+from control_plane.queries import history as views
+from control_plane.queries.pages import encode_cursor
+from control_plane.queries.sentences import SENTENCES, SentenceContext, sentence
+from control_plane.state.table import Expect, Key, Page, Put
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import Cluster
+
+LIST = "/experiments/1/history"
+
+
+@pytest.fixture
+def agent(cluster: Cluster) -> Agent:
+    """Runs trials 1 and 2 of experiment 1."""
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    return agent
+
+
+def texts(cluster: Cluster, query: str = "") -> list[str]:
+    return [item["text"] for item in cluster.get(f"{LIST}?limit=500{query}").json["items"]]
+
+
+def fail(agent: Agent, allocation: str) -> None:
+    exited = {"kind": "exited", "reason": "errored", "code": 1, "message": "Traceback:\n  boom"}
+    agent.report(allocation, exited, writer="agent")
+
+
+def test_every_kind_of_message_has_a_sentence() -> None:
+    kinds = {message for kind in ACTOR_TYPES.values() for message in get_args(kind.message_union)}
+    assert {kind.__name__ for kind in kinds - set(SENTENCES)} == set()
+    assert {kind.__name__ for kind in set(SENTENCES) - kinds} == set()
+
+
+def test_an_experiment_is_told_from_its_submission_to_its_end(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    cluster.post("/experiments/1/pause", {})
+    cluster.post("/experiments/1/activate", {})
+    for allocation in agent.known:
+        agent.finish(allocation)
+    cluster.post("/experiments/1/kill", {})
+    told = texts(cluster, "&actor=experiment%231")
+    assert told[0] == "submitted by user-1 as 'digits': a random search for loss"
+    assert told[1:3] == ["paused by user-1", "activated by user-1"]
+    last = cluster.get(f"{LIST}?actor=experiment%231").json["items"][-1]
+    assert last["actor"] == "experiment#1"
+    assert last["text"] == "killed by user-1"
+
+
+def test_a_restart_is_told_with_its_reason(cluster: Cluster, agent: Agent) -> None:
+    fail(agent, "1.1")
+    events = cluster.get(f"{LIST}?actor=trial%231").json["items"]
+    [exit_] = [event for event in events if "failed" in event["text"]]
+    assert exit_["text"] == "allocation 1.1 failed: exit code 1, boom"
+    # max_restarts is 5 unless it is configured.
+    assert exit_["reasons"] == ["restart 1 of 5"]
+    assert events[0]["text"].startswith("trial 1 created with x=0.")
+    assert events[0]["text"].endswith("; to train to 10 batches")
+
+
+def test_values_are_told(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(10, "validation", loss=0.25))
+    agent.report("1.1", {"kind": "completed", "length": 10, "metric": 0.25})
+    told = texts(cluster)
+    assert "trial 1 validated at 10 batches: loss 0.25" in told
+    assert "trial 1 reached 10 batches with loss 0.25" in told
+    alone = texts(cluster, "&trials=false")
+    assert "trial 1 reached 10 batches with loss 0.25" in alone
+    # Both journals hold the two events; merged they are told once.
+    assert len([text for text in told if "loss 0.25" in text]) == 2
+
+
+def test_a_search_that_ends_for_want_of_its_metric_is_told(cluster: Cluster, agent: Agent) -> None:
+    lack = "batch 10 lacks the searcher's metric 'loss'"
+    agent.report("1.1", {"kind": "completed", "length": 10, "metric": None, "message": lack})
+    experiment = cluster.get("/experiments/1").json
+    assert experiment["state"] == "STOPPING_ERROR"
+    assert experiment["message"] == f"trial 1: {lack}"
+    reached = f"trial 1 reached 10 batches without the searcher's metric: {lack}"
+    assert reached in texts(cluster)
+
+
+def test_trials_are_told_among_the_experiments_own_events(cluster: Cluster, agent: Agent) -> None:
+    fail(agent, "2.1")
+    actors = {item["actor"] for item in cluster.get(LIST).json["items"]}
+    assert actors == {"experiment#1", "trial#1", "trial#2"}
+    own = cluster.get(f"{LIST}?trials=false").json["items"]
+    assert {item["actor"] for item in own} == {"experiment#1"}
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(cluster: Cluster, agent: Agent) -> None:
+    for n in range(1, 4):
+        agent.report("1.1", metrics(n, "validation", loss=n), metrics(n, "validation", loss=n + 1))
+    fail(agent, "2.1")
+    whole = cluster.get(f"{LIST}?limit=500").json
+    assert whole["next_cursor"] is None
+    for limit in (1, 2, 3, 7):
+        listed: list[Any] = []
+        cursor = ""
+        while True:
+            page = cluster.get(f"{LIST}?limit={limit}{cursor}").json
+            assert len(page["items"]) <= limit
+            listed += page["items"]
+            if page["next_cursor"] is None:
+                break
+            cursor = f"&cursor={page['next_cursor']}"
+        assert listed == whole["items"]
+
+
+def test_a_cursor_of_another_list_is_refused(cluster: Cluster, agent: Agent) -> None:
+    cursor = cluster.get(f"{LIST}?limit=1").json["next_cursor"]
+    assert cluster.get(f"{LIST}?limit=1&cursor={cursor}").status == 200
+    assert cluster.get(f"{LIST}?limit=1&actor=trial%231&cursor={cursor}").status == 422
+    assert cluster.get(f"/experiments/1/replay?cursor={cursor}").status == 422
+    garbled = encode_cursor("history 1", ("1,x",))
+    assert cluster.get(f"{LIST}?cursor={garbled}").status == 422
+
+
+def test_who_has_no_history_here_is_said(cluster: Cluster, agent: Agent) -> None:
+    cluster.create(CONFIG)
+    assert cluster.get("/experiments/9/history").status == 404
+    assert cluster.get(f"{LIST}?actor=pool%23default").status == 422
+    assert cluster.get(f"{LIST}?actor=trial%23x").status == 422
+    assert cluster.get(f"{LIST}?actor=trial%23999").status == 404
+    # Ids come in blocks of 64: trial 65 is of experiment 2.
+    other = cluster.get(f"{LIST}?actor=trial%2365")
+    assert other.status == 404
+    assert "not one of experiment 1" in other.json["error"]["message"]
+
+
+def test_very_many_trials_are_not_merged(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged = cluster.get(f"{LIST}?limit=1").json
+    monkeypatch.setattr(views, "MERGED_TRIALS_MAX", 1)
+    actors = {item["actor"] for item in cluster.get(LIST).json["items"]}
+    assert actors == {"experiment#1"}
+    refused = cluster.get(f"{LIST}?trials=true")
+    assert refused.status == 422
+    assert "has 2 trials" in refused.json["error"]["message"]
+    # Who was in the middle of the merged list goes on with the experiment's own events.
+    rest = cluster.get(f"{LIST}?cursor={merged['next_cursor']}").json
+    own = cluster.get(LIST).json
+    assert merged["items"] + rest["items"] == own["items"]
+
+
+def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(1, 40):
+        agent.report("1.1", metrics(n, "validation", loss=n))
+    rows: list[int] = []
+    query = cluster.services.table.query
+
+    def count_rows(*args: Any, **options: Any) -> Page:
+        page = query(*args, **options)
+        rows.append(len(page.rows))
+        return page
+
+    monkeypatch.setattr(cluster.services.table, "query", count_rows)
+    cluster.get(f"{LIST}?limit=5&actor=experiment%231")
+    # Entries of 5 events at most, and a look at whether more follow.
+    assert sum(rows) <= 10
+    rows.clear()
+    cluster.get(f"{LIST}?limit=5")
+    # Two stretches of each of three journals, and a few rows of other things.
+    assert sum(rows) <= (3 * 2 + 1) * views.STRETCH_ROWS
+
+
+def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
+    cluster: Cluster, agent: Agent
+) -> None:
+    key = Key("trial#1", "Z#000000000001")
+    cluster.services.table.commit([Put(key, 1, b"garbled", Expect.ANYTHING)])
+    told = texts(cluster, "&actor=trial%231")
+    assert told[0] == "an entry of the journal that cannot be read"
+    assert len(told) > 1
+    renamed = b'{"v":2,"now":1,"f":1,"in":[],"command":[["TrialHatched",{}]],"out":{}}'
+    cluster.services.table.commit([Put(key, 1, renamed, Expect.ANYTHING)])
+    assert texts(cluster, "&actor=trial%231")[0].startswith("TrialHatched, which is no message")
+
+
+def test_secrets_of_a_configuration_are_in_no_answer(cluster: Cluster) -> None:
+    secret = "canary-4711"
+    config = f"""
+{CONFIG}
+environment: {{registry_auth: {{username: me, password: {secret}}}}}
+data: {{token: {secret}}}
+"""
+    assert cluster.create(config).status == 201
+    for path in (LIST, "/experiments/1/replay"):
+        answer = cluster.get(path)
+        assert answer.status == 200
+        assert secret not in answer.body.decode()
+
+
+def test_the_replay_of_what_ran_here_finds_no_difference(cluster: Cluster, agent: Agent) -> None:
+    fail(agent, "1.1")
+    agent.finish("2.1")
+    first = cluster.get("/experiments/1/replay?limit=2").json
+    rest = cluster.get(f"/experiments/1/replay?cursor={first['next_cursor']}").json
+    items = first["items"] + rest["items"]
+    assert [item["actor"] for item in items] == ["experiment#1", "trial#1", "trial#2"]
+    assert [item["difference"] for item in items] == [None] * 3
+    assert all(item["complete"] and item["entries"] > 0 for item in items)
+
+
+def test_the_replay_names_what_a_changed_rule_changes(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(agent, "1.1")
+    healthy = trial._after_failure
+
+    def forgetful(state: TrialState, *others: Any) -> TrialState:
+        return evolve(healthy(state, *others), restarts=0)
+
+    monkeypatch.setattr(trial, "_after_failure", forgetful)
+    items = cluster.get("/experiments/1/replay").json["items"]
+    assert [item["actor"] for item in items if item["difference"]] == ["trial#1"]
+    difference = items[1]["difference"]
+    assert difference["message"] == "AllocationExited"
+    assert (difference["field"], difference["recorded"], difference["replayed"]) == (
+        "restarts",
+        1,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("units", "metric", "text"),
+    [
+        (100.0, 0.93, "trial 7 validated at 100 batches: accuracy 0.93"),
+        (2.5, None, "trial 7 validated at 2.5 batches: no finite accuracy"),
+        (1.0, 1.5e-5, "trial 7 validated at 1 batches: accuracy 1.5e-05"),
+    ],
+)
+def test_numbers_are_short(units: float, metric: float | None, text: str) -> None:
+    context = SentenceContext("experiment#1", "", "accuracy", "batches", lambda number: number + 1)
+    assert sentence(TrialValidationReported(6, units, metric), context) == text
+    unknown = replace(context, trial_id=lambda number: None)
+    assert sentence(TrialValidationReported(6, units, metric), unknown).startswith(
+        "the trial with number 6"
+    )
+
+
+def max_cost_change(max_cost: float | None) -> SettingsChanged:
+    return SettingsChanged(max_cost=max_cost, max_cost_given=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
+            TrialMetered(6, 1, 71_200, 3_600_000, 0, True),
+            "trial 7 has cost $0.0712 and costs $3.60 an hour",
+        ),
+        (
+            TrialMetered(6, 1, 12_400_000, 0, 0, True),
+            "trial 7 has cost $12.40 and costs $0.00 an hour",
+        ),
+        (
+            TrialMetered(6, 1, 12_400_000, 0, 0, False),
+            "trial 7 has cost $12.40 and holds no slots",
+        ),
+        (CostCheckDue(), "a look at what it costs is due"),
+        (BudgetChecked(True), "the budget is used up"),
+        (BudgetChecked(False), "the budget is not used up"),
+        (max_cost_change(20), "changed by ana: max_cost to $20.00"),
+        (max_cost_change(0.125), "changed by ana: max_cost to $0.1250"),
+        (max_cost_change(1_234_567.5), "changed by ana: max_cost to $1234567.50"),
+        (max_cost_change(None), "changed by ana: max_cost to no limit"),
+    ],
+)
+def test_costs_are_told_in_dollars(message: object, text: str) -> None:
+    context = SentenceContext("experiment#1", "ana", "accuracy", "batches", lambda n: n + 1)
+    assert sentence(message, context) == text

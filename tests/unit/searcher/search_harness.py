@@ -1,0 +1,281 @@
+"""A runner and a cluster in one process: both real, but for the wire and the training.
+
+A trial's metric at a length follows from its hyperparameters. At any step that a test counts, a
+request or a write to the disk, the runner may end: `Crash` is no error that code could catch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import UUID, uuid4
+
+import pytest
+
+from control_plane.access.principals import Role
+from detcloud import searcher
+from detcloud.client import Client
+from detcloud.searcher import folder
+from detcloud.shared.http import ApiError, Transport, Unreachable
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import TOKENS, V1, build_cluster
+from tests.unit.api.exchange import call
+
+CUSTOM = CONFIG.replace(
+    "{name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}",
+    "{name: custom, metric: loss, unit: batches}",
+)
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Steps:
+    """Counts the steps of a process, and ends it at those in `crashes`."""
+
+    def __init__(self, crashes: frozenset[int] = frozenset()) -> None:
+        self.done = 0
+        self.crashes = crashes
+
+    def step(self) -> None:
+        self.done += 1
+        if self.done in self.crashes:
+            raise Crash
+
+
+class Wire(Transport):
+    """Requests go straight to the application; each may be lost before or after it."""
+
+    def __init__(self, harness: SearchHarness) -> None:
+        super().__init__("http://cluster.test", "token")
+        self._beside = harness
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        retry: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> Any:
+        """Hand the request to the application, twice or with a lost answer where events."""
+        harness = self._beside
+        harness.requests += 1
+        number = harness.requests
+        harness.steps.step()
+        harness.before(method, path)
+        for _ in range(2 if number in harness.doubled else 1):
+            answer = call(
+                harness.cluster.app,
+                method,
+                path.replace("wait_seconds=20", "wait_seconds=0"),
+                token=TOKENS[Role.USER],
+                headers=[*(headers or {}).items()],
+                content=body,
+            )
+        harness.steps.step()
+        if number in harness.lost:
+            raise Unreachable("the answer was lost")
+        if answer.status >= 300:
+            error = answer.json["error"]
+            raise ApiError(answer.status, error["code"], error["message"])
+        return answer.json
+
+    def upload(
+        self,
+        path_or_url: str,
+        file: BinaryIO,
+        size: int,
+        *,
+        method: str = "PUT",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Hand the upload to the application."""
+        self._beside.steps.step()
+        sent = [*(headers or {}).items()]
+        answer = call(self._beside.cluster.app, method, path_or_url, headers=sent, body=file.read())
+        assert answer.status < 300, answer.body
+
+
+class SearchHarness:
+    """A cluster in `root` with an agent, and runners of the search in `root`/search."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cluster = build_cluster(root)
+        self.agent = Agent(self.cluster)
+        self.steps = Steps()
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.lengths_by_trial: dict[str, list[int]] = {}
+        self.requests = 0
+        self.lost: frozenset[int] = frozenset()
+        self.doubled: frozenset[int] = frozenset()
+
+    def restart(self) -> None:
+        """The server ends and comes back."""
+        self.cluster = self.agent.cluster = build_cluster(self.root)
+
+    def client(self) -> Client:
+        client = Client("http://cluster.test", "token")
+        client.http = Wire(self)
+        return client
+
+    def new_runner(self, method: searcher.SearchMethod) -> searcher.LocalSearchRunner:
+        """A new process of the search; trials train whenever it asks for events."""
+        self.before = self._train_when_looking
+        runner = searcher.LocalSearchRunner(method, self.root / "search", self.client())
+        runner._sleep = lambda seconds: None
+        return runner
+
+    def files(self, config: str = CUSTOM) -> tuple[Path, Path]:
+        """A configuration and a folder of model code."""
+        model = self.root / "model"
+        model.mkdir(exist_ok=True)
+        (model / "model.py").write_text("print(1)\n")
+        path = self.root / "custom.yaml"
+        path.write_text(config)
+        return path, model
+
+    def run(
+        self,
+        method: searcher.SearchMethod,
+        *,
+        config: str = CUSTOM,
+        before: Callable[[str, str], None] | None = None,
+    ) -> int:
+        """Runs a fresh process; `before` each request something may happen."""
+        runner = self.new_runner(method)
+        self.before = before or self.before
+        return runner.run(*self.files(config))
+
+    def lengths(self) -> dict[float, list[int]]:
+        """The lengths at which each trial of the experiment validated, by its x."""
+        found: dict[float, list[int]] = {}
+        for trial in self.get("/experiments/1/trials?limit=500")["items"]:
+            assert trial["hparams"]["x"] not in found, "a trial was made twice"
+            found[trial["hparams"]["x"]] = self.lengths_by_trial.get(str(trial["id"]), [])
+        return found
+
+    def get(self, path: str) -> Any:
+        return call(self.cluster.app, "GET", V1 + path, token=TOKENS[Role.USER]).json
+
+    def train(self) -> None:
+        """Have every trial that has slots train as far as its directives say, or end."""
+        for entry in self.agent.sync().json["desired"]:
+            allocation, directives = entry["allocation"], entry["directives"]
+            trial = allocation.partition(".")[0]
+            if entry["state"] != "run":
+                self._exit(allocation, "killed")
+                continue
+            if allocation not in self.agent.known:
+                self.agent.known.append(allocation)
+            lengths = self.lengths_by_trial.setdefault(trial, [])
+            if directives["length"] not in lengths:
+                lengths.append(directives["length"])
+                x = self.get(f"/trials/{trial}")["hparams"]["x"]
+                self._validate(allocation, directives["length"], x)
+            else:
+                self._exit(allocation, "completed" if directives["closed"] else "idle")
+
+    def _validate(self, allocation: str, length: int, x: float) -> None:
+        done = {"kind": "completed", "length": length, "metric": x / length}
+        self.agent.report(allocation, metrics(length, "validation", loss=x / length), done)
+
+    def _exit(self, allocation: str, reason: str) -> None:
+        exited = {"kind": "exited", "reason": reason, "code": 0}
+        self.agent.report(allocation, exited, writer="agent")
+        self.agent.known = [one for one in self.agent.known if one != allocation]
+
+    def _train_when_looking(self, method: str, path: str) -> None:
+        if "wait_seconds=20" in path:
+            self.train()
+
+
+class Generations(searcher.SearchMethod):
+    """A search in which every trial validates at 2, those below a metric also at 4 and 6.
+
+    Each trial has children. The trials do not depend on the order of events.
+    """
+
+    def __init__(self, first: int = 5, children: int = 2) -> None:
+        self.first = first
+        self.children = children
+        self.x: dict[UUID, float] = {}
+        self.events: list[str] = []
+
+    def initial_operations(
+        self, searcher_state: searcher.SearcherState
+    ) -> list[searcher.Operation]:
+        made = (self.make(float(x)) for x in range(self.first))
+        return [operation for trial in made for operation in trial]
+
+    def make(self, x: float) -> list[searcher.Operation]:
+        request_id = uuid4()
+        self.x[request_id] = x
+        return [searcher.Create(request_id, {"x": x}), searcher.ValidateAfter(request_id, 2)]
+
+    def on_trial_created(
+        self, searcher_state: searcher.SearcherState, request_id: UUID
+    ) -> list[searcher.Operation]:
+        assert request_id in self.x, "a trial that this state never made"
+        return []
+
+    def on_validation_completed(
+        self,
+        searcher_state: searcher.SearcherState,
+        request_id: UUID,
+        metric: float,
+        train_length: int,
+    ) -> list[searcher.Operation]:
+        assert metric == self.x[request_id] / train_length
+        self.events.append(f"{self.x[request_id]} at {train_length}")
+        if train_length == 2 and metric < 1.5:
+            return [searcher.ValidateAfter(request_id, length) for length in (4, 6)]
+        if train_length == 4:
+            return []
+        return [searcher.Close(request_id)]
+
+    def on_trial_closed(
+        self, searcher_state: searcher.SearcherState, request_id: UUID
+    ) -> list[searcher.Operation]:
+        if self.progress(searcher_state) == 1:
+            return [searcher.Shutdown()]
+        x = self.x[request_id] + 100
+        return self.make(x) if x < 100 * (1 + self.children) else []
+
+    def on_trial_exited_early(
+        self,
+        searcher_state: searcher.SearcherState,
+        request_id: UUID,
+        exited_reason: searcher.ExitedReason,
+    ) -> list[searcher.Operation]:
+        return []
+
+    def progress(self, searcher_state: searcher.SearcherState) -> float:
+        return len(searcher_state.trials_closed) / (self.first * (1 + self.children))
+
+
+def expected_lengths(first: int = 5, children: int = 2) -> dict[float, list[int]]:
+    """The lengths of all trials of `Generations`: x / 2 < 1.5 holds for 0, 1 and 2 alone."""
+    everyone = (x + 100 * child for x in range(first) for child in range(1 + children))
+    return {float(x): [2, 4, 6] if x < 3 else [2] for x in everyone}
+
+
+@contextlib.contextmanager
+def crashing_disk(steps: Steps) -> Iterator[None]:
+    """Every write that is made durable counts as a step, before it and after it."""
+    sync = folder._sync
+
+    def sync_in_steps(path: Path) -> None:
+        steps.step()
+        sync(path)
+        steps.step()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "_sync", sync_in_steps)
+        yield

@@ -1,0 +1,63 @@
+"""The ring of events: what is written reads back, until something newer stands in its place."""
+
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.event_queue import (
+    BLOB_COUNT,
+    EVENTS_PER_BLOB,
+    EventKind,
+    QueuedEvent,
+    read_events,
+    write_event,
+)
+from control_plane.searchers.method import ExitReason
+
+TRIAL = "0000000a-0000-4000-8000-00000000000b"
+AROUND = EVENTS_PER_BLOB * BLOB_COUNT
+
+
+def metric_event(number: int) -> QueuedEvent:
+    return QueuedEvent(EventKind.VALIDATION_COMPLETED, TRIAL, number, number / 8)
+
+
+def test_events_read_back_as_written_over_the_bounds_of_pieces() -> None:
+    blobs = MemoryBlobStore()
+    for number in range(1, 3 * EVENTS_PER_BLOB):
+        write_event(blobs, number, metric_event(number))
+    found = list(read_events(blobs, 5, 3 * EVENTS_PER_BLOB - 1))
+    assert found == [(number, metric_event(number)) for number in range(5, 3 * EVENTS_PER_BLOB)]
+    assert sorted(blobs.contents) == ["events/0", "events/1", "events/2"]
+
+
+def test_every_kind_reads_back() -> None:
+    blobs = MemoryBlobStore()
+    events = [
+        QueuedEvent(EventKind.INITIAL_OPERATIONS),
+        QueuedEvent(EventKind.TRIAL_CREATED, TRIAL),
+        QueuedEvent(EventKind.TRIAL_PROGRESS, TRIAL, value=2.5),
+        metric_event(1 << 53),
+        *(QueuedEvent(EventKind.TRIAL_EXITED_EARLY, TRIAL, reason=reason) for reason in ExitReason),
+        QueuedEvent(EventKind.TRIAL_CLOSED, TRIAL),
+    ]
+    for number, one in enumerate(events, 1):
+        write_event(blobs, number, one)
+    assert [one for _, one in read_events(blobs, 1, len(events))] == events
+
+
+def test_a_piece_is_used_again_and_what_stood_there_is_no_more() -> None:
+    blobs = MemoryBlobStore()
+    for number in range(1, AROUND + 3):
+        write_event(blobs, number, metric_event(number))
+    assert len(blobs.contents) == BLOB_COUNT
+    # Events 1 and 2 have made room for AROUND + 1 and AROUND + 2.
+    assert list(read_events(blobs, 1, 9)) == []
+    assert [number for number, _ in read_events(blobs, AROUND, AROUND + 2)] == [
+        AROUND,
+        AROUND + 1,
+        AROUND + 2,
+    ]
+
+
+def test_what_is_not_written_yet_ends_the_reading() -> None:
+    blobs = MemoryBlobStore()
+    write_event(blobs, 1, metric_event(1))
+    assert [number for number, _ in read_events(blobs, 1, 40)] == [1]

@@ -1,0 +1,278 @@
+"""Population-based training on small populations, worked out by hand."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
+from control_plane.searchers.exploration import Exploration
+from control_plane.searchers.method import (
+    Close,
+    CreateTrial,
+    Event,
+    ExitReason,
+    Shutdown,
+    TrainTo,
+    TrialClosed,
+    TrialExitedEarly,
+    TrialLengthReached,
+    TrialProgressed,
+)
+from control_plane.searchers.methods.pbt import PopulationPlan
+from control_plane.searchers.randomness import Generator
+from control_plane.searchers.search import (
+    SearchPlan,
+    TrialOperation,
+    begin_search,
+    completed_share,
+    expand_creates,
+    handle_event,
+)
+from control_plane.searchers.space import Double, Group
+
+SPACE = Group({"x": Double(0.0, 1.0)})
+# Nobody is resampled: a copy has 0.5 or 1.5 times its original's value.
+HALVES = Exploration(resample_probability=0.0, perturb_factor=0.5)
+# Rounds of 10 for 4 trials, of whom trunc(0.25 * 4) = 1 is replaced.
+PLAN = PopulationPlan(10, 4, 3, 0.25, HALVES, smaller_is_better=True, rules=STEP_ERA)
+
+
+class Search:
+    """A search whose trials report whatever a test says."""
+
+    def __init__(self, method: PopulationPlan = PLAN, create_max: int = 100) -> None:
+        self.plan = SearchPlan(method, SPACE, 7)
+        self.blobs = MemoryBlobStore()
+        self.generator = Generator.from_seed(7)
+        self.create_max = create_max
+        self.created: list[CreateTrial] = []
+        self.state = begin_search(self.plan, self.blobs).state
+        self._expand_all()
+
+    def send_event(self, event: Event) -> list[TrialOperation]:
+        step = handle_event(
+            self.plan, self.state, self.generator, event, self.create_max, self.blobs
+        )
+        self.state = step.state
+        created = [op for op in step.operations if isinstance(op, CreateTrial)]
+        self.created += created
+        return [*step.operations, *self._expand_all()]
+
+    def report_result(self, trial: int, length: int, metric: float) -> list[TrialOperation]:
+        return self.send_event(TrialLengthReached(trial, length, metric))
+
+    def run_round(self, length: int, metrics: dict[int, float]) -> list[TrialOperation]:
+        """All of them reach the length; what the last one brings about."""
+        *first, last = metrics.items()
+        for trial, metric in first:
+            assert self.report_result(trial, length, metric) == []
+        return self.report_result(last[0], length, last[1])
+
+    @property
+    def progress(self) -> float:
+        return completed_share(self.plan, self.state)
+
+    def _expand_all(self) -> list[TrialOperation]:
+        found: list[TrialOperation] = []
+        while self.state.backlog:
+            step = expand_creates(
+                self.plan, self.state, self.generator, self.create_max, self.blobs
+            )
+            self.state = step.state
+            found += step.operations
+        self.created += [op for op in found if isinstance(op, CreateTrial)]
+        return found
+
+
+def operations_of_type(operations: Iterable[TrialOperation], kind: type) -> list[TrialOperation]:
+    return [operation for operation in operations if isinstance(operation, kind)]
+
+
+def test_the_whole_population_begins_at_once() -> None:
+    created = Search().created
+    assert [(one.trial, one.length, one.closed, one.parent) for one in created] == [
+        (trial, 10, False, None) for trial in range(4)
+    ]
+
+
+def test_after_a_round_the_worst_is_replaced_by_a_copy_of_the_best() -> None:
+    search = Search()
+    operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
+    # Sorted: 1, 3, 0, 2. The worst is closed, the best is copied, all but the worst train on.
+    close, *trains, copy = operations
+    assert close == Close(2)
+    assert trains == [TrainTo(1, 20), TrainTo(3, 20), TrainTo(0, 20)]
+    assert isinstance(copy, CreateTrial)
+    assert (copy.trial, copy.parent, copy.length, copy.closed) == (4, 1, 10, False)
+
+
+def test_a_copy_differs_by_half_of_its_originals_value() -> None:
+    search = Search()
+    search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
+    original, copy = (float(str(search.created[trial].hparams["x"])) for trial in (1, 4))
+    assert copy in (original * 0.5, min(original * 1.5, 1.0))
+
+
+def test_a_copy_counts_its_rounds_from_its_own_beginning() -> None:
+    search = Search()
+    search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
+    for trial in (0, 1, 3):
+        assert search.report_result(trial, 20, float(trial + 10)) == []
+    # 10 is its length in the second round; then it is the best, and is copied itself.
+    operations = search.report_result(4, 10, 1.0)
+    assert operations_of_type(operations, TrainTo) == [
+        TrainTo(4, 20),
+        TrainTo(0, 30),
+        TrainTo(1, 30),
+    ]
+    assert operations_of_type(operations, Close) == [Close(3)]
+    copy = search.created[-1]
+    assert (copy.trial, copy.parent, copy.length) == (5, 4, 10)
+
+
+def test_after_the_last_round_all_are_closed() -> None:
+    search = Search(replace(PLAN, num_rounds=1))
+    operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
+    assert sorted(str(op) for op in operations) == [str(Close(trial)) for trial in range(4)]
+    for trial in range(3):
+        assert search.send_event(TrialClosed(trial, 10.0)) == []
+    assert search.send_event(TrialClosed(3, 10.0)) == [Shutdown(failure=False)]
+
+
+def test_a_larger_metric_is_better_by_its_negative() -> None:
+    search = Search(replace(PLAN, smaller_is_better=False))
+    operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
+    assert operations_of_type(operations, Close) == [Close(1)]
+    assert search.created[-1].parent == 2
+
+
+def test_equal_metrics_are_ranked_by_the_bytes_of_the_request_ids() -> None:
+    search = Search()
+    operations = search.run_round(10, dict.fromkeys(range(4), 1.0))
+    ranked = sorted(range(4), key=lambda trial: search.created[trial].request_id)
+    assert operations_of_type(operations, Close) == [Close(ranked[-1])]
+    assert search.created[-1].parent == ranked[0]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "size", "replaced"), [(0.0, 4, 0), (0.5, 4, 2), (0.5, 5, 2), (0.2, 4, 0)]
+)
+def test_a_share_of_the_population_is_replaced_rounded_down(
+    fraction: float, size: int, replaced: int
+) -> None:
+    plan = replace(PLAN, population_size=size, truncate_fraction=fraction)
+    search = Search(plan)
+    operations = search.run_round(10, {trial: float(trial) for trial in range(size)})
+    assert operations_of_type(operations, Close) == [
+        Close(trial) for trial in range(size - replaced, size)
+    ]
+    assert [one.parent for one in search.created[size:]] == list(range(replaced))
+    # Each round but the last replaces as many.
+    assert plan.max_trials == size + 2 * replaced
+
+
+def test_a_trial_that_failed_is_the_worst_of_each_round_and_never_closed_or_copied() -> None:
+    search = Search(replace(PLAN, population_size=5, truncate_fraction=0.2))
+    for trial in (1, 2):
+        assert search.send_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0)) == []
+    operations = search.run_round(10, {0: 1.0, 3: 2.0, 4: 3.0})
+    # One of the two that failed is replaced; the other one stays as a result, and nobody closes it.
+    assert operations_of_type(operations, Close) == []
+    assert operations_of_type(operations, TrainTo) == [
+        TrainTo(0, 20),
+        TrainTo(3, 20),
+        TrainTo(4, 20),
+    ]
+    assert search.created[-1].parent == 0
+    # It is in already: four more make a round, in which it is the one that is replaced.
+    operations = search.run_round(20, {0: 5.0, 3: 2.0, 4: 3.0})
+    assert operations == []
+    operations = search.report_result(5, 10, 4.0)
+    assert operations_of_type(operations, Close) == []
+    assert search.created[-1].parent == 3
+
+
+def test_a_trial_that_fails_while_it_waits_for_the_round_loses_its_result() -> None:
+    search = Search()
+    assert search.report_result(1, 10, 1.0) == []
+    assert search.send_event(TrialExitedEarly(1, ExitReason.USER_CANCELED, 0.0, length=10)) == []
+    operations = search.run_round(10, {0: 3.0, 2: 4.0, 3: 2.0})
+    assert operations_of_type(operations, Close) == []
+    assert search.created[-1].parent == 3
+    assert operations_of_type(operations, TrainTo) == [
+        TrainTo(3, 20),
+        TrainTo(0, 20),
+        TrainTo(2, 20),
+    ]
+
+
+def test_a_population_of_failures_fails() -> None:
+    search = Search()
+    for trial in range(3):
+        assert search.send_event(TrialExitedEarly(trial, ExitReason.INVALID_HP, 0.0)) == []
+    assert search.send_event(TrialExitedEarly(3, ExitReason.ERRORED, 0.0)) == [
+        Shutdown(failure=True)
+    ]
+
+
+def test_fewer_than_a_full_population_go_on_where_the_best_have_failed() -> None:
+    search = Search(replace(PLAN, truncate_fraction=0.5))
+    for trial in (0, 1, 2):
+        search.send_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0))
+    operations = search.report_result(3, 10, 1.0)
+    # The best two are trial 3 and one that failed, which has no copy; two that failed are replaced.
+    assert operations_of_type(operations, Close) == []
+    assert operations_of_type(operations, TrainTo) == [TrainTo(3, 20)]
+    assert [one.parent for one in search.created[4:]] == [3]
+    # The round is over with the two that live.
+    assert search.report_result(3, 20, 1.0) == []
+    operations = search.report_result(4, 10, 2.0)
+    assert operations_of_type(operations, TrainTo) == [TrainTo(3, 30), TrainTo(4, 20)]
+
+
+def test_reports_that_nobody_waits_for_mean_nothing() -> None:
+    search = Search()
+    assert search.report_result(0, 10, 1.0) == []
+    before = search.state.method
+    assert search.report_result(0, 10, 0.5) == []
+    assert search.report_result(1, 20, 0.5) == []
+    assert search.state.method == before
+
+
+def test_copies_are_the_same_in_whatever_chunks_they_are_created() -> None:
+    metrics = {trial: float(trial) for trial in range(8)}
+    plan = replace(PLAN, population_size=8, truncate_fraction=0.5)
+    at_once, slowly = Search(plan), Search(plan, create_max=1)
+    at_once.run_round(10, metrics)
+    slowly.run_round(10, metrics)
+    assert at_once.created == slowly.created
+    assert len(slowly.created) == 12
+
+
+def test_progress_in_steps_counts_steps_validations_and_checkpoints() -> None:
+    search = Search(replace(PLAN, num_rounds=2))
+    # 2 * 4 * 10 steps + 2 * 4 validations + 1 * 1 checkpoint = 89 workloads.
+    search.send_event(TrialProgressed(0, 10.0))
+    search.report_result(0, 10, 1.0)
+    assert search.progress == pytest.approx(11 / 89)
+    for trial in (1, 2, 3):
+        search.send_event(TrialProgressed(trial, 10.0))
+        search.report_result(trial, 10, 2.0)
+    assert search.progress == pytest.approx(45 / 89)
+
+
+def test_progress_in_lengths_counts_training() -> None:
+    search = Search(replace(PLAN, num_rounds=2, rules=LENGTH_ERA))
+    search.send_event(TrialProgressed(0, 10.0))
+    search.report_result(0, 10, 1.0)
+    assert search.progress == pytest.approx(10 / 80)
+
+
+def test_what_is_kept_of_a_large_population_lies_in_small_parts() -> None:
+    search = Search(replace(PLAN, population_size=1_000))
+    operations = search.run_round(10, {trial: float(trial) for trial in range(1_000)})
+    assert len(operations_of_type(operations, Close)) == 250
+    assert len(search.created) == 1_250
+    assert max(map(len, search.blobs.contents.values())) <= 1_000

@@ -1,0 +1,18 @@
+import pytest
+
+from control_plane.searchers.blob_store import MemoryBlobStore
+from control_plane.searchers.stored_points import Point, load_point, store_point
+
+
+def test_a_kept_point_reads_back_as_it_was_kept() -> None:
+    blobs = MemoryBlobStore()
+    point = Point({"lr": 0.1, "layers": [1, 2], "optimizer": {"name": "adam"}}, "some-id")
+    store_point(blobs, 7, point)
+    store_point(blobs, 8, Point({}))
+    assert load_point(blobs, 7) == point
+    assert load_point(blobs, 8) == Point({}, "")
+
+
+def test_a_point_that_nobody_keeps_is_an_error() -> None:
+    with pytest.raises(KeyError, match="number 3"):
+        load_point(MemoryBlobStore(), 3)

@@ -1,0 +1,198 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.shared.trial_directory import (
+    LINE_BYTES_MAX,
+    CheckpointReference,
+    Directives,
+    DirectivesFile,
+    Preemption,
+    ReportFile,
+    TrialDirectory,
+)
+from tests.unit.core.full_disk import files_of_at_most
+from tests.unit.core.trial_files import direct, make_trial
+
+
+def test_a_specification_is_read_and_what_it_lacks_has_a_default(tmp_path: Path) -> None:
+    reference = {"uuid": "a", "trial_id": 4, "path": "3/4/1/a", "newer": True}
+    spec = TrialDirectory(make_trial(tmp_path, latest_checkpoint=reference, later_field=1)).spec
+    assert (spec.experiment_id, spec.trial_id, spec.scheduling_unit) == (3, 4, 100)
+    assert spec.latest_checkpoint == CheckpointReference("a", 4, "3/4/1/a", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"trial_id": "4"}, "trial_id is '4', not int"),
+        ({"trial_seed": True}, "trial_seed is True, not int"),
+        ({"entrypoint": 5}, r"entrypoint is 5, not str \| list\[str\]"),
+        ({"version": 2}, "version is 2, this harness reads version 1"),
+        ({"checkpoint_policy": "some"}, "checkpoint_policy is 'some', not best, all or none"),
+        ({"latest_checkpoint": []}, "latest_checkpoint must be an object"),
+        ({"latest_checkpoint": {"uuid": "a"}}, "latest_checkpoint is not complete"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        TrialDirectory(make_trial(tmp_path, **fields))
+
+
+def test_a_missing_or_broken_specification_says_where(tmp_path: Path) -> None:
+    with pytest.raises(DetcloudError, match=r"spec\.json does not exist"):
+        TrialDirectory(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "spec.json").write_text("{")
+    with pytest.raises(DetcloudError, match=r"spec\.json is not JSON"):
+        TrialDirectory(tmp_path)
+
+
+def test_directives_are_the_defaults_until_there_is_a_file(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path)
+    file = DirectivesFile(trial / "in" / "directives.json")
+    assert file.read() == Directives()
+    direct(trial, revision=2, length=10, preempt={"deadline_ms": 5, "reason": "spot"})
+    assert file.read() == Directives(2, 10, preempt=Preemption(5, "spot"))
+
+
+def test_an_older_revision_is_ignored(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path)
+    file = DirectivesFile(trial / "in" / "directives.json")
+    direct(trial, revision=2, length=10)
+    file.read()
+    direct(trial, revision=1, length=5)
+    assert file.read().length == 10
+
+
+def test_an_unchanged_file_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    file = DirectivesFile(trial / "in" / "directives.json")
+    direct(trial, revision=1, length=10)
+    file.read()
+    monkeypatch.setattr(Path, "read_bytes", lambda _path: pytest.fail("the file was read"))
+    assert file.read().length == 10
+
+
+def test_a_report_is_one_line_with_its_kind_and_time(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "out" / "report-0.jsonl")
+    report.append("progress", value=0.5)
+    report.append("completed", length=3, metric=1)
+    report.close()
+    first, second = (json.loads(line) for line in report.path.read_text().splitlines())
+    assert first["time_ms"] > 1_700_000_000_000
+    assert (first["kind"], first["value"]) == ("progress", 0.5)
+    assert (second["kind"], second["length"], second["metric"]) == ("completed", 3, 1)
+
+
+def test_numbers_that_json_lacks_are_strings(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("metrics", metrics={"a": math.nan, "b": math.inf, "c": [-math.inf, 1.5]})
+    report.close()
+    metrics = json.loads(report.path.read_text())["metrics"]
+    assert metrics == {"a": "NaN", "b": "Infinity", "c": ["-Infinity", 1.5]}
+
+
+def test_text_that_utf_8_lacks_is_reported_with_question_marks(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("exit", message="no file a\udcff", metrics={"\ud800é": 1})
+    report.close()
+    entry = json.loads(report.path.read_text())
+    assert (entry["message"], entry["metrics"]) == ("no file a?", {"?é": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"loss": object()}, "metrics.metrics.loss is a object"),
+        ({1: 2}, "keys must be strings"),
+        ({"text": "x" * LINE_BYTES_MAX}, "the limit is 262144"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused_and_nothing_is_written(
+    tmp_path: Path, value: dict[Any, Any], message: str
+) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    with pytest.raises(DetcloudError, match=message):
+        report.append("metrics", metrics=value)
+    report.close()
+    assert report.path.read_bytes() == b""
+
+
+def test_the_longest_line_has_exactly_256_kib(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("x", text="")
+    empty = report.path.stat().st_size
+    # A line grows by one byte with each character of its text.
+    report.append("x", text="a" * (256 * 1024 - empty))
+    with pytest.raises(DetcloudError, match="262145 bytes"):
+        report.append("x", text="a" * (256 * 1024 - empty + 1))
+    report.close()
+    assert report.path.stat().st_size == empty + 256 * 1024
+
+
+def test_an_exit_line_of_an_earlier_process_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "report-0.jsonl"
+    earlier = ReportFile(path)
+    earlier.append("exit", reason="idle")
+    report = ReportFile(path)
+    assert not report.has_exit()
+    earlier.append("exit", reason="idle")
+    assert report.has_exit()
+    earlier.close()
+    report.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "exits"),
+    [
+        ('{"reason": "completed", "kind" : "exit"}', True),
+        ('{"kind":"metrics","metrics":{"kind":"exit"}}', False),
+        ('{"kind":"exit"', False),
+    ],
+)
+def test_an_exit_line_of_any_writer_counts(tmp_path: Path, line: str, exits: bool) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.path.write_text(line + "\n")
+    assert report.has_exit() is exits
+    report.close()
+
+
+def test_a_report_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "report-0.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="report-0"):
+        ReportFile(tmp_path / "report-0.jsonl")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_line_that_a_full_disk_cut_does_not_run_into_the_next(tmp_path: Path) -> None:
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    report.append("progress", value=0.5)
+    size = report.path.stat().st_size
+    other = ReportFile(report.path)
+    with files_of_at_most(size + 5):
+        with pytest.raises(DetcloudError, match=r"5 of the .* bytes of a 'exit' report"):
+            report.append("exit", reason="completed")
+        with pytest.raises(DetcloudError, match=r"could not be written to .*File too large; free"):
+            report.append("exit", reason="completed")
+    # Another process of the same rank, such as the launcher, had the file open before.
+    other.append("progress", value=0.75)
+    report.append("progress", value=1.0)
+    first, half, *rest = report.path.read_text().splitlines()
+    assert [json.loads(line)["value"] for line in (first, *rest)] == [0.5, 0.75, 1.0]
+    assert half == '{"kin'
+    report.close()
+    other.close()
+
+
+def test_the_era_is_one_of_two(tmp_path: Path) -> None:
+    assert TrialDirectory(make_trial(tmp_path / "a")).spec.era == "length"
+    assert TrialDirectory(make_trial(tmp_path / "b", era="steps")).spec.era == "steps"
+    with pytest.raises(DetcloudError, match="era is 'epochs', not steps or length"):
+        TrialDirectory(make_trial(tmp_path / "c", era="epochs"))

@@ -1,0 +1,67 @@
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import core
+from detcloud.storage import StorageError, build_store, register_store, registry
+from tests.unit.core.trial_files import enter, kinds, make_trial
+from tests.unit.storage import memory_store
+
+KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"type": "tape"}, "storage type 'tape' is unknown"),
+        ({}, "storage type None is unknown"),
+        ({"type": "directory"}, "storage path is None: an absolute path was expected"),
+        ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
+        ({"type": "s3"}, "storage bucket is None: a name is needed"),
+        ({"type": "s3", "bucket": "b", "access_key": "a"}, "belong together"),
+        ({**KEYS, "endpoint_url": "nowhere"}, "Invalid endpoint: nowhere"),
+    ],
+)
+def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(StorageError, match=message):
+        build_store(config)
+
+
+def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *others: Any) -> Any:
+        if name.partition(".")[0] in ("boto3", "botocore"):
+            raise ModuleNotFoundError(name)
+        return real(name, *others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(StorageError, match=r"pip install 'detcloud\[aws\]'"):
+        build_store({"type": "s3", "bucket": "b"})
+
+
+def test_a_store_from_outside_is_one_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+    register_store("memory", "tests.unit.storage.memory_store:build_memory_store")
+    monkeypatch.setattr(memory_store, "shelves", {})
+    trial = make_trial(tmp_path, storage={"type": "memory", "shelf": "a"})
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (folder, uuid):
+            (folder / "weights").write_text("w")
+        with context.checkpoint.restore_path(uuid) as folder:
+            assert (folder / "weights").read_text() == "w"
+        assert {key.rpartition("/")[2] for key in memory_store.shelves["a"]} == {
+            "manifest.json",
+            "metadata.json",
+            "weights",
+        }
+        # A store without a folder keeps no event files either.
+        assert context.train.get_tensorboard_path().is_relative_to(tmp_path)
+    assert {"checkpoint_intent", "checkpoint", "exit"} <= set(kinds(trial))
+    with pytest.raises(StorageError, match="known: directory, memory, s3, shared_fs"):
+        build_store({"type": "tape"})

@@ -1,0 +1,105 @@
+import threading
+
+from pydantic_core import to_json
+
+from control_plane.engine import due_rows
+from control_plane.engine.actor_types import parse_json
+from control_plane.engine.engine import Engine
+from control_plane.state.table import Key, Put
+from tests.unit.api.agent_side import CONFIG
+from tests.unit.api.cluster import NOW_MS, Cluster
+from tests.unit.api.exchange import Answer
+
+ROW = Key("idempotency#user-1", "I#abc")
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_the_same_request_again_is_answered_alike_and_done_once(cluster: Cluster) -> None:
+    first = cluster.create(CONFIG, key="abc")
+    cluster.post("/experiments/1/pause", {})
+    second = cluster.create(CONFIG, key="abc")
+    assert (second.status, second.body) == (201, first.body)
+    assert len(cluster.get("/experiments").json["items"]) == 1
+
+
+def test_another_request_with_the_key_is_refused(cluster: Cluster) -> None:
+    cluster.create(CONFIG, key="abc")
+    other_body = cluster.create(CONFIG + "labels: [a]\n", key="abc")
+    other_path = cluster.post("/experiments/1/pause", {}, key="abc")
+    for answer in (other_body, other_path):
+        assert (answer.status, answer.code) == (409, "conflict")
+    assert cluster.get("/experiments/1").json["state"] == "ACTIVE"
+
+
+def test_commands_are_done_once_too(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    paused = cluster.post("/experiments/1/pause", {}, key="k1")
+    cluster.post("/experiments/1/activate", {}, key="k2")
+    again = cluster.post("/experiments/1/pause", {}, key="k1")
+    assert again.body == paused.body
+    assert cluster.get("/experiments/1").json["state"] == "ACTIVE"
+
+
+def test_of_many_at_once_one_has_the_effect_and_all_get_its_answer(cluster: Cluster) -> None:
+    answers: list[Answer] = []
+    start = threading.Barrier(8)
+
+    def ask() -> None:
+        start.wait()
+        answers.append(cluster.create(CONFIG, key="abc"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status for answer in answers] == [201] * 8
+    assert len({answer.body for answer in answers}) == 1
+    assert len(cluster.get("/experiments").json["items"]) == 1
+
+
+def test_different_requests_at_once_all_happen(cluster: Cluster) -> None:
+    answers: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda n=n: answers.append(cluster.create(CONFIG, key=f"k{n}")))
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.json["id"] for answer in answers) == list(range(1, 9))
+
+
+def test_an_answer_lost_in_a_crash_is_made_again_without_the_effect(cluster: Cluster) -> None:
+    cluster.create(CONFIG, key="abc")
+    table = cluster.services.table
+    row = table.get(ROW)
+    assert row is not None
+    fields = parse_json(row.body)
+    del fields["answer"]
+    table.commit((Put(ROW, row.revision, to_json(fields), row.revision, row.due_ms),))
+    again = cluster.create(CONFIG, key="abc")
+    assert (again.status, again.json["id"]) == (201, 1)
+    assert len(cluster.get("/experiments").json["items"]) == 1
+
+
+def test_a_key_is_kept_for_a_day(cluster: Cluster) -> None:
+    cluster.create(CONFIG, key="abc")
+    table = cluster.services.table
+    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS - 1))
+    assert table.get(ROW) is not None
+    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS))
+    assert table.get(ROW) is None
+    assert cluster.create(CONFIG, key="abc").json["id"] == 2
+
+
+def test_a_refused_request_keeps_no_key(cluster: Cluster) -> None:
+    assert cluster.create("nonsense: 1", key="abc").status == 422
+    assert cluster.create(CONFIG, key="abc").status == 201
+
+
+def test_a_senseless_key_is_refused(cluster: Cluster) -> None:
+    for key in ("", "x" * 129, "a\tb"):
+        answer = cluster.create(CONFIG, key=key)
+        assert answer.json["error"]["details"][0]["path"] == "Idempotency-Key", key

@@ -1,0 +1,219 @@
+"""The pool that a submitted experiment goes to, and what is refused or warned of because it could
+not run.
+"""
+
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.actors import addresses
+from control_plane.actors.messages.agent import AgentEnrolled
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+CONFIG = """
+name: digits
+entrypoint: python train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+
+
+def configure(cluster: Cluster, path: str, config: str) -> None:
+    token, content = TOKENS[Role.ADMIN], {"config": config}
+    answer = call(cluster.app, "PUT", f"{V1}/{path}", token=token, content=content)
+    assert answer.status == 200, answer.body
+
+
+def enrol(cluster: Cluster, name: str, slots: int, label: str = "", pool: str = "default") -> None:
+    listed = tuple((n, "cpu", f"cpu-{n}", "CPU") for n in range(slots))
+    message = AgentEnrolled(agent=name, pool=pool, slots=listed, version="1", label=label)
+    cluster.services.engine.execute_command(addresses.agent(name), message)
+
+
+def submit(cluster: Cluster, **resources: Any) -> Answer:
+    return cluster.create(CONFIG, overrides=[f"resources.{k}={v}" for k, v in resources.items()])
+
+
+def problem(answer: Answer) -> tuple[str, str]:
+    assert (answer.status, answer.code) == (422, "invalid"), answer.body
+    (detail,) = answer.json["error"]["details"]
+    return detail["path"], detail["message"]
+
+
+def test_an_unknown_pool_is_refused_with_those_there_are(cluster: Cluster) -> None:
+    answer = submit(cluster, resource_pool="gpus")
+    assert problem(answer) == ("resources.resource_pool", "resource pool gpus does not exist")
+    assert answer.json["error"]["details"][0]["hint"] == "there is default"
+
+
+def test_who_names_no_pool_goes_where_its_slots_say(cluster: Cluster) -> None:
+    text = """
+resource_manager: {default_compute_resource_pool: big, default_aux_resource_pool: small}
+resource_pools: [{pool_name: big}, {pool_name: small}]
+"""
+    configure(cluster, "cluster/configuration", text)
+    assert submit(cluster).json["resource_pool"] == "big"
+    assert submit(cluster, slots_per_trial=0).json["resource_pool"] == "small"
+    assert submit(cluster, slots_per_trial=0, resource_pool="big").json["resource_pool"] == "big"
+
+
+@pytest.mark.parametrize("slots", [1, 4, 8, 16, 24])
+def test_what_one_agent_or_whole_agents_could_hold_is_accepted(
+    cluster: Cluster, slots: int
+) -> None:
+    for number in range(3):
+        enrol(cluster, f"node-{number}", 8)
+    assert submit(cluster, slots_per_trial=slots).status == 201
+
+
+def test_what_no_agents_could_hold_is_refused_with_the_sizes_that_would_fit(
+    cluster: Cluster,
+) -> None:
+    for number in range(3):
+        enrol(cluster, f"node-{number}", 8)
+    path, message = problem(submit(cluster, slots_per_trial=12))
+    assert path == "resources.slots_per_trial"
+    # One agent holds up to 8; beyond that only whole agents, 16 and 24.
+    assert message == (
+        "no trial could ever start in pool default: it needs 12 slots: agents have 8;"
+        " it would fit with 8, 16 or 24"
+    )
+    assert problem(submit(cluster, slots_per_trial=32))[0] == "resources.slots_per_trial"
+
+
+def test_who_wants_a_single_machine_gets_no_gang(cluster: Cluster) -> None:
+    enrol(cluster, "one", 8)
+    enrol(cluster, "two", 8)
+    _, message = problem(submit(cluster, slots_per_trial=16, is_single_node="true"))
+    assert "needs 16 slots on one agent: agents have 8; it would fit with 8" in message
+
+
+def test_agents_of_different_sizes_make_a_gang_where_the_pool_allows_it(cluster: Cluster) -> None:
+    enrol(cluster, "big", 8)
+    enrol(cluster, "small", 4)
+    assert problem(submit(cluster, slots_per_trial=12))[0] == "resources.slots_per_trial"
+    configure(cluster, "resource-pools/default", "scheduler: {allow_heterogeneous_fits: true}")
+    assert submit(cluster, slots_per_trial=12).status == 201
+
+
+def test_only_agents_of_the_label_count(cluster: Cluster) -> None:
+    enrol(cluster, "plain", 8)
+    enrol(cluster, "marked", 2, "fast")
+    assert submit(cluster, agent_label="fast", slots_per_trial=2).status == 201
+    assert problem(submit(cluster, agent_label="fast", slots_per_trial=4))[0] == (
+        "resources.slots_per_trial"
+    )
+    path, message = problem(submit(cluster, agent_label="slow"))
+    assert path == "resources.agent_label"
+    assert message == "no agent of pool default has the label 'slow'; known: fast"
+
+
+def test_a_pool_without_agents_takes_anything(cluster: Cluster) -> None:
+    assert submit(cluster, slots_per_trial=1000).status == 201
+
+
+def test_what_a_pool_may_launch_counts(cluster_with_local: Cluster) -> None:
+    cluster = cluster_with_local
+    provider = "{type: local, max_instances: 3, instance_slots: 4}"
+    configure(cluster, "resource-pools/default", f"provider: {provider}")
+    for slots, status in ((4, 201), (12, 201), (6, 422), (16, 422)):
+        assert submit(cluster, slots_per_trial=slots).status == status, slots
+
+
+def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
+    configure(cluster, "resource-pools/default", "max_aux_containers_per_agent: 0")
+    path, message = problem(submit(cluster, slots_per_trial=0))
+    assert path == "resources.slots_per_trial"
+    assert "takes no trials without slots" in message
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resources", "warning"),
+    [
+        ("fair_share", {"priority": 5}, "resources.priority has no effect in pool default, which"),
+        (
+            "priority",
+            {"weight": 2},
+            "resources.weight has no effect in pool default, which goes by",
+        ),
+        (
+            "round_robin",
+            {"weight": 2},
+            "resources.weight has no effect in pool default, which takes",
+        ),
+    ],
+)
+def test_settings_that_another_scheduler_heeds_are_accepted_with_a_warning(
+    cluster: Cluster, scheduler: str, resources: dict[str, Any], warning: str
+) -> None:
+    configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
+    (warned,) = submit(cluster, **resources).json["warnings"]
+    assert warned.startswith(warning)
+    overrides = [f"resources.{name}={value}" for name, value in resources.items()]
+    checked = cluster.create(CONFIG, overrides=overrides, validate_only=True).json
+    assert checked["warnings"] == [warned]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resources"),
+    [("fair_share", {"weight": 2}), ("priority", {"priority": 5}), ("round_robin", {})],
+)
+def test_settings_that_count_bring_no_warning(
+    cluster: Cluster, scheduler: str, resources: dict[str, Any]
+) -> None:
+    configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
+    assert submit(cluster, **resources).json["warnings"] == []
+
+
+def test_a_job_moves_to_no_pool_where_it_could_never_run(cluster: Cluster) -> None:
+    enrol(cluster, "big", 8)
+    configure(cluster, "resource-pools/other", "{}")
+    enrol(cluster, "small", 2, pool="other")
+    submit(cluster, slots_per_trial=8)
+    path, content = f"{V1}/jobs/1", {"resource_pool": "other"}
+    answer = call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
+    assert problem(answer)[0] == "resource_pool"
+
+
+INSTANCES = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true"
+MOUNT = "bind_mounts=[{{host_path: {0}, container_path: d}}]"
+DEVICE = "resources.devices=[{{host_path: {0}, container_path: /dev/x}}]"
+STORAGE = "checkpoint_storage={{type: shared_fs, host_path: {0}}}"
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        (MOUNT, "bind_mounts[0].host_path"),
+        (DEVICE, "resources.devices[0].host_path"),
+        (STORAGE, "checkpoint_storage.host_path"),
+    ],
+)
+def test_instances_mount_nothing_but_what_their_pool_allows(
+    cluster_with_aws: Cluster, override: str, place: str
+) -> None:
+    cluster = cluster_with_aws
+    configure(cluster, "resource-pools/default", INSTANCES + "}")
+    answer = cluster.create(CONFIG, overrides=[override.format("/mnt/data")])
+    text = "/mnt/data is not in what trials in pool default may mount: nothing"
+    assert problem(answer) == (place, text)
+    configure(cluster, "resource-pools/default", INSTANCES + ", allowed_mounts: [/mnt, /dev/fuse]}")
+    for path, status in (
+        ("/mnt/data", 201),
+        ("/dev/fuse", 201),
+        ("/mnt/../home/ubuntu", 422),
+        ("/mntdata", 422),
+        ("/", 422),
+    ):
+        assert cluster.create(CONFIG, overrides=[override.format(path)]).status == status, path
+
+
+def test_a_job_moves_to_no_pool_that_does_not_allow_its_mounts(cluster_with_aws: Cluster) -> None:
+    cluster = cluster_with_aws
+    configure(cluster, "resource-pools/instances", INSTANCES + "}")
+    assert cluster.create(CONFIG, overrides=[MOUNT.format("/mnt")]).status == 201
+    path, content = f"{V1}/jobs/1", {"resource_pool": "instances"}
+    answer = call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
+    text = "/mnt is not in what trials in pool instances may mount: nothing"
+    assert problem(answer) == ("resource_pool", text)

@@ -1,0 +1,206 @@
+"""Resource pools over HTTP: made, changed, drained and removed while the cluster runs."""
+
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolSettings
+from control_plane.scheduling.model import SchedulerRules
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+PRIORITY = "scheduler: {type: priority, preemption: true}"
+
+
+def ask(cluster: Cluster, method: str, path: str, content: Any = None, key: str = "") -> Answer:
+    headers = [("idempotency-key", key)] if key else []
+    given = {} if content is None else {"content": content}
+    return call(cluster.app, method, V1 + path, token=TOKENS[Role.ADMIN], headers=headers, **given)
+
+
+def put(cluster: Cluster, name: str, config: str | None = None, **fields: Any) -> Answer:
+    return ask(cluster, "PUT", f"/resource-pools/{name}", {"config": config, **fields})
+
+
+def apply(cluster: Cluster, config: str, key: str = "", **fields: Any) -> Answer:
+    return ask(cluster, "PUT", "/cluster/configuration", {"config": config, **fields}, key)
+
+
+def settings(cluster: Cluster, name: str) -> PoolSettings:
+    found = cluster.services.engine.read_part(addresses.pool(name), "settings")
+    assert isinstance(found, PoolSettings)
+    return found
+
+
+def actions(answer: Answer) -> dict[str, str]:
+    assert answer.status == 200, answer.body
+    return {change["resource_pool"]: change["action"] for change in answer.json["changes"]}
+
+
+def names(cluster: Cluster) -> list[str]:
+    return [pool["name"] for pool in cluster.get("/resource-pools").json["items"]]
+
+
+def test_a_pool_is_made_and_changed_while_the_cluster_runs(cluster: Cluster) -> None:
+    made = put(cluster, "gpus", PRIORITY).json
+    assert (made["name"], made["scheduler"]["type"], made["state"]) == ("gpus", "priority", "OPEN")
+    assert settings(cluster, "gpus").scheduler == SchedulerRules("priority", preemption=True)
+    changed = put(cluster, "gpus", None, overrides=["description=mine"]).json
+    assert (changed["description"], changed["scheduler"]["preemption"]) == ("mine", True)
+    # A whole configuration leaves nothing of the former one.
+    assert put(cluster, "gpus", "{}").json["scheduler"]["type"] == "fair_share"
+    assert names(cluster) == ["default", "gpus"]
+
+
+def test_a_pool_that_makes_no_sense_is_refused_with_its_line(cluster: Cluster) -> None:
+    answer = put(cluster, "gpus", "description: x\nscheduler: {type: priorty}")
+    assert (answer.status, answer.code) == (422, "invalid")
+    (detail,) = answer.json["error"]["details"]
+    assert (detail["path"], detail["line"]) == ("scheduler.type", 2)
+    assert names(cluster) == ["default"]
+
+
+def test_a_provider_that_the_cluster_lacks_is_refused(cluster: Cluster) -> None:
+    answer = put(cluster, "gpus", "provider: {type: local}")
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert "local is not available on this cluster" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["..", "a%20b", "-a", "x" * 64])
+def test_a_name_that_is_none_is_refused(cluster: Cluster, name: str) -> None:
+    assert put(cluster, name, "{}").status in (404, 422)
+
+
+def test_a_draining_pool_takes_no_new_work_and_starts_none(cluster: Cluster) -> None:
+    agent = Agent(cluster)
+    assert ask(cluster, "POST", "/resource-pools/default/drain").json["state"] == "DRAINING"
+    refused = cluster.create(CONFIG)
+    assert refused.status == 422
+    assert "pool default is draining" in refused.json["error"]["message"]
+    assert ask(cluster, "POST", "/resource-pools/default/undrain").json["state"] == "OPEN"
+    assert cluster.create(CONFIG).status == 201
+    assert sorted(agent.take_work()) == ["1.1", "2.1"]
+
+
+def test_changes_of_the_configuration_leave_a_pool_draining(cluster: Cluster) -> None:
+    ask(cluster, "POST", "/resource-pools/default/drain")
+    assert put(cluster, "default", PRIORITY).json["state"] == "DRAINING"
+
+
+def test_a_pool_in_use_is_not_removed(cluster: Cluster) -> None:
+    put(cluster, "gpus", "{}")
+    cluster.create(CONFIG, overrides=["resources.resource_pool=gpus"])
+    answer = ask(cluster, "DELETE", "/resource-pools/gpus")
+    assert (answer.status, answer.code) == (409, "conflict")
+    assert "pool gpus has 1 job" in answer.json["error"]["message"]
+    assert cluster.post("/experiments/1/kill", {}).status == 200
+    assert ask(cluster, "DELETE", "/resource-pools/gpus").json == {"name": "gpus"}
+    assert ask(cluster, "GET", "/resource-pools/gpus").status == 404
+    assert names(cluster) == ["default"]
+
+
+def test_the_pool_where_unnamed_work_goes_is_not_removed(cluster: Cluster) -> None:
+    answer = ask(cluster, "DELETE", "/resource-pools/default")
+    assert answer.status == 409
+    assert "experiments go that name no pool" in answer.json["error"]["message"]
+
+
+def test_a_removed_pool_can_be_made_again(cluster: Cluster) -> None:
+    put(cluster, "gpus", PRIORITY)
+    ask(cluster, "DELETE", "/resource-pools/gpus", key="once")
+    put(cluster, "gpus", "{}")
+    assert settings(cluster, "gpus").scheduler == SchedulerRules()
+    # The repeated request is answered as before, and removes nothing.
+    assert ask(cluster, "DELETE", "/resource-pools/gpus", key="once").json == {"name": "gpus"}
+    assert names(cluster) == ["default", "gpus"]
+
+
+def test_a_configuration_is_applied_pool_by_pool(cluster: Cluster) -> None:
+    put(cluster, "old", "{}")
+    text = """
+resource_manager: {scheduler: {type: priority}, default_compute_resource_pool: gpus}
+resource_pools:
+  - pool_name: gpus
+  - pool_name: default
+    scheduler: {type: fair_share}
+"""
+    dry = apply(cluster, text, dry_run=True)
+    expected = {"gpus": "create", "default": "keep", "old": "remove"}
+    assert (actions(dry), names(cluster)) == (expected, ["default", "old"])
+    assert dry.json["shared"] == [
+        "resource_manager.default_compute_resource_pool",
+        "resource_manager.scheduler.type",
+    ]
+    assert actions(apply(cluster, text)) == expected
+    assert names(cluster) == ["default", "gpus"]
+    assert settings(cluster, "gpus").scheduler.kind == "priority"
+    assert actions(apply(cluster, text)) == {"gpus": "keep", "default": "keep"}
+    config = cluster.get("/cluster/configuration").json["config"]
+    assert config["resource_manager"]["default_compute_resource_pool"] == "gpus"
+    assert cluster.create(CONFIG).json["resource_pool"] == "gpus"
+
+
+def test_a_repeated_application_is_answered_as_the_first(cluster: Cluster) -> None:
+    text = "resource_pools: [{pool_name: default}, {pool_name: gpus}]"
+    first = apply(cluster, text, key="k")
+    assert apply(cluster, text, key="k").body == first.body
+
+
+def test_a_changed_scheduler_of_the_cluster_changes_pools_without_one(cluster: Cluster) -> None:
+    answer = apply(cluster, "resource_manager: {scheduler: {type: round_robin}}")
+    (change,) = answer.json["changes"]
+    assert (change["action"], change["fields"]) == ("change", ["scheduler.type"])
+    assert settings(cluster, "default").scheduler.kind == "round_robin"
+
+
+def test_nothing_changes_where_one_pool_cannot_go(cluster: Cluster) -> None:
+    put(cluster, "gpus", "{}")
+    cluster.create(CONFIG, overrides=["resources.resource_pool=gpus"])
+    answer = apply(cluster, "resource_pools: [{pool_name: default}, {pool_name: more}]")
+    assert (answer.status, answer.code) == (409, "conflict")
+    assert "pool gpus has 1 job: keep what is used" in answer.json["error"]["message"]
+    assert names(cluster) == ["default", "gpus"]
+
+
+def test_defaults_of_tasks_reach_the_configuration_of_the_experiment(cluster: Cluster) -> None:
+    put(cluster, "default", "task_container_defaults: {preemption_timeout: 60, shm_size_bytes: 9}")
+    cluster.create(CONFIG)
+    config = cluster.get("/experiments/1").json["config"]
+    assert (config["preemption_timeout"], config["resources"]["shm_size"]) == (60, 9)
+    cluster.create(CONFIG + "preemption_timeout: 5\n")
+    assert cluster.get("/experiments/2").json["config"]["preemption_timeout"] == 5
+
+
+def test_a_join_token_lets_agents_into_its_pool_alone(cluster: Cluster) -> None:
+    put(cluster, "gpus", "{}")
+    asked = {"role": "join", "resource_pool": "gpus"}
+    made = ask(cluster, "POST", "/tokens", asked)
+    assert (made.status, made.json["resource_pool"]) == (201, "gpus")
+    body = {"name": "n", "slots": [{"id": 0, "type": "cpu", "uuid": "u", "name": "CPU"}]}
+    for pool, status in (("default", 403), ("gpus", 200)):
+        token = made.json["token"]
+        content = {**body, "resource_pool": pool}
+        assert (
+            call(cluster.app, "POST", f"{V1}/agents", token=token, content=content).status == status
+        )
+    assert call(cluster.app, "GET", f"{V1}/cluster", token=made.json["token"]).status == 403
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ({"role": "join"}, 422),
+        ({"role": "admin", "resource_pool": "default"}, 422),
+        ({"role": "join", "resource_pool": "nowhere"}, 404),
+    ],
+)
+def test_a_join_token_needs_a_pool(cluster: Cluster, content: dict[str, str], status: int) -> None:
+    assert ask(cluster, "POST", "/tokens", content).status == status
+
+
+def test_users_make_no_join_tokens(cluster: Cluster) -> None:
+    answer = cluster.post("/tokens", {"role": "join", "resource_pool": "default"})
+    assert (answer.status, answer.code) == (403, "forbidden")

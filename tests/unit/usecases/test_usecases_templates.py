@@ -1,0 +1,201 @@
+"""Templates: stored, shown, laid below configurations; whose they are and what they may hold."""
+
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.usecases.templates import BYTES_MAX
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+TEXT = "# for all of us\nmax_restarts: 2\nlabels: [ours]\n"
+SECRET = "checkpoint_storage: {type: s3, bucket: b, secret_key: canary-5f1c}\n"
+
+
+def put(
+    cluster: Cluster, name: str, config: object, *, role: Role = Role.USER, key: str | None = None
+) -> Answer:
+    headers = [] if key is None else [("idempotency-key", key)]
+    path, content = f"{V1}/templates/{name}", {"config": config}
+    return call(cluster.app, "PUT", path, token=TOKENS[role], headers=headers, content=content)
+
+
+def request_template(
+    cluster: Cluster, method: str, name: str = "", role: Role = Role.USER
+) -> Answer:
+    path = f"{V1}/templates/{name}" if name else f"{V1}/templates"
+    return call(cluster.app, method, path, token=TOKENS[role])
+
+
+def problems(answer: Answer) -> list[dict[str, Any]]:
+    assert (answer.status, answer.code) == (422, "invalid"), answer.body
+    return list(answer.json["error"]["details"])
+
+
+def test_a_template_is_stored_shown_and_listed(cluster: Cluster) -> None:
+    answer = put(cluster, "base", TEXT)
+    expected = {
+        "name": "base",
+        "config": TEXT,
+        "created_ms": NOW_MS,
+        "updated_ms": NOW_MS,
+        "user": "user-1",
+    }
+    assert (answer.status, answer.json) == (200, expected)
+    assert request_template(cluster, "GET", "base").json == expected
+    assert request_template(cluster, "GET").json == {"items": [expected], "next_cursor": None}
+
+
+def test_putting_again_changes_the_text_and_its_time_alone(cluster: Cluster) -> None:
+    put(cluster, "base", TEXT)
+    cluster.clock.ms += 1_000
+    assert put(cluster, "base", TEXT).json["updated_ms"] == NOW_MS
+    changed = put(cluster, "base", "max_restarts: 3\n", role=Role.ADMIN).json
+    assert changed["config"] == "max_restarts: 3\n"
+    assert (changed["created_ms"], changed["updated_ms"]) == (NOW_MS, NOW_MS + 1_000)
+    assert changed["user"] == "user-1"
+
+
+def test_a_deleted_template_is_gone(cluster: Cluster) -> None:
+    stored = put(cluster, "base", TEXT).json
+    assert request_template(cluster, "DELETE", "base").json == stored
+    for method in ("GET", "DELETE"):
+        answer = request_template(cluster, method, "base")
+        assert (answer.status, answer.code) == (404, "not_found")
+    assert request_template(cluster, "GET").json["items"] == []
+
+
+def test_an_experiment_is_laid_over_its_template(cluster: Cluster) -> None:
+    put(cluster, "base", TEXT + "resources: {slots_per_trial: 2}\n")
+    answer = cluster.create(CONFIG + "labels: [mine]\n", template="base")
+    assert answer.status == 201, answer.body
+    config = cluster.get("/experiments/1").json["config"]
+    assert config["max_restarts"] == 2
+    assert config["resources"]["slots_per_trial"] == 2
+    assert config["labels"] == ["mine"]
+    # What it took stays its own.
+    request_template(cluster, "DELETE", "base")
+    assert cluster.get("/experiments/1").json["config"]["max_restarts"] == 2
+
+
+def test_overrides_win_over_a_template(cluster: Cluster) -> None:
+    put(cluster, "base", TEXT)
+    cluster.create(CONFIG, template="base", overrides=["max_restarts=7"])
+    assert cluster.get("/experiments/1").json["config"]["max_restarts"] == 7
+
+
+@pytest.mark.parametrize("name", ["none", "", "../x", "a" * 100])
+def test_a_template_that_is_not_there_is_named(cluster: Cluster, name: str) -> None:
+    (problem,) = problems(cluster.create(CONFIG, template=name))
+    assert problem["path"] == "template"
+    assert problem["message"] == f"there is no template {name!r:.80} here"
+
+
+def test_a_problem_says_whose_line_it_is(cluster: Cluster) -> None:
+    put(cluster, "base", "# one\nmax_restarts: -1\n")
+    found = problems(cluster.create(CONFIG + "scheduling_unit: 0\n", template="base"))
+    mine, ours = found
+    # CONFIG begins with an empty line and has 6 of its own.
+    assert (mine["path"], mine["line"]) == ("scheduling_unit", 8)
+    assert (ours["path"], ours.get("line")) == ("max_restarts", None)
+    assert ours["hint"] == "on line 2 of the template"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "path"),
+    [
+        ("[]", 1, ""),
+        ("a: 1\nb: [", 2, ""),
+        ("a: !!python/name:os.system ''", 1, "a"),
+        ("a: 1\na: 2", 1, "a"),
+        ("a: &x [*x]", 1, "a[0]"),
+    ],
+)
+def test_what_is_no_template_is_refused_with_its_line(
+    cluster: Cluster, text: str, line: int, path: str
+) -> None:
+    answer = put(cluster, "base", text)
+    (problem,) = problems(answer)
+    assert (problem["path"], problem["line"]) == (path, line)
+    assert answer.json["error"]["message"] == "the template is not valid"
+    assert request_template(cluster, "GET", "base").status == 404
+
+
+def test_a_template_has_a_size(cluster: Cluster) -> None:
+    assert put(cluster, "base", "#" + "x" * (BYTES_MAX - 1)).status == 200
+    assert put(cluster, "base", "#" + "x" * BYTES_MAX).status == 422
+    # Two bytes a letter.
+    answer = put(cluster, "base", "#" + "é" * (BYTES_MAX // 2))
+    assert (answer.status, answer.code) == (413, "too_large")
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
+def test_the_worst_template_fits_with_its_answer(cluster: Cluster, role: Role) -> None:
+    # A quotation mark is two bytes in a reply and four in an answer; a secret makes a second text.
+    quotes = '"' * (BYTES_MAX - 100)
+    text = f"{SECRET}x: '{quotes}'\n"
+    first = put(cluster, "base", text, role=role, key="k1")
+    assert first.status == 200, first.body
+    assert put(cluster, "base", text, role=role, key="k1").body == first.body
+    headers = [("idempotency-key", "k2")]
+    path = f"{V1}/templates/base"
+    answer = call(cluster.app, "DELETE", path, token=TOKENS[role], headers=headers)
+    assert (answer.status, answer.json["config"]) == (200, text)
+
+
+@pytest.mark.parametrize("name", ["a" * 65, "a b", "a%2Fb", "ä", "a;b"])
+def test_senseless_names_are_refused(cluster: Cluster, name: str) -> None:
+    assert put(cluster, name, TEXT).status in (404, 422)
+    assert request_template(cluster, "GET").json["items"] == []
+
+
+@pytest.mark.parametrize("content", [{}, {"config": 1}, {"config": TEXT, "x": 1}, []])
+def test_senseless_bodies_are_refused(cluster: Cluster, content: object) -> None:
+    path = f"{V1}/templates/base"
+    answer = call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content=content)
+    assert answer.status == 422
+
+
+def test_another_ones_template_may_be_used_but_not_changed(cluster: Cluster) -> None:
+    put(cluster, "base", TEXT, role=Role.ADMIN)
+    answer = put(cluster, "base", "max_restarts: 9\n")
+    assert (answer.status, answer.code) == (403, "forbidden")
+    assert "template base is admin-1's" in answer.json["error"]["message"]
+    assert request_template(cluster, "DELETE", "base").status == 403
+    assert cluster.create(CONFIG, template="base").status == 201
+
+
+def test_secrets_are_shown_to_the_owner_and_admins_only(cluster: Cluster) -> None:
+    put(cluster, "mine", SECRET)
+    put(cluster, "theirs", SECRET, role=Role.ADMIN)
+    assert request_template(cluster, "GET", "mine").json["config"] == SECRET
+    assert request_template(cluster, "GET", "mine", Role.ADMIN).json["config"] == SECRET
+    shown = request_template(cluster, "GET", "theirs").json["config"]
+    assert "canary" not in shown
+    assert "'********'" in shown
+    listed = {
+        item["name"]: item["config"] for item in request_template(cluster, "GET").json["items"]
+    }
+    assert listed == {"mine": SECRET, "theirs": shown}
+
+
+def test_a_list_has_pages(cluster: Cluster) -> None:
+    for number in range(5):
+        put(cluster, f"t{number}", TEXT)
+    path = f"{V1}/templates?limit=2"
+    names, cursor = [], ""
+    while cursor is not None:
+        after = f"&cursor={cursor}" if cursor else ""
+        page = call(cluster.app, "GET", path + after, token=TOKENS[Role.USER]).json
+        names.append([item["name"] for item in page["items"]])
+        cursor = page["next_cursor"]
+    assert names == [["t0", "t1"], ["t2", "t3"], ["t4"]]
+
+
+def test_agents_have_no_business_with_templates(cluster: Cluster) -> None:
+    agent = Agent(cluster)
+    for method in ("GET", "PUT", "DELETE"):
+        path = f"{V1}/templates/base"
+        assert call(cluster.app, method, path, token=agent.token).status == 403
