@@ -1,29 +1,35 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core demo check test nightly simulate soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.stamp-core
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
-EXTRAS := server,torch,examples,optuna,aws,functions,infra,dev
+CORE_EXTRAS := server,torch,examples,dev
+EXTRAS := $(CORE_EXTRAS),optuna,aws,functions,infra,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
 DEPLOYED := tests/end_to_end/aws tests/integration
 USED := tests/end_to_end tests/hostile
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK := tests/end_to_end/test_soak.py
+SOAK_MINUTES ?= 60
+AREA ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 
 help:
-	@echo "make setup      create $(VENV) and install everything the demo and the tests need"
 	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
-	@echo "make test       run the tests; what is skipped is listed with its reason"
-	@echo "make simulate   run $(SEEDS) simulated clusters under faults; goes on where it was stopped"
+	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
+	@echo "make test       run all tests; what is skipped is listed with its reason"
+	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
+	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
+	@echo "make setup      install everything that any of the tests needs"
 	@echo "make lambda     build the archives of the deployed functions into dist/"
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
@@ -31,12 +37,18 @@ help:
 
 setup: $(SETUP)
 
+setup-core: $(CORE)
+
 $(BIN)/python:
 	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)
 
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(CORE_EXTRAS)]'
+	@touch $@
+
 $(SETUP): pyproject.toml constraints.txt | $(BIN)/python $(EMULATORS)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
-	@touch $@
+	@touch $@ $(CORE)
 
 # AWS on this machine, apart from ours: it pins the versions of its own packages.
 $(EMULATORS): emulators.txt
@@ -48,10 +60,13 @@ $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
 	@touch $@
 
-demo: $(SETUP)
+demo: $(CORE)
 	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
+
+check: $(CORE)
+	@$(BIN)/python -m tests.check $(AREA)
 
 # What starts processes mostly waits, so it runs beside the tests that compute, which give way to it
 # and say what they have to say first.
@@ -64,9 +79,14 @@ test: $(SETUP)
 	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
 	rm -f .used.log .deployed.log .soak.log; exit $$failed
 
-simulate: $(SETUP)
+nightly: simulate soak
+
+simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
 	$(BIN)/python -m lambdas.simulation --seeds $(SEEDS) --output $(OUTCOMES)
+
+soak: $(CORE)
+	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)
 
 lambda: $(SETUP)
 	$(BIN)/python -m infra.bundle
