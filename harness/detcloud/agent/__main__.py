@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from detcloud.agent.address import local_address
-from detcloud.agent.agent import Agent
+from detcloud.agent.agent import Agent, NoticeSource
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
-from detcloud.agent.notices import NoticeSource
 from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
 from detcloud.agent.processes.fork_server import ForkServer
 from detcloud.agent.processes.runtime import ProcessRuntime

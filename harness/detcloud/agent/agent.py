@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from detcloud.shared.notices import Notice
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from detcloud.agent.allocation.allocation import Allocation
     from detcloud.agent.node import Node
-    from detcloud.agent.notices import NoticeSource
     from detcloud.agent.sync.schedule import SyncSchedule
     from detcloud.agent.sync.session import Session
 
@@ -23,6 +22,17 @@ NOTICE_POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 SHUTDOWN_SECONDS_MAX = 5.0
 ALLOCATIONS_PER_SCAN = 8
+
+
+class NoticeSource(Protocol):
+    """A source of notices that this machine is about to end; it must not block or raise."""
+
+    @property
+    def is_end_likely(self) -> bool:
+        """Whether the cloud advises to leave the machine, with no end announced yet."""
+
+    def poll(self) -> Notice | None:
+        """The notice that stands now, None without one. The agent asks twice a second."""
 
 
 class Agent:

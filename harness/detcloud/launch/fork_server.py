@@ -76,7 +76,7 @@ def _import_all() -> None:
     import multiprocessing  # noqa: F401
     import weakref
 
-    import detcloud.launch.launchers.registry
+    import detcloud.launch.launchers
     import detcloud.launch.supervisor
     import detcloud.pytorch  # noqa: F401
     from detcloud.core.environment import packages

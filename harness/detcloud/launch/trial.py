@@ -11,7 +11,7 @@ import sys
 import traceback
 
 from detcloud.launch.fast_exit import exit_process, install_fast_exit
-from detcloud.launch.launchers.registry import find_launcher
+from detcloud.launch.launchers import find_launcher
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
     ENDLESS,

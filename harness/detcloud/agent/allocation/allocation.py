@@ -23,7 +23,6 @@ from detcloud.agent.allocation.trial_reports import (
     warning_line,
 )
 from detcloud.agent.assignment.assignment import LaunchImpossible
-from detcloud.agent.notices import with_notice
 from detcloud.agent.runtime import ContainerRuntime, Phase, Status
 from detcloud.shared.notices import Notice
 
@@ -335,5 +334,19 @@ class Allocation:
         if int(self._directives.get("revision", -1)) < 0:
             return
         self._directives_unwritten = True
-        self.directory.write_directives(with_notice(self._directives, self._notice))
+        self.directory.write_directives(merge_notice(self._directives, self._notice))
         self._directives_unwritten = False
+
+
+def merge_notice(directives: Mapping[str, Any], notice: Notice | None) -> dict[str, Any]:
+    """The cluster's directives with this machine's notice in them; the earlier deadline counts."""
+    if notice is None:
+        return dict(directives)
+    preempt = directives.get("preempt")
+    deadline = preempt.get("deadline_ms") if isinstance(preempt, dict) else None
+    if isinstance(deadline, int) and deadline <= notice.deadline_ms:
+        return dict(directives)
+    return {
+        **directives,
+        "preempt": {"deadline_ms": notice.deadline_ms, "reason": notice.reason},
+    }

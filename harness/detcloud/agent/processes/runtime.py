@@ -21,7 +21,7 @@ from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.startup_hook import PASSED_FILE
 from detcloud.agent.assignment.unused_settings import process_notices
 from detcloud.agent.runtime import Launch, Phase, Status
-from detcloud.launch.launchers.registry import find_launcher
+from detcloud.launch.launchers import find_launcher
 from detcloud.shared.files import read_json_object, write_atomically
 
 if TYPE_CHECKING:

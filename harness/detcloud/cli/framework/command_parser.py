@@ -1,15 +1,11 @@
-"""The parser of one command, made from the arguments that its handler declares."""
+"""The argument parser of commands, whose errors are a line and a hint."""
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable
+from argparse import SUPPRESS, ArgumentParser
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, NoReturn
 
-from detcloud.cli.framework.command_index import Command
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.usage_error import report_usage_error
 
 
@@ -38,21 +34,3 @@ class CommandParser(ArgumentParser):
         ]
         close = get_close_matches(unknown, known, 1)
         return f"did you mean {close[0]}? see `{self.prog} --help`" if close else None
-
-
-def load_handler(command: Command) -> Handler:
-    """Import the module of a command and return what it registered for it."""
-    module = import_module(f"detcloud.cli.commands.{command.module}")
-    handlers: Handlers = module.HANDLERS
-    return handlers[command.name]
-
-
-def load_command(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
-    """Return a command's parser, named as the command was typed, and the function that runs it."""
-    handler = load_handler(command)
-    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-    parser = CommandParser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
-    if not command.is_local:
-        parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
-    handler.add_arguments(parser)
-    return parser, handler.run

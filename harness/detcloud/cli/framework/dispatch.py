@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 
 from detcloud.cli.framework.command_index import (
     NOUN_ALIASES,
@@ -11,7 +14,8 @@ from detcloud.cli.framework.command_index import (
     commands_by_verb,
     flat_commands,
 )
-from detcloud.cli.framework.command_parser import load_command
+from detcloud.cli.framework.command_parser import CommandParser
+from detcloud.cli.framework.handler import Handlers
 from detcloud.cli.framework.original_commands import REPLACED_OPTIONS, find_replacement
 from detcloud.cli.framework.usage_error import UsageError
 
@@ -41,6 +45,20 @@ def run_command(words: list[str], url: str | None) -> int:
     finally:
         if arguments.client is not None:
             arguments.client.close()
+
+
+def load_command(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+    """Import a command's module, and return the command's parser, named as the command was typed,
+    and the function that runs it.
+    """
+    handlers: Handlers = import_module(f"detcloud.cli.commands.{command.module}").HANDLERS
+    handler = handlers[command.name]
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    parser = CommandParser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
+    if not command.is_local:
+        parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
+    handler.add_arguments(parser)
+    return parser, handler.run
 
 
 def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:

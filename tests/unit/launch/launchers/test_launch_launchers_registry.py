@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.launch.launchers import find_launcher
 from detcloud.launch.launchers.command import CommandLauncher
-from detcloud.launch.launchers.registry import find_launcher
 from detcloud.launch.launchers.trial_class import TrialClassLauncher
 from tests.unit.core.trial_files import make_trial, reports
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[4]
 NOTEBOOK = """
 import sys
 from detcloud.launch import trial
-from detcloud.launch.launchers.registry import register_launcher
+from detcloud.launch.launchers import register_launcher
 
 class NotebookLauncher:
     can_fork = False

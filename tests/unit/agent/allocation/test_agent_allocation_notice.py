@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.notices import with_notice
+from detcloud.agent.allocation.allocation import merge_notice
 from detcloud.shared.notices import Notice
 
 
@@ -18,6 +18,6 @@ from detcloud.shared.notices import Notice
     ],
 )
 def test_the_earlier_deadline_counts(clusters: dict[str, Any] | None, expected: int) -> None:
-    merged = with_notice({"revision": 4, "preempt": clusters}, Notice(2000, "spot"))
+    merged = merge_notice({"revision": 4, "preempt": clusters}, Notice(2000, "spot"))
     assert merged["preempt"]["deadline_ms"] == expected
     assert merged["revision"] == 4
