@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from detcloud.storage import CheckpointStore, build_store
-from detcloud.storage.directory import DirectoryStore
-from detcloud.storage.s3 import S3Store
+from detcloud.storage.types.directory import DirectoryStore
+from detcloud.storage.types.s3 import S3Store
 from tests.conformance.checkpoint_store import CheckpointStoreContract
 from tests.emulators.seaweedfs import SeaweedFs
 

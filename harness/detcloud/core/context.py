@@ -30,7 +30,7 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
 )
 from detcloud.storage import CheckpointStore, build_store
-from detcloud.storage.directory import TENSORBOARD_FOLDER, DirectoryStore
+from detcloud.storage.types.directory import TENSORBOARD_FOLDER, DirectoryStore
 
 MESSAGE_CHARACTERS_MAX = 2000
 # A large code directory must not hold up a trial that has a deadline.

@@ -1,4 +1,4 @@
-"""Checkpoint stores: one small interface, one module and one registration for each type."""
+"""Checkpoint stores: one small interface, and one module for each type."""
 
 from detcloud.storage.registry import build_store, register_store
 from detcloud.storage.store import (

@@ -11,8 +11,8 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, CheckpointReference
 from detcloud.shared.trial_directory import TrialSpec
-from detcloud.storage import directory
-from detcloud.storage.directory import DirectoryStore
+from detcloud.storage.types import directory
+from detcloud.storage.types.directory import DirectoryStore
 from tests.unit.core.full_disk import files_of_at_most
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from detcloud import DetcloudError, pytorch
-from detcloud.storage import directory
+from detcloud.storage.types import directory
 from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.storage import KeyExists, StorageError
-from detcloud.storage.directory import DirectoryStore
+from detcloud.storage.types.directory import DirectoryStore
 from tests.conformance.checkpoint_store import KEY
 
 

@@ -9,6 +9,8 @@ from detcloud.storage import StorageError, build_store, register_store, registry
 from tests.unit.core.trial_files import enter, kinds, make_trial
 from tests.unit.storage import memory_store
 
+# Modules that are there to be imported, and no types.
+ELSEWHERE = ("..store", "s3.x", "__init__", "os", "", "Directory", "s3\n")
 KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
 
 
@@ -17,6 +19,7 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
     [
         ({"type": "tape"}, "storage type 'tape' is unknown"),
         ({}, "storage type None is unknown"),
+        *(({"type": name}, "is unknown; known: directory, s3, shared_fs") for name in ELSEWHERE),
         ({"type": "directory"}, "storage path is None: an absolute path was expected"),
         ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
         ({"type": "s3"}, "storage bucket is None: a name is needed"),
@@ -45,7 +48,7 @@ def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatc
 def test_a_store_from_outside_is_one_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+    monkeypatch.setattr(registry, "_registered", {})
     register_store("memory", "tests.unit.storage.memory_store:build_memory_store")
     monkeypatch.setattr(memory_store, "shelves", {})
     trial = make_trial(tmp_path, storage={"type": "memory", "shelf": "a"})

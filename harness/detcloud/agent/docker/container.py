@@ -116,7 +116,7 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if checkpoints := checkpoint_folder(assignment):
         real = checkpoints.resolve()
-        if assignment.spec["storage"]["type"] == "shared_fs":
+        if assignment.spec["storage"]["type"] != "directory":
             # The configuration names it, as it does the mounts below.
             real = _resolve_allowed(
                 "checkpoint_storage:", str(checkpoints), rules, may_be_made=True
@@ -146,12 +146,13 @@ def _has_no_links(path: str) -> bool:
 
 
 def checkpoint_folder(assignment: Assignment) -> Path | None:
-    """The machine's folder of checkpoints, None without one.
+    """The machine's folder of checkpoints, None for a store that has no `path`.
 
-    What the configuration itself calls a `directory` is a folder inside the container.
+    A `directory` that the configuration does not name is the cluster's own; one that it names is a
+    folder inside the container.
     """
     storage = assignment.spec.get("storage")
-    if not isinstance(storage, dict) or storage.get("type") not in ("directory", "shared_fs"):
+    if not isinstance(storage, dict) or "path" not in storage:
         return None
     if assignment.section("checkpoint_storage").get("type") == "directory":
         return None

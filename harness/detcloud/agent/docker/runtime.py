@@ -30,7 +30,7 @@ from detcloud.agent.docker.images import image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.shared.files import write_atomically
-from detcloud.storage.directory import STAGING_FOLDER, TENSORBOARD_FOLDER
+from detcloud.storage.types.directory import STAGING_FOLDER, TENSORBOARD_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

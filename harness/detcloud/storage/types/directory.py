@@ -27,7 +27,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 _ABANDONED_SECONDS = 24 * 3600
 
 
-def build_directory_store(config: Mapping[str, Any]) -> DirectoryStore:
+def build_store(config: Mapping[str, Any]) -> DirectoryStore:
     """The store at the configuration's absolute `path`. Raises StorageError without one."""
     path = config.get("path")
     if not isinstance(path, str) or not Path(path).is_absolute():

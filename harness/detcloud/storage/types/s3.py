@@ -28,7 +28,7 @@ _WRITES_MAX = 3
 _BLOCK_BYTES = 1 << 20
 
 
-def build_s3_store(config: Mapping[str, Any]) -> S3Store:
+def build_store(config: Mapping[str, Any]) -> S3Store:
     """The store in the configuration's `bucket`. Raises StorageError for one that cannot be."""
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")

@@ -1,0 +1,5 @@
+"""The checkpoint store in a folder that every machine mounts."""
+
+from detcloud.storage.types.directory import build_store
+
+__all__ = ["build_store"]
