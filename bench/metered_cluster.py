@@ -28,6 +28,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.records import Status
 from control_plane.agents.identity import Proof
+from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
 from control_plane.fleet.notices import read_notices
@@ -355,8 +356,8 @@ class _MeteredAdapters(Adapters):
         return self._cluster.objects
 
     @property
-    def checkpoint_storage(self) -> Path:
-        return self._cluster.checkpoints
+    def checkpoint_storage(self) -> Directory:
+        return Directory(type="directory", container_path=str(self._cluster.checkpoints))
 
     @property
     def url_signer(self) -> HmacUrlSigner:

@@ -7,8 +7,8 @@ from control_plane.access.tokens import TokenStore
 from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import AgentService
-from control_plane.agents.spec import CheckpointPlace
 from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectStore
@@ -32,7 +32,7 @@ class Services:
         agents: the agents' side of them.
         cluster_id: the cluster's name for itself.
         version: what runs here.
-        checkpoints: where checkpoints go whose configuration names no place.
+        checkpoints: the store of checkpoints whose configuration names none.
         long_polls: where calls are held, on a host where waiting is cheap.
         metric_series: the metrics looked at last.
         rankings: the best trials of the experiments looked at last.
@@ -51,7 +51,7 @@ class Services:
     agents: AgentService
     cluster_id: str
     version: str
-    checkpoints: CheckpointPlace
+    checkpoints: CheckpointStorage
     long_polls: LongPollRegistry | None = None
     metric_series: MetricSeriesCache = field(default_factory=MetricSeriesCache)
     rankings: TrialRankings = field(default_factory=TrialRankings)

@@ -17,8 +17,8 @@ from lambdas.clock import now_ms
 if TYPE_CHECKING:
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
-    from control_plane.agents.spec import CheckpointPlace
     from control_plane.agents.storage_access import CredentialIssuer
+    from control_plane.config.storage import CheckpointStorage
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
     from control_plane.suggestions.suggester import SuggestionModel
@@ -64,8 +64,8 @@ class Adapters(ABC):
 
     @property
     @abstractmethod
-    def checkpoint_storage(self) -> CheckpointPlace:
-        """The place of checkpoints whose configuration names none."""
+    def checkpoint_storage(self) -> CheckpointStorage:
+        """The store of checkpoints whose configuration names none, of a type that is usable."""
 
     @property
     @abstractmethod

@@ -1,27 +1,22 @@
 """The contents of an allocation's `in/spec.json`, built from its experiment and its trial."""
 
-import posixpath
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder
+from control_plane.checkpoint_stores.trial_storage import storage_fields
 from control_plane.config import ExperimentConfig
 from control_plane.config.eras import Era
 from control_plane.config.images import images_to_run
 from control_plane.config.section import REVEAL
-from control_plane.config.storage import S3, CheckpointStorage, Directory, SharedFs
-from detcloud.shared.s3 import BucketPlace
-
-CheckpointPlace = Path | S3
-"""The place of checkpoints whose configuration names none: a folder or a bucket."""
+from control_plane.config.storage import CheckpointStorage
 
 
-def spec_builder(cluster_id: str, checkpoints: CheckpointPlace) -> SpecBuilder:
-    """Build the builder of specs. `checkpoints` is the place of checkpoints unless the experiment's
+def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder:
+    """Build the builder of specs. `checkpoints` is the store of checkpoints unless the experiment's
     configuration names one.
     """
 
@@ -63,43 +58,6 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointPlace) -> SpecBuilder:
 def parse_stored_config(definition: Definition) -> ExperimentConfig:
     """Parse the configuration that an experiment was created with."""
     return _parse_config(definition.config)
-
-
-def storage_fields(
-    storage: CheckpointStorage, checkpoints: CheckpointPlace
-) -> dict[str, str] | None:
-    """The spec's `storage`, with its secrets; None for a type that this cluster cannot use."""
-    match storage:
-        case SharedFs(host_path=host, storage_path=below):
-            return {"type": "shared_fs", "path": posixpath.join(host, below or "")}
-        case Directory(container_path=path):
-            return {"type": "directory", "path": path}
-        case S3():
-            return _bucket_fields(storage)
-        case CheckpointStorage(type=None):
-            if isinstance(checkpoints, S3):
-                return _bucket_fields(checkpoints)
-            return {"type": "directory", "path": str(checkpoints)}
-        case _:
-            return None
-
-
-def display_storage(storage: dict[str, str]) -> str:
-    """The place of a spec's `storage` as users see it, without secrets."""
-    return storage["path"] if "path" in storage else str(BucketPlace.from_storage(storage))
-
-
-def _bucket_fields(storage: S3) -> dict[str, str]:
-    access_key, secret_key = storage.access_key, storage.secret_key
-    fields = {
-        "type": "s3",
-        "bucket": storage.bucket,
-        "prefix": storage.prefix,
-        "endpoint_url": storage.endpoint_url,
-        "access_key": access_key.reveal() if access_key else None,
-        "secret_key": secret_key.reveal() if secret_key else None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=32)

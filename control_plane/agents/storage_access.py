@@ -4,7 +4,6 @@ A trial writes below its own epoch, and reads below its own folder and the check
 from. The credentials themselves are limited to that, whatever else their role allows.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +11,9 @@ from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.service import AgentService
-from control_plane.agents.spec import CheckpointPlace, parse_stored_config, storage_fields
+from control_plane.agents.spec import parse_stored_config
+from control_plane.checkpoint_stores.trial_storage import credential_scope, storage_fields
+from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 
 SECONDS_MAX = 3600
@@ -47,7 +48,11 @@ class CredentialIssuer(Protocol):
 
 
 def allowed_access(
-    engine: Engine, service: AgentService, agent: str, allocation: str, checkpoints: CheckpointPlace
+    engine: Engine,
+    service: AgentService,
+    agent: str,
+    allocation: str,
+    checkpoints: CheckpointStorage,
 ) -> StorageAccess:
     """The access that an agent's trial may have.
 
@@ -64,19 +69,14 @@ def allowed_access(
     if trial is None or found is None or trial.epoch != int(epoch):
         raise CommandRefused("forbidden", f"allocation {allocation} is over")
     experiment, definition = found
-    storage = storage_fields(parse_stored_config(definition).checkpoint_storage, checkpoints)
-    if not issues_credentials(storage):
+    config = parse_stored_config(definition)
+    scope = credential_scope(storage_fields(config.checkpoint_storage, checkpoints))
+    if scope is None:
         raise CommandRefused("not_found", f"nothing is given out for the storage of {allocation}")
-    assert storage is not None
-    above = f"{storage['prefix'].strip('/')}/" if storage.get("prefix") else ""
+    above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
     own = f"{above}{experiment.experiment_id}/{trial_id}"
     start = trial.checkpoint or trial.inherited or definition.warm_start
     reads = [own]
     if start is not None and not f"{above}{start.path}".startswith(f"{own}/"):
         reads.append(f"{above}{start.path}")
-    return StorageAccess(storage["bucket"], f"{own}/{epoch}", tuple(dict.fromkeys(reads)))
-
-
-def issues_credentials(storage: Mapping[str, str] | None) -> bool:
-    """Whether credentials are issued for a storage: it is a bucket that has none of its own."""
-    return storage is not None and storage["type"] == "s3" and "access_key" not in storage
+    return StorageAccess(scope.bucket, f"{own}/{epoch}", tuple(dict.fromkeys(reads)))

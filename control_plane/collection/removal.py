@@ -20,8 +20,9 @@ from control_plane.actors.trial.checkpoints import (
 )
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.sessions import INTENTS
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.collection.pins import expire_pins
-from control_plane.collection.stores import CheckpointFiles, CollectionFailed, Stores
+from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import checkpoint_records, read_rows, trial_ids
 from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine

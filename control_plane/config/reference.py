@@ -296,7 +296,7 @@ def _hyperparameter_lines() -> Iterator[str]:
 def _storage_lines() -> Iterator[str]:
     text = "`checkpoint_storage`. Without a `type` checkpoints go where the cluster keeps them."
     yield from _section("Checkpoint storage", text, _rows(storage.CheckpointStorage))
-    for name, model in storage.STORAGES.items():
+    for name, model in storage.storage_models().items():
         yield f"### {name}"
         yield ""
         yield _sentence(model)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -17,10 +16,9 @@ from pydantic import (
     field_validator,
 )
 
-from control_plane.config.resources import Propagation
+from control_plane.checkpoint_stores.registry import store_types
 from control_plane.config.section import (
     AbsolutePath,
-    Prefix,
     Secret,
     Section,
     refuse,
@@ -46,7 +44,10 @@ Url = Annotated[Text, AfterValidator(_check_url)]
 
 
 class CheckpointStorage(Section):
-    """How many checkpoints are kept; without a type the cluster says where."""
+    """How many checkpoints are kept; without a type the cluster says where.
+
+    The section of a type is in its file of `control_plane/checkpoint_stores/types`.
+    """
 
     type: str | None = None
     save_experiment_best: CountOrZero = 0
@@ -57,119 +58,9 @@ class CheckpointStorage(Section):
     """Checkpoints of each trial that are kept for being the latest."""
 
 
-class SharedFs(CheckpointStorage):
-    """A directory that every host mounts."""
-
-    type: Literal["shared_fs"]
-    host_path: AbsolutePath
-    """The directory that every machine mounts."""
-    storage_path: Text | None = None
-    """A folder in it."""
-    propagation: Propagation = "rprivate"
-    """How mounts below it are passed on."""
-
-    @field_validator("storage_path")
-    @classmethod
-    def _check_inside(cls, path: str | None, info: ValidationInfo) -> str | None:
-        host = posixpath.normpath(info.data.get("host_path", "/"))
-        whole = posixpath.normpath(posixpath.join(host, path or ""))
-        if posixpath.commonpath((host, whole)) != host:
-            refuse(f"must be relative or inside host_path, not {value_text(path)}")
-        return path
-
-
-class Directory(CheckpointStorage):
-    """A directory that already exists in the container."""
-
-    type: Literal["directory"]
-    container_path: AbsolutePath
-    """The directory."""
-
-
-class Hdfs(CheckpointStorage):
-    """HDFS through WebHDFS; several namenodes are separated by semicolons."""
-
-    type: Literal["hdfs"]
-    hdfs_url: Url
-    """Namenodes, as http://host:port, separated by semicolons."""
-    hdfs_path: AbsolutePath
-    """A folder."""
-    user: str | None = None
-    """Who reads and writes."""
-
-
-class S3(CheckpointStorage):
-    """Amazon S3, or a store that speaks its protocol at `endpoint_url`.
-
-    Trials write there and the cluster removes what is not kept, both with `access_key` or else with
-    credentials of their own environment. Both need boto3 (`pip install 'detcloud[aws]'`), and leave
-    to read, write, list and delete below the prefix.
-    """
-
-    type: Literal["s3"]
-    bucket: Text
-    """The bucket."""
-    access_key: Secret | None = None
-    """Instead of the environment's credentials."""
-    secret_key: Secret | None = Field(default=None, validate_default=True)
-    """Belongs to access_key."""
-    endpoint_url: Url | None = None
-    """Of a store other than Amazon's."""
-    prefix: Prefix | None = None
-    """Before every key."""
-
-    @field_validator("secret_key")
-    @classmethod
-    def _check_pair(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
-        if (value is None) != (info.data.get("access_key") is None):
-            refuse("must be given together with access_key", "give both or neither", shown=False)
-        return value
-
-
-class Gcs(CheckpointStorage):
-    """Google Cloud Storage, with the credentials of the environment."""
-
-    type: Literal["gcs"]
-    bucket: Text
-    """The bucket."""
-    prefix: Prefix | None = None
-    """Before every key."""
-
-
-class Azure(CheckpointStorage):
-    """Azure Blob Storage, reached by a connection string or by an account's URL."""
-
-    type: Literal["azure"]
-    container: Text
-    """The container."""
-    connection_string: Secret | None = None
-    """How it is reached; or else account_url."""
-    account_url: Url | None = Field(default=None, validate_default=True)
-    """How it is reached; or else connection_string."""
-    credential: Secret | None = None
-    """For account_url, instead of the environment's."""
-
-    @field_validator("account_url", "credential")
-    @classmethod
-    def _check_alone(cls, value: Any, info: ValidationInfo) -> Any:
-        connected = info.data.get("connection_string", "refused") is not None
-        if value is not None and connected:
-            refuse("must not be given beside connection_string", "keep one of them", shown=False)
-        if value is None and not connected and info.field_name == "account_url":
-            refuse("is required unless connection_string is given")
-        return value
-
-
-STORAGES: Final[Mapping[str, type[CheckpointStorage]]] = MappingProxyType(
-    {
-        "shared_fs": SharedFs,
-        "directory": Directory,
-        "hdfs": Hdfs,
-        "s3": S3,
-        "gcs": Gcs,
-        "azure": Azure,
-    }
-)
+def storage_models() -> dict[str, type[CheckpointStorage]]:
+    """The section of each type of checkpoint store, in the order of lists."""
+    return {spec.name: spec.options for spec in store_types()}
 
 
 def _parse_storage(value: object, info: ValidationInfo) -> CheckpointStorage:
@@ -177,7 +68,7 @@ def _parse_storage(value: object, info: ValidationInfo) -> CheckpointStorage:
         given = {key for key, item in value.items() if item is not None}
         if given <= CheckpointStorage.model_fields.keys() - {"type"}:
             return CheckpointStorage.model_validate(value, context=info.context)
-    return validate_variant(value, "type", STORAGES, info)
+    return validate_variant(value, "type", storage_models(), info)
 
 
 Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_parse_storage)]

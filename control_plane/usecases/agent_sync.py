@@ -15,7 +15,7 @@ from control_plane.actors import addresses
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncRequest, SyncResponse
-from control_plane.agents.storage_access import issues_credentials
+from control_plane.checkpoint_stores.trial_storage import credential_scope
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.model_code import model_code_key
 from control_plane.services import Services
@@ -121,7 +121,7 @@ def _desired_entry(services: Services, entry: dict[str, Any], best: float | None
         answered["directives"] = {**answered["directives"], "best_validation": best}
     if "spec" in answered:
         spec = dict(answered["spec"])
-        if services.credential_issuer is not None and issues_credentials(spec["storage"]):
+        if services.credential_issuer is not None and credential_scope(spec["storage"]):
             spec["storage"] = {**spec["storage"], "credentials": "given"}
         answered |= {"slots": spec.pop("slots"), "spec": spec}
     if "code" in answered:

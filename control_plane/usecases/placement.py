@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from control_plane.actors.messages.pool import PoolSettings
+from control_plane.checkpoint_stores.registry import find_usable_type
 from control_plane.config import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
-from control_plane.config.storage import SharedFs
 from control_plane.errors import invalid
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
@@ -150,5 +150,6 @@ def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
         yield f"bind_mounts[{number}].host_path", mount.host_path
     for number, device in enumerate(config.resources.devices):
         yield f"resources.devices[{number}].host_path", device.host_path
-    if isinstance(config.checkpoint_storage, SharedFs):
-        yield "checkpoint_storage.host_path", config.checkpoint_storage.host_path
+    if spec := find_usable_type(config.checkpoint_storage.type):
+        for name, path in spec.host_paths(config.checkpoint_storage).items():
+            yield f"checkpoint_storage.{name}", path

@@ -13,8 +13,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import Retention
-from control_plane.agents.spec import storage_fields
-from control_plane.agents.storage_access import issues_credentials
+from control_plane.checkpoint_stores.registry import find_usable_type, usable_type_names
 from control_plane.config import (
     ConfigInvalid,
     ExperimentConfig,
@@ -24,6 +23,7 @@ from control_plane.config.images import image_warnings
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.errors import Code, RequestError, invalid
+from control_plane.findings import path_text
 from control_plane.objects.model_code import model_code_key
 from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.search import SearchPlan
@@ -199,16 +199,20 @@ def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
     """Check that there is a store which the trials can use and the cluster can look after."""
-    kind = config.checkpoint_storage.type
-    if kind == "s3" and find_spec("boto3") is None:
-        text = "s3 needs a package that this cluster lacks"
-        raise invalid("checkpoint_storage.type", text, "pip install 'detcloud[aws]' there")
-    storage = storage_fields(config.checkpoint_storage, services.checkpoints)
-    elsewhere = getattr(config.checkpoint_storage, "endpoint_url", None)
-    if elsewhere and services.credential_issuer is not None and issues_credentials(storage):
-        # Somebody else's server would be shown what the cluster's own credentials sign.
-        text = "another store than Amazon's needs access_key and secret_key here"
-        raise invalid("checkpoint_storage.endpoint_url", text)
-    if storage is None:
-        text = f"{kind} is not available on this cluster yet; available: directory, s3, shared_fs"
+    options = config.checkpoint_storage
+    if options.type is None:
+        return
+    spec = find_usable_type(options.type)
+    if spec is None:
+        known = ", ".join(usable_type_names())
+        text = f"{options.type} is not available on this cluster yet; available: {known}"
         raise invalid("checkpoint_storage.type", text)
+    package = spec.required_package
+    if package is not None and find_spec(package.module) is None:
+        text = f"{spec.name} needs a package that this cluster lacks"
+        hint = f"pip install '{package.requirement}' there"
+        raise invalid("checkpoint_storage.type", text, hint)
+    if services.credential_issuer is None:
+        return
+    if problem := spec.find_credential_problem(options):
+        raise invalid(path_text(("checkpoint_storage", *problem.loc)), problem.message)

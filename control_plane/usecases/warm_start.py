@@ -2,14 +2,11 @@
 
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
-from control_plane.agents.spec import (
-    CheckpointPlace,
-    display_storage,
-    parse_stored_config,
-    storage_fields,
-)
+from control_plane.agents.spec import parse_stored_config
+from control_plane.checkpoint_stores.trial_storage import display_storage, storage_fields
 from control_plane.collection.survey import checkpoint_records
 from control_plane.config import ExperimentConfig
+from control_plane.config.storage import CheckpointStorage
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
@@ -80,7 +77,7 @@ def _check_store(
         raise invalid(field, text, "give both the same checkpoint_storage")
 
 
-def _store_name(config: ExperimentConfig, checkpoints: CheckpointPlace) -> str:
+def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:
     storage = storage_fields(config.checkpoint_storage, checkpoints)
     if storage is None:
         kind = config.checkpoint_storage.type

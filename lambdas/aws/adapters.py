@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from control_plane.aws.instance_identity import AwsIdentityVerifier
     from control_plane.aws.object_store import S3ObjectStore
     from control_plane.aws.storage_credentials import StsCredentialIssuer
-    from control_plane.config.storage import S3
+    from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.objects.signing import HmacUrlSigner
     from provisioner.clouds.aws.launch_request import Ec2Settings
     from provisioner.clouds.aws.provider import Ec2Clouds
@@ -67,7 +67,7 @@ class AwsAdapters(Adapters):
 
     @cached_property
     def checkpoint_storage(self) -> S3:
-        from control_plane.config.storage import S3
+        from control_plane.checkpoint_stores.types.s3 import S3
 
         return S3(type="s3", bucket=_setting("CHECKPOINTS"), endpoint_url=_s3_url())
 

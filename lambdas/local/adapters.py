@@ -2,9 +2,9 @@
 
 import uuid
 from functools import cached_property
-from pathlib import Path
 
 from control_plane.agents.long_polls import LongPollRegistry
+from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
@@ -57,8 +57,8 @@ class LocalAdapters(Adapters):
         return DirectoryObjectStore(self._home.objects, self.url_signer)
 
     @property
-    def checkpoint_storage(self) -> Path:
-        return self._home.checkpoints
+    def checkpoint_storage(self) -> Directory:
+        return Directory(type="directory", container_path=str(self._home.checkpoints))
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the processes of this machine as a pool's provider."""

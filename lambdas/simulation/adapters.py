@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from random import Random
 
+from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectStore
@@ -44,7 +44,7 @@ class HostEnvironment:
     faults: FaultState
     now_ms: Callable[[], int]
     objects: ObjectStore
-    checkpoints: Path
+    checkpoints: CheckpointStorage
     cloud: CloudProvider
 
 
@@ -73,7 +73,7 @@ class HostAdapters(Adapters):
         return self._environment.objects
 
     @property
-    def checkpoint_storage(self) -> Path:
+    def checkpoint_storage(self) -> CheckpointStorage:
         return self._environment.checkpoints
 
     @property

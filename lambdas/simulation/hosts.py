@@ -6,7 +6,6 @@ everything that counts is in the table.
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from control_plane.actors.experiment.state import Definition, ExperimentState
@@ -17,6 +16,7 @@ from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.agents.spec import spec_builder
+from control_plane.config.storage import CheckpointStorage
 from control_plane.state.faults import Crash
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from lambdas.builder import Cluster
@@ -106,7 +106,7 @@ class HostPool:
         return Host(HostAdapters(self._environment, self._on_commit))
 
 
-def _simulated_spec_builder(checkpoints: Path) -> SpecBuilder:
+def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
     """Return a builder of specifications with what a simulated process needs besides."""
     build_spec = spec_builder(CLUSTER, checkpoints)
 

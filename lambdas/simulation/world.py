@@ -15,6 +15,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.agents.audit import audit_pool
 from control_plane.agents.leases import mark_lost_agents
+from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.engine import due_rows
 from control_plane.fleet.budget import check_budgets
 from control_plane.objects.directory import DirectoryObjectStore
@@ -165,7 +166,7 @@ class World:
             faults=self.faults,
             now_ms=self.now_ms,
             objects=DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32))),
-            checkpoints=folder / "checkpoints",
+            checkpoints=Directory(type="directory", container_path=str(folder / "checkpoints")),
             cloud=self.cloud,
         )
 

@@ -11,10 +11,10 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
 from control_plane.aws.object_store import S3ObjectStore
+from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
 from control_plane.config.section import Secret
-from control_plane.config.storage import S3
 from control_plane.objects.model_code import model_code_key
 from detcloud.client.download import download_files
 from detcloud.core.checkpoint import CheckpointContext

@@ -18,7 +18,7 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
-from control_plane.collection import folder_files as folders
+from control_plane.checkpoint_stores import folder_files as folders
 from control_plane.objects import directory
 from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from control_plane.state.sqlite import SqliteTable

@@ -20,6 +20,7 @@ from control_plane.actors.messages.experiment import (
 from control_plane.actors.records import Retention, Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.checkpoints import CheckpointState
+from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.collection.collector import Collector
 from control_plane.collection.ranking import unwanted_checkpoints
 from control_plane.collection.stores import Stores
@@ -49,7 +50,8 @@ class Search:
         self.cluster.command(EXPERIMENT, replace(asked, config=CONFIG))
         engine = self.cluster.engine
         objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
-        self.collector = Collector(Stores(engine, objects, self.root))
+        checkpoints = Directory(type="directory", container_path=str(self.root))
+        self.collector = Collector(Stores(engine, objects, checkpoints))
 
     def script(self, run: Run) -> list[Line]:
         if run.killed:

@@ -132,6 +132,11 @@ class Bucket:
         """
         return self._blocks(key, start, self._get_object(key, start, end))
 
+    def open(self, key: str) -> tuple[int, Iterator[bytes]]:
+        """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
+        answer = self._get_object(key)
+        return int(answer["ContentLength"]), self._blocks(key, 0, answer)
+
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, in parts of which some are read at once. Raises NoSuchKey.
 

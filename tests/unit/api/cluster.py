@@ -21,10 +21,12 @@ from control_plane.agents.logs import TrialLogs
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
-from control_plane.agents.spec import CheckpointPlace, spec_builder
+from control_plane.agents.spec import spec_builder
 from control_plane.agents.storage_access import CredentialIssuer
 from control_plane.api.app import create_app
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.model_code import model_code_key
@@ -61,8 +63,8 @@ class Cluster:
     @property
     def checkpoints(self) -> Path:
         """The folder of those whose configuration names no place."""
-        assert isinstance(self.services.checkpoints, Path)
-        return self.services.checkpoints
+        assert isinstance(self.services.checkpoints, Directory)
+        return Path(self.services.checkpoints.container_path)
 
     def get(self, path: str) -> Answer:
         """Asked by the user."""
@@ -91,7 +93,7 @@ def build_cluster(
     providers: frozenset[str] = frozenset(),
     identity_verifier: IdentityVerifier | None = None,
     credential_issuer: CredentialIssuer | None = None,
-    checkpoints: CheckpointPlace | None = None,
+    checkpoints: CheckpointStorage | None = None,
 ) -> Cluster:
     signer = HmacUrlSigner(b"s" * 32)
     objects = DirectoryObjectStore(root / "objects", signer)
@@ -104,7 +106,8 @@ def build_cluster(
     engine = Engine(table, clock)
     long_polls = LongPollRegistry()
     engine.on_commit = long_polls.wake_address
-    checkpoints = checkpoints or root / "checkpoints"
+    if checkpoints is None:
+        checkpoints = Directory(type="directory", container_path=str(root / "checkpoints"))
     services = Services(
         tokens=TableTokens(table, StaticTokens(principals), clock),
         objects=objects,

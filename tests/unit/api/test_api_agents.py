@@ -47,7 +47,7 @@ def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
     assert (code["sha256"], code["path"]) == (digest, f"{V1}/model-code/{digest}")
     assert code["size"] == cluster.objects.size(model_code_key(digest))
     spec = first["spec"]
-    checkpoints = str(cluster.services.checkpoints)
+    checkpoints = str(cluster.checkpoints)
     assert spec["storage"] == {"type": "directory", "path": checkpoints}
     assert spec["entrypoint"] == "python train.py"
     assert (spec["allocation_id"], spec["epoch"], spec["trial_id"]) == ("1.1", 1, 1)

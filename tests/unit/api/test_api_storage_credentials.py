@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.agents.storage_access import StorageAccess, StorageCredentials
-from control_plane.config.storage import S3
+from control_plane.checkpoint_stores.types.s3 import S3
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call

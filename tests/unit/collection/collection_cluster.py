@@ -21,6 +21,7 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.agents.sessions import INTENTS
+from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.collection.collector import Collector, pending_requests
 from control_plane.collection.stores import Stores
 from control_plane.config import check_config
@@ -59,7 +60,8 @@ class CollectionCluster:
         self.root.mkdir(exist_ok=True)
         self.engine = Engine(self.table, lambda: self.now_ms)
         self.objects = DirectoryObjectStore(self.folder / "objects", HmacUrlSigner(b"s" * 32))
-        self.stores = Stores(self.engine, self.objects, self.root)
+        checkpoints = Directory(type="directory", container_path=str(self.root))
+        self.stores = Stores(self.engine, self.objects, checkpoints)
         self.collector = Collector(self.stores)
 
     @staticmethod

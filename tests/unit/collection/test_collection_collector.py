@@ -8,9 +8,9 @@ import pytest
 from control_plane.actors import addresses
 from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
 from control_plane.actors.records import Retention
+from control_plane.checkpoint_stores.folder_files import remove_folder
 from control_plane.collection.collection_request import decode_request, execute_request
 from control_plane.collection.collector import pending_requests
-from control_plane.collection.folder_files import remove_folder
 from control_plane.collection.removal import remove_incomplete_uploads
 from control_plane.state.table import Conflict, Page
 from tests.unit.collection.collection_cluster import CollectionCluster, uuid_of
@@ -224,7 +224,7 @@ def test_one_folder_that_cannot_be_removed_holds_up_no_other(
             raise PermissionError(errno.EACCES, "denied")
         return remove_folder(root, parts, prune=prune)
 
-    monkeypatch.setattr("control_plane.collection.folder_files.remove_folder", deny_trial_1)
+    monkeypatch.setattr("control_plane.checkpoint_stores.folder_files.remove_folder", deny_trial_1)
     cluster.request_retention(0, 0, 1)
     cluster.collector.collect(budget_seconds=60)
     states = cluster.checkpoint_states()

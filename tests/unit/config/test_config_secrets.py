@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from control_plane.checkpoint_stores.types.azure import Azure
+from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
 from control_plane.config.section import MASK
-from control_plane.config.storage import S3, Azure
 from tests.unit.config.samples import LENGTH, change_fields, check_changed, to_yaml
 
 CANARY = "canary-5f1c"

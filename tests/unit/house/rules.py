@@ -26,7 +26,16 @@ PURE_FUNCTION_LINES_MAX = 60
 
 PURE_FOLDERS = tuple(
     f"control_plane/{x}"
-    for x in ("actors", "searchers", "scheduling", "config", "metrics", "simulation", "spot")
+    for x in (
+        "actors",
+        "searchers",
+        "scheduling",
+        "config",
+        "checkpoint_stores/types",
+        "metrics",
+        "simulation",
+        "spot",
+    )
 )
 PURE_FILES = (
     "control_plane/errors.py",
@@ -35,6 +44,9 @@ PURE_FILES = (
     "control_plane/findings.py",
     "control_plane/collection/ranking.py",
     "control_plane/aws/instance_types.py",
+    "control_plane/checkpoint_stores/checkpoint_files.py",
+    "control_plane/checkpoint_stores/registry.py",
+    "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/records.py",
     "harness/detcloud/shared/registries.py",
     "provisioner/scale_decider.py",
@@ -50,8 +62,14 @@ PURE_MODULES = tuple(
     for path in (*PURE_FOLDERS, *PURE_FILES)
 )
 RANDOMNESS = "control_plane/searchers/randomness.py"
-# It imports the searchers that it finds in their folder.
-SEARCHER_REGISTRY = "control_plane/searchers/registry.py"
+# They import what they find in a folder.
+REGISTRIES = (
+    "control_plane/searchers/registry.py",
+    "control_plane/checkpoint_stores/registry.py",
+)
+# What opens a store is imported by the functions of its type that do.
+STORES = "control_plane.checkpoint_stores"
+STORE_TYPES = "control_plane/checkpoint_stores/types/"
 CONFIG_PACKAGES = ("pydantic", "pydantic_core", "yaml")
 # Bounds of numbers and texts as plain data, which pydantic reads.
 DATA_PACKAGES = ("annotated_types",)
@@ -205,11 +223,15 @@ def _may_import(source: Source, name: str) -> bool:
         return True
     if ".pool_provider." in f"{name}.":
         return True
-    if (source.path, top) in ((RANDOMNESS, "random"), (SEARCHER_REGISTRY, "importlib")):
+    if (source.path, top) == (RANDOMNESS, "random"):
+        return True
+    if source.path in REGISTRIES and top == "importlib":
+        return True
+    if source.path.startswith(STORE_TYPES) and _within(name, (STORES,)):
         return True
     if top in sys.stdlib_module_names or top in DATA_PACKAGES:
         return top not in IMPURE_MODULES
-    is_config = source.path.startswith("control_plane/config/")
+    is_config = source.path.startswith(("control_plane/config/", STORE_TYPES))
     return top in CONFIG_PACKAGES and (is_config or source.path.endswith(POOL_PROVIDER))
 
 

@@ -24,6 +24,7 @@ from tests.unit.house.rules import (
     torch_stays_in_its_folder,
 )
 
+STORE_TYPE = "control_plane/checkpoint_stores/types/tape.py"
 ACTOR = "control_plane/actors/trial/actor.py"
 CONFIG = "control_plane/config/merge.py"
 RANDOMNESS = "control_plane/searchers/randomness.py"
@@ -76,6 +77,7 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (pure_folders_import_nothing_impure, ACTOR, "from control_plane import engine"),
     (pure_folders_import_nothing_impure, ACTOR, "from ...state import table"),
     (pure_folders_import_nothing_impure, CONFIG, "import requests"),
+    (pure_folders_import_nothing_impure, STORE_TYPE, "def f():\n    import boto3"),
     (pure_folders_import_nothing_impure, "provisioner/model.py", "import threading"),
     (pure_folders_see_no_clock_and_no_chance, ACTOR, "import datetime\ndatetime.datetime.now()"),
     (pure_folders_see_no_clock_and_no_chance, ACTOR, "now = datetime.utcnow"),
@@ -109,6 +111,11 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
     (pure_folders_import_nothing_impure, ACTOR, "from . import pool\nfrom .pool import Pool"),
     (pure_folders_import_nothing_impure, ACTOR, "from control_plane.searchers import asha"),
     (pure_folders_import_nothing_impure, CONFIG, "import yaml, pydantic"),
+    (
+        pure_folders_import_nothing_impure,
+        STORE_TYPE,
+        "import pydantic\ndef f():\n    from control_plane.checkpoint_stores import folder_files",
+    ),
     (pure_folders_import_nothing_impure, RANDOMNESS, "import random"),
     (pure_folders_import_nothing_impure, API, "import time"),
     (pure_folders_see_no_clock_and_no_chance, RANDOMNESS, "import random\nrandom.Random(1)"),

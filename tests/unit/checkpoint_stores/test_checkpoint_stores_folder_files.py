@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.collection import folder_files as folders
-from control_plane.collection.folder_files import DEPTH_MAX, FolderRefused, remove_folder
+from control_plane.checkpoint_stores import folder_files as folders
+from control_plane.checkpoint_stores.folder_files import DEPTH_MAX, FolderRefused, remove_folder
 
 UUID = "00000000-0000-4000-8000-000000000001"
 PARTS = ("3", "7", "1", UUID)

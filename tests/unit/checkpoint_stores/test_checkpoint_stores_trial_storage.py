@@ -1,13 +1,14 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from control_plane.agents.spec import CheckpointPlace, display_storage, storage_fields
+from control_plane.checkpoint_stores.trial_storage import display_storage, storage_fields
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config import check_config
-from control_plane.config.storage import S3, CheckpointStorage
+from control_plane.config.storage import CheckpointStorage
 
-FOLDER = Path("/var/checkpoints")
+FOLDER = Directory(type="directory", container_path="/var/checkpoints")
 KEYS = {"access_key": "AKIA", "secret_key": "canary"}
 BUCKET: dict[str, Any] = {
     "type": "s3",
@@ -49,7 +50,7 @@ def default() -> S3:
     ],
 )
 def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
-    storage: dict[str, Any], checkpoints: CheckpointPlace, expected: dict[str, str] | None
+    storage: dict[str, Any], checkpoints: CheckpointStorage, expected: dict[str, str] | None
 ) -> None:
     assert storage_fields(parse_storage(**storage), checkpoints) == expected
 

@@ -1,24 +1,33 @@
-"""Removal of checkpoint folders below a root on this machine, whatever trials have put there.
+"""The files of checkpoints below a root on this machine, whatever trials have put there.
 
 A path is walked part by part with descriptors that refuse links, so a planted link leads nowhere:
-it is removed itself, or ends the walk. No name comes from a text that a trial wrote: callers build
-paths from ids, and every part is checked here once more. What is gone already is no error.
+it is removed itself, or ends the walk. No folder that is removed has a name from a text that a
+trial wrote: callers build paths from ids, and every part is checked here once more. What is gone
+already is no error.
 """
 
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
+
+from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.store_type import StorageFields
 
 # Entries removed, or looked at, between two yields.
 ENTRIES_PER_STEP = 64
 # Nested folders; each holds a descriptor open while its content is removed.
 DEPTH_MAX = 100
 
+_BLOCK_BYTES = 256 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a planted pipe would wait for ever.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -26,9 +35,9 @@ class FolderRefused(OSError):
     """A folder cannot be removed the safe way; the message says which and why."""
 
 
-def open_folder_files(storage: Mapping[str, str]) -> "FolderFiles":
+def open_folder_files(fields: StorageFields) -> "FolderFiles":
     """The folder of a spec's `storage`."""
-    return FolderFiles(Path(storage["path"]))
+    return FolderFiles(Path(fields["path"]))
 
 
 class FolderFiles:
@@ -48,6 +57,14 @@ class FolderFiles:
 
     def location_text(self, parts: tuple[str, ...]) -> str:
         return str(self._root.joinpath(*parts))
+
+    def open_file(self, path: str) -> FileContent:
+        stream = _open_file(self._root, path)
+        size = os.fstat(stream.fileno()).st_size
+        return FileContent(size, _blocks(stream, size))
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        return None
 
 
 def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
@@ -160,3 +177,26 @@ def _next_entries(folder: int) -> list[tuple[str, bool]]:
 def _means_absent(error: OSError) -> bool:
     """Whether nothing is there, or something that is no folder: a file or a link."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _open_file(root: Path, path: str) -> BinaryIO:
+    """Open a regular file below the root without following a link. Raises NoSuchFile."""
+    *parts, name = path.split("/")
+    try:
+        with _open_folders(root, tuple(parts)) as folders:
+            if len(folders) <= len(parts):
+                raise NoSuchFile("is not there")
+            descriptor = os.open(name, _FILE, dir_fd=folders[-1])
+    except OSError:
+        raise NoSuchFile("is not there") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NoSuchFile("is no file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _blocks(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    with stream:
+        while size > 0 and (block := stream.read(min(_BLOCK_BYTES, size))):
+            size -= len(block)
+            yield block

@@ -1,0 +1,59 @@
+"""The files of checkpoints in a bucket: every object whose key begins with a checkpoint's own path.
+
+There are no folders in a bucket, so none is left empty, and what is deleted is gone for good. A
+path that is removed is built from ids that the cluster gave, as for folders. Files are fetched from
+the bucket itself, by URLs that its credentials sign.
+"""
+
+from collections.abc import Iterator
+
+from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.folder_files import check_parts
+from control_plane.checkpoint_stores.store_type import StorageFields
+from detcloud.shared.s3 import Bucket, BucketPlace, NoSuchKey, bucket_of
+
+
+def open_bucket_files(fields: StorageFields) -> "BucketFiles":
+    """Open the bucket of a spec's `storage`. Raises OSError."""
+    return BucketFiles(bucket_of(BucketPlace.from_storage(fields)))
+
+
+def bucket_name(fields: StorageFields) -> str:
+    """The bucket of a spec's `storage` as users see it."""
+    return str(BucketPlace.from_storage(fields))
+
+
+class BucketFiles:
+    """The CheckpointFiles of a bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        check_parts(parts)
+        prefix = "/".join((*parts, ""))
+        # First, so that nothing that was cut short appears in the end.
+        self._bucket.abort_uploads(prefix)
+        yield
+        for key, _ in self._bucket.list_objects(prefix):
+            self._bucket.delete(key)
+            yield
+
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        pass
+
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        pass
+
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        return f"{'/'.join(parts)} in {self._bucket.place}"
+
+    def open_file(self, path: str) -> FileContent:
+        try:
+            size, blocks = self._bucket.open(path)
+        except NoSuchKey:
+            raise NoSuchFile("is not there") from None
+        return FileContent(size, blocks)
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        return self._bucket.signed_get_url(path, seconds)

@@ -1,0 +1,49 @@
+"""The interface to the files of checkpoints in one store: to remove, to read and to sign them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class NoSuchFile(Exception):
+    """A path leads to no file; the message goes on after it, like "is not there"."""
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """The content of a file, in blocks, and its size in bytes."""
+
+    size: int
+    blocks: Iterator[bytes]
+
+
+class CheckpointFiles(Protocol):
+    """The files of checkpoints in one store, in folders like EXPERIMENT/TRIAL/EPOCH/UUID.
+
+    Every method may be repeated and raises OSError. Those that remove raise FileNotFoundError where
+    the store itself is missing, and ValueError for parts that are no plain names.
+    """
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        """Remove a folder with all it holds and, to `prune`, those above it that are left empty.
+
+        Yields after every few entries, and may be abandoned there. What is gone already is no
+        error.
+        """
+
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        """Make the removal of entries from a folder durable."""
+
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        """Remove a folder and those above it as far as they are empty."""
+
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        """A folder's location in words for users."""
+
+    def open_file(self, path: str) -> FileContent:
+        """Open the file at a path like EXPERIMENT/TRIAL/EPOCH/UUID/NAME. Raises NoSuchFile."""
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        """Sign a URL by which anybody may read the file for so long; None where the store signs
+        none, and the API hands out the content.
+        """

@@ -1,0 +1,1 @@
+"""The types of checkpoint stores, one file each; `registry.py` finds them here."""

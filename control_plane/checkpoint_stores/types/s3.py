@@ -1,0 +1,99 @@
+"""A bucket of Amazon S3, or of a store that speaks its protocol."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.store_type import (
+    CredentialScope,
+    RequiredPackage,
+    StorageFields,
+    UsableStoreType,
+)
+from control_plane.config.section import Prefix, Secret, refuse
+from control_plane.config.storage import CheckpointStorage, Url
+from control_plane.field_types import Text
+from control_plane.findings import Finding
+
+
+class S3(CheckpointStorage):
+    """Amazon S3, or a store that speaks its protocol at `endpoint_url`.
+
+    Trials write there and the cluster removes what is not kept, both with `access_key` or else with
+    credentials of their own environment. Both need boto3 (`pip install 'detcloud[aws]'`), and leave
+    to read, write, list and delete below the prefix.
+    """
+
+    type: Literal["s3"]
+    bucket: Text
+    """The bucket."""
+    access_key: Secret | None = None
+    """Instead of the environment's credentials."""
+    secret_key: Secret | None = Field(default=None, validate_default=True)
+    """Belongs to access_key."""
+    endpoint_url: Url | None = None
+    """Of a store other than Amazon's."""
+    prefix: Prefix | None = None
+    """Before every key."""
+
+    @field_validator("secret_key")
+    @classmethod
+    def _check_pair(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
+        if (value is None) != (info.data.get("access_key") is None):
+            refuse("must be given together with access_key", "give both or neither", shown=False)
+        return value
+
+
+def _storage_fields(options: S3) -> dict[str, str]:
+    access_key, secret_key = options.access_key, options.secret_key
+    fields = {
+        "type": "s3",
+        "bucket": options.bucket,
+        "prefix": options.prefix,
+        "endpoint_url": options.endpoint_url,
+        "access_key": access_key.reveal() if access_key else None,
+        "secret_key": secret_key.reveal() if secret_key else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _open_files(fields: StorageFields) -> CheckpointFiles:
+    from control_plane.checkpoint_stores.bucket_files import open_bucket_files
+
+    return open_bucket_files(fields)
+
+
+def _display_name(fields: StorageFields) -> str:
+    from control_plane.checkpoint_stores.bucket_files import bucket_name
+
+    return bucket_name(fields)
+
+
+def _credential_scope(fields: StorageFields) -> CredentialScope | None:
+    if "access_key" in fields:
+        return None
+    return CredentialScope(fields["bucket"], fields.get("prefix", ""))
+
+
+def _find_credential_problem(options: S3) -> Finding | None:
+    if options.access_key is not None or not options.endpoint_url:
+        return None
+    # Somebody else's server would be shown what the cluster's own credentials sign.
+    text = "another store than Amazon's needs access_key and secret_key here"
+    return Finding(("endpoint_url",), text)
+
+
+SPEC = UsableStoreType[S3](
+    name="s3",
+    listing_order=30,
+    options=S3,
+    storage_fields=_storage_fields,
+    open_files=_open_files,
+    display_name=_display_name,
+    required_package=RequiredPackage("boto3", "detcloud[aws]"),
+    credential_scope=_credential_scope,
+    find_credential_problem=_find_credential_problem,
+)
