@@ -1,0 +1,82 @@
+"""The contract of the server's side of a checkpoint store: a suite subclasses it and gives a
+`storage` fixture, the `storage` of a trial's specification.
+"""
+
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles, NoSuchFile
+from control_plane.checkpoint_stores.trial_storage import display_storage, open_checkpoint_files
+from detcloud.storage import CheckpointStore, build_store
+
+UUID = "00000000-0000-4000-8000-000000000001"
+PARTS = ("3", "4", "1", UUID)
+KEY = f"3/4/1/{UUID}/deep/weights"
+
+
+class CheckpointFilesContract:
+    @pytest.fixture
+    def store(self, storage: dict[str, str], tmp_path: Path) -> CheckpointStore:
+        """The store as a trial has it, which has a checkpoint of one file."""
+        store = build_store(storage)
+        (tmp_path / "source").write_bytes(b"abc")
+        store.put(KEY, tmp_path / "source")
+        return store
+
+    @pytest.fixture
+    def files(self, storage: dict[str, str], store: CheckpointStore) -> CheckpointFiles:
+        return open_checkpoint_files(storage)
+
+    def test_what_a_trial_stored_is_read(self, files: CheckpointFiles) -> None:
+        content = files.open_file(KEY)
+        assert (content.size, b"".join(content.blocks)) == (3, b"abc")
+
+    @pytest.mark.parametrize("path", [f"{KEY}.2", f"3/4/1/{UUID}/none/weights", "9/9/9/9/9"])
+    def test_a_missing_file_is_said_to_be_missing(self, files: CheckpointFiles, path: str) -> None:
+        with pytest.raises(NoSuchFile, match="is not there"):
+            files.open_file(path)
+
+    def test_a_signed_url_needs_nothing_else(self, files: CheckpointFiles) -> None:
+        url = files.signed_url(KEY, 60)
+        if url is not None:
+            with urlopen(url) as answer:
+                assert answer.read() == b"abc"
+
+    def test_a_checkpoint_is_removed_and_no_other(
+        self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        others = [f"3/4/1/{UUID[:-1]}2/x", f"3/4/1/{UUID}-x/y", "3/4/2/z"]
+        for key in others:
+            store.put(key, tmp_path / "source")
+        for _ in files.remove_folder(PARTS):
+            pass
+        files.sync_folder(PARTS[:-1])
+        assert store.list("3") == {key: 3 for key in sorted(others)}
+
+    def test_a_removal_may_be_repeated(
+        self, files: CheckpointFiles, store: CheckpointStore
+    ) -> None:
+        for _ in range(2):
+            for _ in files.remove_folder(PARTS, prune=True):
+                pass
+            files.remove_empty_folders(PARTS[:-1])
+        assert store.list("3") == {}
+
+    @pytest.mark.parametrize("parts", [(), ("3",), ("3", ".."), ("3", ""), ("3", "4/1")])
+    def test_parts_that_lead_elsewhere_are_refused(
+        self, files: CheckpointFiles, store: CheckpointStore, parts: tuple[str, ...]
+    ) -> None:
+        with pytest.raises(ValueError, match="names no folder"):
+            list(files.remove_folder(parts))
+        assert store.list("3") == {KEY: 3}
+
+    def test_users_are_told_where_it_is(
+        self, files: CheckpointFiles, storage: dict[str, str]
+    ) -> None:
+        assert UUID in files.location_text(PARTS)
+        shown = display_storage(storage)
+        assert shown
+        if "secret_key" in storage:
+            assert storage["secret_key"] not in shown

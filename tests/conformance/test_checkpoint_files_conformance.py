@@ -1,0 +1,38 @@
+"""The suite of the server's side of checkpoint stores over each of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.checkpoint_files import CheckpointFilesContract
+from tests.emulators.seaweedfs import SeaweedFs
+from tests.unit.checkpoint_stores.conftest import shelves
+
+__all__ = ["shelves"]
+
+
+class TestFolderFiles(CheckpointFilesContract):
+    @pytest.fixture(params=["directory", "shared_fs"])
+    def storage(self, request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+        return {"type": request.param, "path": str(tmp_path / "store")}
+
+
+class TestBucketFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, s3: SeaweedFs) -> dict[str, str]:
+        place = s3.place()
+        fields = {
+            "type": "s3",
+            "bucket": place.name,
+            "prefix": "of/a team/",
+            "endpoint_url": place.endpoint_url,
+            "access_key": place.access_key,
+            "secret_key": place.secret_key,
+        }
+        return {name: str(value) for name, value in fields.items()}
+
+
+class TestMemoryFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, shelves: dict[str, dict[str, bytes]]) -> dict[str, str]:
+        return {"type": "memory", "shelf": "a"}

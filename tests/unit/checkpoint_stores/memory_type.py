@@ -1,0 +1,66 @@
+"""The server's side of a store of somebody else, which tests/unit/storage/memory_store.py is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.folder_files import check_parts
+from control_plane.checkpoint_stores.store_type import StorageFields, UsableStoreType
+from control_plane.config.storage import CheckpointStorage
+from control_plane.field_types import Text
+from tests.unit.storage import memory_store
+
+
+class Memory(CheckpointStorage):
+    """A shelf in the memory of one process."""
+
+    type: Literal["memory"]
+    shelf: Text
+    """The shelf."""
+
+
+class MemoryFiles:
+    """The CheckpointFiles of a shelf."""
+
+    def __init__(self, shelf: str) -> None:
+        self._shelf = shelf
+        self._files = memory_store.shelves.setdefault(shelf, {})
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        check_parts(parts)
+        for key in [key for key in self._files if key.startswith("/".join((*parts, "")))]:
+            del self._files[key]
+            yield
+
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        pass
+
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        pass
+
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        return f"{'/'.join(parts)} on {self._shelf}"
+
+    def open_file(self, path: str) -> FileContent:
+        if path not in self._files:
+            raise NoSuchFile("is not there")
+        content = self._files[path]
+        return FileContent(len(content), iter([content]))
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        return None
+
+
+def _open_files(fields: StorageFields) -> MemoryFiles:
+    return MemoryFiles(fields["shelf"])
+
+
+SPEC = UsableStoreType[Memory](
+    name="memory",
+    options=Memory,
+    storage_fields=lambda options: {"type": "memory", "shelf": options.shelf},
+    open_files=_open_files,
+    display_name=lambda fields: f"shelf {fields['shelf']}",
+)

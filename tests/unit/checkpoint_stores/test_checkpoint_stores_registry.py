@@ -1,0 +1,210 @@
+"""A checkpoint store from outside: all that the server does with stores, it does with this one."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from control_plane.checkpoint_stores import registry
+from control_plane.checkpoint_stores.store_type import RequiredPackage
+from control_plane.collection.collector import Collector
+from control_plane.collection.stores import Stores
+from control_plane.config import ConfigInvalid, check_config
+from control_plane.config.reference import render_reference
+from detcloud.core.checkpoint import CheckpointContext
+from detcloud.shared.trial_directory import TrialSpec
+from detcloud.storage import StorageError, build_store
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import Cluster, build_cluster
+from tests.unit.api.exchange import call
+from tests.unit.checkpoint_stores import memory_type
+
+Shelves = dict[str, dict[str, bytes]]
+ON_A = CONFIG + "checkpoint_storage: {type: memory, shelf: a}\n"
+
+# What it takes to read a configuration of each type, in a process that does nothing else.
+READ_CONFIGURATIONS = """
+import sys
+from control_plane.config import check_config
+config = "{entrypoint: train.py, searcher: {name: single, metric: loss, max_length: 10}}"
+for storage in sys.argv[1:]:
+    check_config(config, overrides=[f"checkpoint_storage={storage}"])
+names = ("boto", "detcloud.shared.s3", "control_plane.checkpoint_stores.")
+print(*sorted(name for name in sys.modules if name.startswith(names)))
+"""
+
+
+class Trial:
+    """Trial 1 of an experiment, which stores checkpoints as its specification says."""
+
+    def __init__(self, cluster: Cluster, config: str) -> None:
+        assert cluster.create(config).status == 201
+        self.agent = Agent(cluster)
+        desired = self.agent.sync().json["desired"]
+        self.agent.known = [entry["allocation"] for entry in desired]
+        self.storage: dict[str, str] = desired[0]["spec"]["storage"]
+
+    def store(self, steps: int, folder: Path) -> str:
+        """Stores what is in the folder and reports it; returns the checkpoint's UUID."""
+
+        def report(kind: str, **fields: Any) -> None:
+            assert self.agent.report("1.1", {"kind": kind, **fields}).status == 200
+
+        spec = TrialSpec(experiment_id=1, trial_id=1, epoch=1)
+        context = CheckpointContext(spec, build_store(self.storage), report, on_cluster=True)
+        return context.upload(folder, {"steps_completed": steps})
+
+    def kill(self, cluster: Cluster) -> None:
+        cluster.post("/experiments/1/kill", {})
+        self.agent.sync()
+        for allocation in self.agent.known:
+            exited = {"kind": "exited", "reason": "killed", "code": None}
+            self.agent.report(allocation, exited, writer="agent")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "trained"
+    path.mkdir()
+    (path / "weights").write_bytes(b"of steel")
+    return path
+
+
+def collect(cluster: Cluster) -> None:
+    """Lets the collector come to its end."""
+    services = cluster.services
+    collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
+    for _ in range(50):
+        if not collector.collect(budget_seconds=60):
+            return
+    raise AssertionError("the collection does not end")
+
+
+def test_an_experiment_may_keep_its_checkpoints_there(cluster: Cluster, shelves: Shelves) -> None:
+    assert Trial(cluster, ON_A).storage == {"type": "memory", "shelf": "a"}
+
+
+def test_a_cluster_may_keep_checkpoints_there_unless_told_otherwise(
+    tmp_path: Path, shelves: Shelves
+) -> None:
+    default = memory_type.Memory(type="memory", shelf="b")
+    cluster = build_cluster(tmp_path, checkpoints=default)
+    assert Trial(cluster, CONFIG).storage == {"type": "memory", "shelf": "b"}
+
+
+def test_its_files_are_listed_and_handed_out(
+    cluster: Cluster, shelves: Shelves, folder: Path
+) -> None:
+    uuid = Trial(cluster, ON_A).store(5, folder)
+    files = cluster.get(f"/checkpoints/{uuid}/files").json["items"]
+    assert [file["path"] for file in files] == ["metadata.json", "weights"]
+    assert call(cluster.app, "GET", files[1]["url"]).body == b"of steel"
+    del shelves["a"][f"1/1/1/{uuid}/weights"]
+    missing = call(cluster.app, "GET", files[1]["url"])
+    assert (missing.status, missing.code) == (404, "not_found")
+    assert "weights is not there" in missing.json["error"]["message"]
+
+
+def test_what_is_not_kept_is_removed(cluster: Cluster, shelves: Shelves, folder: Path) -> None:
+    trial = Trial(cluster, ON_A)
+    first, latest = trial.store(5, folder), trial.store(6, folder)
+    trial.kill(cluster)
+    collect(cluster)
+    # As configured, 1 best and 1 latest of each trial are kept; none has a metric.
+    assert {key.split("/")[3] for key in shelves["a"]} == {latest}
+    assert cluster.get(f"/checkpoints/{first}").json["state"] == "DELETED"
+
+
+def test_a_warm_start_knows_it_by_its_name(
+    cluster: Cluster, shelves: Shelves, folder: Path
+) -> None:
+    uuid = Trial(cluster, ON_A).store(5, folder)
+    warm = CONFIG.replace("searcher: {", f"searcher: {{source_checkpoint_uuid: {uuid}, ")
+    assert cluster.create(warm + "checkpoint_storage: {type: memory, shelf: a}\n").status == 201
+    refused = cluster.create(warm + "checkpoint_storage: {type: memory, shelf: b}\n")
+    text = "lies in the store shelf a, but this experiment's is shelf b"
+    assert text in refused.body.decode()
+
+
+def test_its_mistakes_are_named_like_those_of_any_other(shelves: Shelves) -> None:
+    def problems(storage: str) -> str:
+        with pytest.raises(ConfigInvalid) as caught:
+            check_config(CONFIG, overrides=[f"checkpoint_storage={storage}"])
+        (problem,) = caught.value.problems
+        return f"{problem.path} {problem.message}"
+
+    assert problems("{type: memory}") == "checkpoint_storage.shelf is required"
+    assert problems("{type: memory, shelf: a, x: 1}") == (
+        "checkpoint_storage.x is not a known field"
+    )
+    known = "azure, directory, gcs, hdfs, memory, s3, shared_fs"
+    assert problems("{type: tape}") == f'checkpoint_storage.type must be one of {known}, not "tape"'
+
+
+def test_who_names_a_type_that_cannot_be_used_hears_of_it(
+    cluster: Cluster, shelves: Shelves
+) -> None:
+    refused = cluster.create(CONFIG + "checkpoint_storage: {type: gcs, bucket: b}\n")
+    text = "gcs is not available on this cluster yet; available: directory, memory, s3, shared_fs"
+    assert text in refused.body.decode()
+
+
+def test_a_package_that_the_cluster_lacks_is_named(
+    cluster: Cluster, shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = RequiredPackage("no_such_package", "shelves[all]")
+    lacking = replace(memory_type.SPEC, required_package=package)
+    monkeypatch.setattr(registry, "_registered", {"memory": lacking})
+    refused = cluster.create(ON_A).json["error"]["details"][0]
+    assert refused["path"] == "checkpoint_storage.type"
+    assert refused["message"] == "memory needs a package that this cluster lacks"
+    assert refused["hint"] == "pip install 'shelves[all]' there"
+
+
+def test_the_reference_has_it_behind_the_others(shelves: Shelves) -> None:
+    sections = render_reference().split("\n## Checkpoint storage\n")[1].split("\n### ")
+    names = [section.partition("\n")[0] for section in sections[1:8]]
+    assert names[:7] == ["shared_fs", "directory", "hdfs", "s3", "gcs", "azure", "memory"]
+    assert "| `shelf` | string | required | The shelf. |" in sections[7]
+
+
+def test_two_types_of_a_name_are_refused(shelves: Shelves) -> None:
+    with pytest.raises(ValueError, match="there is a checkpoint store memory already"):
+        registry.register(memory_type.SPEC)
+    with pytest.raises(ValueError, match="there is a checkpoint store s3 already"):
+        registry.register(replace(memory_type.SPEC, name="s3"))
+
+
+def test_whatever_the_server_can_use_a_trial_can() -> None:
+    known = ", ".join(registry.usable_type_names())
+    with pytest.raises(StorageError, match=f"known: {known}$"):
+        build_store({"type": "tape"})
+
+
+def test_the_options_of_a_type_take_its_name_alone() -> None:
+    for spec in registry.store_types():
+        assert get_args(spec.options.model_fields["type"].annotation) == (spec.name,)
+
+
+@pytest.mark.parametrize(
+    "storages",
+    [
+        (),
+        (
+            "{save_trial_best: 2}",
+            "{type: s3, bucket: b}",
+            "{type: directory, container_path: /a}",
+            "{type: shared_fs, host_path: /a}",
+        ),
+    ],
+)
+def test_a_configuration_is_read_without_what_opens_a_store(storages: tuple[str, ...]) -> None:
+    program = [sys.executable, "-c", READ_CONFIGURATIONS, *storages]
+    shown = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    package = "control_plane.checkpoint_stores."
+    found = {name.removeprefix(package) for name in shown}
+    types = {f"types.{spec.name}" for spec in registry.store_types()} if storages else set()
+    assert found == {"checkpoint_files", "store_type", "registry", "types", *types}
