@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -22,6 +22,7 @@ from detcloud.agent.agent import Agent, NoticeSource
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.clouds import CLOUDS, load_instance
 from detcloud.agent.node import Node
 from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
 from detcloud.agent.processes.fork_server import ForkServer
@@ -37,7 +38,6 @@ from detcloud.shared.version import __version__
 if TYPE_CHECKING:
     from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
 
-METADATA_ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 # The user and group of our images: an agent of root's gives no trial its own rights.
 CONTAINER_USER = (1000, 1000)
 
@@ -123,13 +123,11 @@ def write_log_line(message: str) -> None:
 
 
 def notice_source(source: str, work: Path) -> NoticeSource:
-    """The source of notices that this machine is about to end: `file` or `ec2`."""
+    """The source of notices that this machine is about to end: `file`, or one of a cloud."""
     if source == "file":
         return FileNotices(work / "preemption-notice.json")
-    from detcloud.agent.aws.metadata import Ec2Metadata
-    from detcloud.agent.aws.spot_notices import Ec2Notices
-
-    return Ec2Notices(Ec2Metadata(_metadata_endpoint())).start()
+    cloud = next(cloud.name for cloud in CLOUDS if cloud.notices == source)
+    return load_instance(cloud).start_notices()
 
 
 def _container_runtime(
@@ -200,26 +198,21 @@ def _toucher(path: Path | None) -> Callable[[], None]:
 
 def _join_token(options: argparse.Namespace, work: Path) -> str:
     if (options.token_file is None) == (options.identity is None):
-        raise ConfigurationError("give either --token-file or --identity aws")
+        identities = " or ".join(f"--identity {cloud.name}" for cloud in CLOUDS)
+        raise ConfigurationError(f"give either --token-file or {identities}")
     if options.identity is None:
         return _read_token(options.token_file)
     if not options.cluster:
-        raise ConfigurationError("--identity aws needs --cluster, the id of the cluster")
-    from detcloud.agent.aws.instance_identity import IdentityRefused, obtain_join_token
-    from detcloud.agent.aws.metadata import Ec2Metadata
+        identity = f"--identity {options.identity}"
+        raise ConfigurationError(f"{identity} needs --cluster, the id of the cluster")
+    from detcloud.agent.join_token import IdentityRefused, obtain_join_token
 
-    metadata = Ec2Metadata(_metadata_endpoint())
-    place = options.url, options.cluster, options.pool
+    make_proof = partial(load_instance(options.identity).make_proof, options.cluster)
+    path = work / "join.token"
     try:
-        return obtain_join_token(work / "join.token", *place, metadata, write_log_line)
+        return obtain_join_token(path, options.url, options.pool, make_proof, write_log_line)
     except IdentityRefused as error:
         raise ConfigurationError(f"the cluster does not let this instance in: {error}") from error
-
-
-def _metadata_endpoint() -> str:
-    from detcloud.agent.aws.metadata import ENDPOINT
-
-    return os.environ.get(METADATA_ENDPOINT) or ENDPOINT
 
 
 def _read_token(path: Path) -> str:

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from detcloud.agent.clouds import CLOUDS
 from detcloud.agent.runtime import LOG_BYTES_MAX
 
 STOP_SECONDS = 20.0
@@ -24,7 +25,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--token-file", type=Path, help="holds the join token")
     parser.add_argument(
         "--identity",
-        choices=("aws",),
+        choices=[cloud.name for cloud in CLOUDS],
         help="prove to the cluster, by this machine's role, that it is one of its instances, "
         "instead of a join token",
     )
@@ -66,10 +67,11 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--notices",
-        choices=("file", "ec2"),
+        choices=["file", *(cloud.notices for cloud in CLOUDS)],
         default="file",
         help="what tells that this machine is about to end: preemption-notice.json in the work "
-        "directory, or EC2's metadata (default %(default)s)",
+        f"directory, or {' or '.join(cloud.notices_place for cloud in CLOUDS)} "
+        "(default %(default)s)",
     )
     parser.add_argument(
         "--plain-starts",

@@ -12,8 +12,9 @@ from control_plane.aws.state_table import DynamoDbTable
 from control_plane.fleet.records import instances_partition
 from control_plane.fleet.rows import decode_instance, encode_row
 from control_plane.state.table import Conflict, Key, Put
-from detcloud.agent.aws.instance_identity import obtain_join_token
+from detcloud.agent.aws.instance_identity import sign_identity
 from detcloud.agent.aws.metadata import Ec2Metadata
+from detcloud.agent.join_token import IdentityProof, obtain_join_token
 from detcloud.shared.http import ApiError
 from tests.emulators.deployment import Deployment, Stack, wait_until
 from tests.emulators.ec2.machine import Machine
@@ -178,10 +179,15 @@ def send_warning(team: Stack, kind: str, machine: Machine, action: str = "") -> 
 
 
 def prove(to: Stack, machine: Machine, kept: Path) -> str:
-    """The join token in a file, proved by the keys in the machine's metadata. Raises NotProved."""
+    """The join token in a file, proved by the keys in the machine's metadata. Raises
+    IdentityRefused.
+    """
     metadata = Ec2Metadata(to.account.ec2.metadata_url(machine.id))
-    place = to.url, to.outputs["cluster"], POOL
-    return obtain_join_token(kept, *place, metadata, lambda line: None)
+
+    def make_proof(digest: str) -> IdentityProof:
+        return sign_identity(to.outputs["cluster"], digest, metadata)
+
+    return obtain_join_token(kept, to.url, POOL, make_proof, lambda line: None)
 
 
 def status_of(call: Callable[[], object]) -> int:

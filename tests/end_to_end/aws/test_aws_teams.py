@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from control_plane.fleet.notices import NOTICES
 from control_plane.fleet.records import instances_partition
-from detcloud.agent.aws.instance_identity import IdentityRefused
+from detcloud.agent.join_token import IdentityRefused
 from provisioner.clouds.provider import INTENT_TAG
 from tests.emulators.deployment import TICK_SECONDS, Account, Deployment, Stack, stack, wait_until
 from tests.emulators.ec2.machine import Machine

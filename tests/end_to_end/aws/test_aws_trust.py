@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from control_plane.access.tokens import token_digest
-from detcloud.agent.aws import instance_identity as aws_identity
-from detcloud.agent.aws.instance_identity import IdentityRefused
+from detcloud.agent import join_token
+from detcloud.agent.join_token import IdentityRefused
 from detcloud.client import Client
 from detcloud.shared.http import Transport
 from tests.emulators.deployment import Deployment, Stack, wait_until
@@ -66,7 +66,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
-    monkeypatch.setattr(aws_identity, "Transport", Overheard)
+    monkeypatch.setattr(join_token, "Transport", Overheard)
     joins = prove(deployed, instance, tmp_path / "join.token")
     proof = Overheard.bodies[-1]
 

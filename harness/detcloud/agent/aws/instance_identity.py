@@ -1,9 +1,7 @@
-"""The proof by which an instance of EC2 gets the cluster to accept its join token.
+"""The proof of an instance of EC2: a request to AWS's token service, signed by the instance.
 
-The instance makes the token itself, signs a request to AWS's token service that names the token's
-digest and the cluster, and hands the cluster the signature; AWS tells the cluster whose it is. The
-token lies in a file that only the agent's user reads. Every agent sends the proof again, which
-changes nothing.
+The request names the digest of the instance's join token and the cluster. The cluster sends it, and
+AWS tells the cluster whose signature it is.
 """
 
 from __future__ import annotations
@@ -17,21 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from detcloud.agent.join_token import IdentityProof
 from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
-from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
-from detcloud.shared.tokens import mint_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from detcloud.agent.aws.metadata import InstanceMetadata
 
 ROLES_PATH = "latest/meta-data/iam/security-credentials/"
-
-
-class IdentityRefused(Exception):
-    """The cluster does not let this instance in, and asking again would not change that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,54 +33,8 @@ class RoleCredentials:
     session_token: str
 
 
-def obtain_join_token(
-    path: Path,
-    url: str,
-    cluster: str,
-    pool: str,
-    metadata: InstanceMetadata,
-    log_line: Callable[[str], None],
-) -> str:
-    """The instance's join token, once the cluster accepts it. Raises IdentityRefused.
-
-    The token is in the file at `path`, which is made with a new one if need be.
-    """
-    token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-    if not token:
-        token = mint_token()
-        _write_token(path, token)
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    failures = 0
-    while True:
-        try:
-            _prove_identity(url, cluster, pool, digest, metadata)
-        except ApiError as error:
-            if error.status in (401, 403, 422):
-                raise IdentityRefused(error.message) from error
-            log_line(f"the cluster does not know this instance yet, trying again: {error.message}")
-        except (Unreachable, OSError) as error:
-            log_line(f"this instance could not prove who it is, trying again: {error}")
-        else:
-            return token
-        failures += 1
-        time.sleep(backoff_seconds(failures))
-
-
-def _write_token(path: Path, token: str) -> None:
-    """Write the file whole, for the agent's user alone, so that it survives a crash."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(token)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _prove_identity(
-    url: str, cluster: str, pool: str, digest: str, metadata: InstanceMetadata
-) -> None:
+def sign_identity(cluster: str, token_sha256: str, metadata: InstanceMetadata) -> IdentityProof:
+    """Sign with the keys in the metadata. Raises OSError for metadata without what it takes."""
     instance = _read_metadata(metadata, "latest/meta-data/instance-id")
     region = _read_metadata(metadata, "latest/meta-data/placement/region")
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
@@ -102,20 +46,14 @@ def _prove_identity(
         "x-amz-date": now,
         "x-amz-security-token": credentials.session_token,
         CLUSTER_HEADER: cluster,
-        TOKEN_HEADER: digest,
+        TOKEN_HEADER: token_sha256,
     }
-    body = {
-        "resource_pool": pool,
-        "token_sha256": digest,
+    fields = {
         "authorization": authorization_header(headers, REQUEST_BODY, credentials, region),
         "date": now,
         "security_token": credentials.session_token,
     }
-    client = Transport(url, None)
-    try:
-        client.request("PUT", f"/api/v1/instances/{instance}/identity", body, retry=False)
-    finally:
-        client.close()
+    return IdentityProof(instance, fields)
 
 
 def authorization_header(

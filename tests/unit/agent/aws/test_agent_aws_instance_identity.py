@@ -1,116 +1,52 @@
-"""An instance gets its join token: made by itself, kept, and proved until the cluster knows it."""
+"""An instance signs its proof with the keys of its role, which stay with it."""
 
-import hashlib
 import json
-import stat
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from detcloud.agent.aws import instance_identity as aws_identity
-from detcloud.agent.aws.instance_identity import IdentityRefused, obtain_join_token
+from detcloud.agent.aws.instance_identity import sign_identity
+from detcloud.agent.join_token import IdentityProof
 
+DIGEST = "d" * 64
+ROLE = "latest/meta-data/iam/security-credentials/"
 METADATA = {
     "latest/meta-data/instance-id": "i-0123456789abcdef0",
     "latest/meta-data/placement/region": "eu-central-1",
-    "latest/meta-data/iam/security-credentials/": "detcloud-vision-instance\n",
-    "latest/meta-data/iam/security-credentials/detcloud-vision-instance": json.dumps(
+    ROLE: "detcloud-vision-instance\n",
+    f"{ROLE}detcloud-vision-instance": json.dumps(
         {"AccessKeyId": "AKID", "SecretAccessKey": "hush", "Token": "session"}
     ),
 }
 
 
 class Metadata:
-    """The metadata that EC2 has of the machine."""
+    """The metadata that EC2 has of the machine, but for `missing`."""
+
+    def __init__(self, missing: str = "") -> None:
+        self._missing = missing
 
     def get(self, path: str) -> str | None:
-        return METADATA.get(path)
+        return METADATA.get(path) if path != self._missing else None
 
 
-class Api(HTTPServer):
-    """Answers with `statuses`, the last of them for ever."""
-
-    statuses: list[int]
-    asked: list[tuple[str, dict[str, Any]]]
+def proof(missing: str = "") -> IdentityProof:
+    return sign_identity("detcloud-vision", DIGEST, Metadata(missing))
 
 
-@pytest.fixture
-def api() -> Iterator[Api]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            assert isinstance(self.server, Api)
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.asked.append((self.path, body))
-            statuses = self.server.statuses
-            status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
-            answer = {} if status == 200 else {"error": {"code": "x", "message": f"said {status}"}}
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = Api(("127.0.0.1", 0), Handler)
-    server.statuses, server.asked = [200], []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def test_the_proof_has_the_fields_of_the_protocol_and_no_secret() -> None:
+    made = proof()
+    assert made.instance_id == "i-0123456789abcdef0"
+    assert set(made.fields) == {"authorization", "date", "security_token"}
+    assert "x-detcloud-cluster;x-detcloud-token" in made.fields["authorization"]
+    assert "/eu-central-1/sts/aws4_request" in made.fields["authorization"]
+    assert made.fields["security_token"] == "session"
+    assert "hush" not in json.dumps(dict(made.fields))
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws_identity, "backoff_seconds", lambda failures: 0.0)
-
-
-def obtain_token(api: Api, path: Path, said: list[str] | None = None) -> str:
-    url = f"http://127.0.0.1:{api.server_port}"
-    say = (said if said is not None else []).append
-    return obtain_join_token(path, url, "detcloud-vision", "gpus", Metadata(), say)
-
-
-def test_the_token_is_proved_by_its_digest_and_stays_here(api: Api, tmp_path: Path) -> None:
-    token = obtain_token(api, tmp_path / "join.token")
-    ((path, body),) = api.asked
-    assert path == "/api/v1/instances/i-0123456789abcdef0/identity"
-    assert body["token_sha256"] == hashlib.sha256(token.encode()).hexdigest()
-    assert body["resource_pool"] == "gpus"
-    assert "x-detcloud-cluster;x-detcloud-token" in body["authorization"]
-    assert token not in json.dumps(body)
-    assert "hush" not in json.dumps(body)
-    assert stat.S_IMODE((tmp_path / "join.token").stat().st_mode) == 0o600
-
-
-def test_the_next_agent_proves_the_same_token(api: Api, tmp_path: Path) -> None:
-    path = tmp_path / "join.token"
-    assert obtain_token(api, path) == obtain_token(api, path)
-    (_, first), (_, second) = api.asked
-    assert first["token_sha256"] == second["token_sha256"]
-
-
-def test_a_cluster_that_does_not_know_the_instance_yet_is_asked_again(
-    api: Api, tmp_path: Path
-) -> None:
-    api.statuses = [404, 503, 200]
-    said: list[str] = []
-    obtain_token(api, tmp_path / "join.token", said)
-    assert len(api.asked) == 3
-    assert ["said 404" in said[0], "said 503" in said[1]] == [True, True]
-
-
-@pytest.mark.parametrize("status", [401, 403, 422])
-def test_a_refusal_is_final(api: Api, tmp_path: Path, status: int) -> None:
-    api.statuses = [status]
-    with pytest.raises(IdentityRefused, match=f"said {status}"):
-        obtain_token(api, tmp_path / "join.token")
-    assert len(api.asked) == 1
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [("latest/meta-data/placement/region", "placement/region"), (ROLE, "security-credentials")],
+)
+def test_metadata_that_are_not_there_yet_are_named(missing: str, named: str) -> None:
+    with pytest.raises(OSError, match=named):
+        proof(missing)

@@ -1,0 +1,118 @@
+"""An instance gets its join token: made by itself, kept, and proved until the cluster knows it."""
+
+import hashlib
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent import join_token
+from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_join_token
+
+INSTANCE = "i-0123456789abcdef0"
+
+
+class Api(HTTPServer):
+    """Answers with `statuses`, the last of them for ever."""
+
+    statuses: list[int]
+    asked: list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            assert isinstance(self.server, Api)
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.asked.append((self.path, body))
+            statuses = self.server.statuses
+            status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+            answer = {} if status == 200 else {"error": {"code": "x", "message": f"said {status}"}}
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = Api(("127.0.0.1", 0), Handler)
+    server.statuses, server.asked = [200], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_token, "backoff_seconds", lambda failures: 0.0)
+
+
+def make_proof(digest: str) -> IdentityProof:
+    return IdentityProof(INSTANCE, {"signature": f"of {digest}"})
+
+
+def obtain_token(api: Api, path: Path, said: list[str] | None = None) -> str:
+    url = f"http://127.0.0.1:{api.server_port}"
+    say = (said if said is not None else []).append
+    return obtain_join_token(path, url, "gpus", make_proof, say)
+
+
+def test_the_token_is_proved_by_its_digest_and_stays_here(api: Api, tmp_path: Path) -> None:
+    token = obtain_token(api, tmp_path / "join.token")
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    fields = {"resource_pool": "gpus", "token_sha256": digest, "signature": f"of {digest}"}
+    assert api.asked == [(f"/api/v1/instances/{INSTANCE}/identity", fields)]
+    assert token not in json.dumps(fields)
+    assert stat.S_IMODE((tmp_path / "join.token").stat().st_mode) == 0o600
+
+
+def test_the_next_agent_proves_the_same_token(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "join.token"
+    assert obtain_token(api, path) == obtain_token(api, path)
+    (_, first), (_, second) = api.asked
+    assert first["token_sha256"] == second["token_sha256"]
+
+
+def test_a_cluster_that_does_not_know_the_instance_yet_is_asked_again(
+    api: Api, tmp_path: Path
+) -> None:
+    api.statuses = [404, 503, 200]
+    said: list[str] = []
+    obtain_token(api, tmp_path / "join.token", said)
+    assert len(api.asked) == 3
+    assert ["said 404" in said[0], "said 503" in said[1]] == [True, True]
+
+
+@pytest.mark.parametrize("status", [401, 403, 422])
+def test_a_refusal_is_final(api: Api, tmp_path: Path, status: int) -> None:
+    api.statuses = [status]
+    with pytest.raises(IdentityRefused, match=f"said {status}"):
+        obtain_token(api, tmp_path / "join.token")
+    assert len(api.asked) == 1
+
+
+def test_a_cloud_that_does_not_help_yet_is_asked_again(api: Api, tmp_path: Path) -> None:
+    failures = [OSError("no role"), OSError("no role yet")]
+    said: list[str] = []
+
+    def make_proof_later(digest: str) -> IdentityProof:
+        if failures:
+            raise failures.pop()
+        return make_proof(digest)
+
+    url = f"http://127.0.0.1:{api.server_port}"
+    obtain_join_token(tmp_path / "join.token", url, "gpus", make_proof_later, said.append)
+    assert len(api.asked) == 1
+    assert [line.rpartition(": ")[2] for line in said] == ["no role yet", "no role"]
