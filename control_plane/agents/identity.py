@@ -9,6 +9,7 @@ whoever sent it has the instance's credentials.
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,14 +25,14 @@ IDENTITIES = "identities"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof of an instance: a request to its cloud, signed with the keys that the cloud gave
-    it. `token_sha256` (hexadecimal) and the cluster's id are signed with it.
+    """The proof of an instance, made with the help of its cloud.
+
+    It covers `token_sha256` (hexadecimal) and the cluster's id. `fields` are what the instance sent
+    besides: which there are is the cloud's, and whether they are right its verifier's.
     """
 
     token_sha256: str
-    authorization: str
-    date: str
-    security_token: str
+    fields: Mapping[str, str]
 
 
 class InvalidProof(Exception):
@@ -41,11 +42,15 @@ class InvalidProof(Exception):
 class IdentityVerifier(Protocol):
     """Verifies proofs of identity with the instances' cloud."""
 
-    def verify_proof(self, proof: Proof) -> str:
-        """The id of the instance that signed a proof, which must have the role of this cluster's
-        instances.
+    @property
+    def cloud(self) -> str:
+        """The name of the cloud in messages."""
 
-        Raises InvalidProof, and OSError if the cloud does not answer.
+    def verify_proof(self, proof: Proof) -> str:
+        """The id of the instance that made a proof, which must be one of this cluster's instances.
+
+        Raises pydantic.ValidationError for fields that are none of a proof of this cloud,
+        InvalidProof for a proof that is not valid, and OSError if the cloud does not answer.
         """
 
 

@@ -11,6 +11,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.agents.identity import InvalidProof, Proof
 from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
@@ -26,6 +29,18 @@ _ARN = re.compile(
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)")
 
 Send = Callable[[urllib.request.Request], bytes]
+# The characters that a header may have: none that ends it.
+HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
+
+
+class AwsProof(BaseModel):
+    """The fields of a proof; docs/agent-protocol.md has them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    authorization: HeaderText
+    date: Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z$")]
+    security_token: HeaderText
 
 
 class AwsIdentityVerifier:
@@ -33,6 +48,8 @@ class AwsIdentityVerifier:
 
     Raises ValueError for a `role` that is no ARN of a role.
     """
+
+    cloud = "AWS"
 
     def __init__(self, cluster: str, role: str, url: str, send: Send | None = None) -> None:
         match = _ROLE.fullmatch(role)
@@ -44,15 +61,18 @@ class AwsIdentityVerifier:
         self._send = send or _send_request
 
     def verify_proof(self, proof: Proof) -> str:
-        """The id of the instance that signed a proof. Raises InvalidProof, and OSError if AWS does
-        not answer.
+        """The id of the instance that signed a proof.
+
+        Raises ValidationError for fields that are not those of AwsProof, InvalidProof, and OSError
+        if AWS does not answer.
         """
-        field = _SIGNED_HEADERS_FIELD.search(proof.authorization)
+        fields = AwsProof.model_validate(proof.fields)
+        field = _SIGNED_HEADERS_FIELD.search(fields.authorization)
         signed = set(field[1].split(";")) if field else set()
         if missing := [name for name in SIGNED_HEADERS if name not in signed]:
             raise InvalidProof(f"the signature does not cover {', '.join(missing)}")
         try:
-            answer = self._send(self._request(proof))
+            answer = self._send(self._request(proof.token_sha256, fields))
         except urllib.error.HTTPError as error:
             if error.code in (400, 403):
                 raise InvalidProof("AWS does not accept the signature") from None
@@ -62,15 +82,15 @@ class AwsIdentityVerifier:
             raise InvalidProof("the signature is not one of an instance of this cluster")
         return arn[4].decode()
 
-    def _request(self, proof: Proof) -> urllib.request.Request:
+    def _request(self, token_sha256: str, fields: AwsProof) -> urllib.request.Request:
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": urllib.parse.urlsplit(self._url).netloc,
             CLUSTER_HEADER: self._cluster,
-            TOKEN_HEADER: proof.token_sha256,
-            "X-Amz-Date": proof.date,
-            "X-Amz-Security-Token": proof.security_token,
-            "Authorization": proof.authorization,
+            TOKEN_HEADER: token_sha256,
+            "X-Amz-Date": fields.date,
+            "X-Amz-Security-Token": fields.security_token,
+            "Authorization": fields.authorization,
         }
         return urllib.request.Request(f"{self._url}/", REQUEST_BODY, headers, method="POST")
 

@@ -3,7 +3,9 @@
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_put
@@ -17,18 +19,30 @@ from control_plane.queries.answer import Answer
 router = guarded_router("instances")
 
 InstanceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$")]
-# The characters that a header may have: none that ends it.
-HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
+# What a proof may have, whatever its cloud: texts of printable ASCII, as signatures and tokens are.
+ProofText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
+FIELDS_MAX = 16
 
 
 class IdentityProof(RequestBody):
-    """The proof that an instance sends; docs/agent-protocol.md has the fields."""
+    """The proof that an instance sends. Its other fields are those of the instance's cloud, which
+    docs/agent-protocol.md has.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": FIELDS_MAX})
+    __pydantic_extra__: dict[str, ProofText]
 
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    authorization: HeaderText
-    date: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
-    security_token: HeaderText
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number_of_fields(cls, body: object) -> object:
+        """Refuse a body of too many fields whole: each of them would be a line of the answer."""
+        if isinstance(body, dict) and len(body) > FIELDS_MAX:
+            text = "must have at most {most} fields"
+            raise PydanticCustomError("too_many_fields", text, {"most": FIELDS_MAX})
+        return body
 
 
 class IdentityAnswer(Answer):
@@ -46,15 +60,19 @@ def prove(
     instance_id: InstanceId, body: IdentityProof, services: ServicesParameter
 ) -> IdentityAnswer:
     """Prove an instance's identity. The proof stands for a token: the instance has none before."""
-    if services.identity_verifier is None:
+    verifier = services.identity_verifier
+    if verifier is None:
         raise RequestError(Code.NOT_FOUND, "this cluster has no instances that prove who they are")
-    proof = Proof(body.token_sha256, body.authorization, body.date, body.security_token)
+    proof = Proof(body.token_sha256, body.model_extra or {})
     try:
-        signer = services.identity_verifier.verify_proof(proof)
+        signer = verifier.verify_proof(proof)
+    except ValidationError as error:
+        raise _body_error(error) from None
     except InvalidProof as refused:
         raise RequestError(Code.FORBIDDEN, str(refused)) from None
     except OSError as error:
-        raise RequestError(Code.UNAVAILABLE, f"AWS does not answer: {error}") from None
+        text = f"{verifier.cloud} does not answer: {error}"
+        raise RequestError(Code.UNAVAILABLE, text) from None
     if signer != instance_id:
         raise RequestError(Code.FORBIDDEN, f"the signature is not one of {instance_id}")
     pool = body.resource_pool
@@ -62,3 +80,9 @@ def prove(
     token = token_put(body.token_sha256, holder)
     register_instance_token(services.table, instance_id, pool, proof, token, services.now_ms())
     return IdentityAnswer(instance_id=instance_id, resource_pool=pool)
+
+
+def _body_error(error: ValidationError) -> RequestValidationError:
+    """The error of a body that has these faults: the cloud's fields are on its top level."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in faults])

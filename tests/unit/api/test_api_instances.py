@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.agents.identity import IDENTITIES, InvalidProof, Proof
+from control_plane.aws.instance_identity import AwsProof
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.state.table import Expect, Put
@@ -22,16 +23,30 @@ TOKEN, OTHER_TOKEN = "dct_of-the-instance", "dct_of-somebody-else"
 
 @dataclass
 class FakeIdentityVerifier:
-    """A cloud that knows one signature for each instance."""
+    """A cloud with the fields of AWS that knows one signature for each instance."""
 
     fails: Exception | None = None
+    cloud: str = "AWS"
 
     def verify_proof(self, proof: Proof) -> str:
+        fields = AwsProof.model_validate(proof.fields)
         if self.fails is not None:
             raise self.fails
-        if not proof.authorization.startswith("signed by "):
+        if not fields.authorization.startswith("signed by "):
             raise InvalidProof("AWS does not accept the signature")
-        return proof.authorization.removeprefix("signed by ")
+        return fields.authorization.removeprefix("signed by ")
+
+
+class OtherIdentityVerifier:
+    """A cloud whose proofs have another field."""
+
+    cloud = "Another cloud"
+
+    def verify_proof(self, proof: Proof) -> str:
+        assert set(proof.fields) == {"identity_token"}
+        if proof.fields["identity_token"] == "late":
+            raise TimeoutError("timed out")
+        return proof.fields["identity_token"]
 
 
 @pytest.fixture
@@ -50,16 +65,22 @@ def put_instance_row(cluster: Cluster, row: InstanceRow) -> None:
     cluster.services.table.commit((Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING),))
 
 
-def prove(cluster: Cluster, token: str = TOKEN, **fields: Any) -> Answer:
-    body = {
+def proof_body(token: str = TOKEN) -> dict[str, Any]:
+    return {
         "resource_pool": "default",
         "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
         "authorization": f"signed by {INSTANCE}",
         "date": "20270115T080000Z",
         "security_token": "session",
-        **fields,
     }
-    return call(cluster.app, "PUT", f"{V1}/instances/{INSTANCE}/identity", content=body)
+
+
+def send(cluster: Cluster, content: Any) -> Answer:
+    return call(cluster.app, "PUT", f"{V1}/instances/{INSTANCE}/identity", content=content)
+
+
+def prove(cluster: Cluster, token: str = TOKEN, **fields: Any) -> Answer:
+    return send(cluster, {**proof_body(token), **fields})
 
 
 def enrol(cluster: Cluster, name: str = INSTANCE, token: str = TOKEN) -> Answer:
@@ -108,6 +129,25 @@ def test_an_instance_enrols_as_itself_only(cluster: Cluster) -> None:
         ({"security_token": "a\r\nHost: b"}, 422),
         ({"date": "now"}, 422),
         ({"more": 1}, 422),
+        ({"more": "text"}, 422),
+        # 5 fields and 12 more are 17, and 16 may be there.
+        ({f"more_{n}": "text" for n in range(12)}, 422),
+        ({"authorization": None}, 422),
+        ({"authorization": ["signed by i-0123456789abcdef0"]}, 422),
+        ({"security_token": {"a": "b"}}, 422),
+        ({"security_token": 1}, 422),
+        ({"security_token": ""}, 422),
+        ({"security_token": "x" * 4097}, 422),
+        ({"security_token": "a\x00"}, 422),
+        ({"security_token": "a\x7f"}, 422),
+        ({"security_token": "session\n"}, 422),
+        ({"security_token": "séance"}, 422),
+        ({"authorization": "signed by\ti-0123456789abcdef0"}, 422),
+        ({"date": "20270115T080000Z\n"}, 422),
+        # Digits of another script, which no header may have.
+        ({"date": "\u0662\u0660\u0662\u0667\u0660\u0661\u0661\u0665T080000Z"}, 422),
+        ({"token_sha256": 1}, 422),
+        ({"resource_pool": ""}, 422),
     ],
 )
 def test_what_proves_nothing_is_refused(
@@ -115,6 +155,57 @@ def test_what_proves_nothing_is_refused(
 ) -> None:
     assert prove(cluster, **fields).status == status
     assert not cluster.services.table.query(IDENTITIES, "a", "z").rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"date": "now"}, "date: must match pattern '^[0-9]{8}T[0-9]{6}Z$'"),
+        ({"more": "text", "other": "text"}, "more: is not a known field; other: is not a known"),
+        ({"security_token": 1}, "security_token: must be a valid string"),
+        ({"security_token": "x" * 4097}, "security_token: must have at most 4096 characters"),
+        ({f"more_{n}": "text" for n in range(2000)}, "the request is not valid: must have at most"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_repeats_nothing(
+    cluster: Cluster, fields: dict[str, Any], said: str
+) -> None:
+    answer = prove(cluster, **fields)
+    message = answer.json["error"]["message"]
+    assert message.startswith("the request is not valid: ")
+    assert said in message
+    assert "input" not in answer.body.decode()
+    assert len(answer.body) < 1000
+
+
+@pytest.mark.parametrize("missing", ["authorization", "date", "security_token"])
+def test_each_field_of_the_cloud_is_required(cluster: Cluster, missing: str) -> None:
+    content = proof_body()
+    del content[missing]
+    answer = send(cluster, content)
+    assert (answer.status, answer.json["error"]["details"]) == (
+        422,
+        [{"path": missing, "message": "is required"}],
+    )
+
+
+@pytest.mark.parametrize("content", [[], "text", 1, None, [{}] * 100])
+def test_a_body_that_is_no_object_is_refused(cluster: Cluster, content: Any) -> None:
+    assert send(cluster, content).status == 422
+
+
+def test_the_fields_of_a_proof_are_those_of_the_verifiers_cloud(tmp_path: Path) -> None:
+    cluster = build_cluster(tmp_path, identity_verifier=OtherIdentityVerifier())
+    put_instance_row(cluster, ROW)
+    content = {
+        "resource_pool": "default",
+        "token_sha256": hashlib.sha256(TOKEN.encode()).hexdigest(),
+        "identity_token": INSTANCE,
+    }
+    assert send(cluster, content).status == 200
+    assert enrol(cluster).status == 200
+    answer = send(cluster, {**content, "identity_token": "late"})
+    assert answer.json["error"]["message"] == "Another cloud does not answer: timed out"
 
 
 def test_an_instance_that_is_not_wanted_is_not_let_in(cluster: Cluster) -> None:
@@ -136,7 +227,9 @@ def test_a_cloud_that_does_not_answer_is_no_refusal(
     cluster: Cluster, verifier: FakeIdentityVerifier
 ) -> None:
     verifier.fails = TimeoutError("timed out")
-    assert prove(cluster).code == "unavailable"
+    answer = prove(cluster)
+    assert answer.code == "unavailable"
+    assert answer.json["error"]["message"] == "AWS does not answer: timed out"
 
 
 def test_a_cluster_without_a_cloud_knows_no_proofs(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def proof(
     }
     all_headers.pop(left_out, None)
     authorization = authorization_header(all_headers, REQUEST_BODY, keys, REGION)
-    return Proof(DIGEST, authorization, now, keys.session_token)
+    fields = {"date": now, "security_token": keys.session_token}
+    return Proof(DIGEST, {"authorization": authorization, **fields})
 
 
 def test_the_instance_that_signed_is_named(
