@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
+from detcloud.cli.framework.deployable_clouds import CLOUDS
 from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_cloud_option
 from detcloud.cli.local.server_modules import run_module
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
@@ -20,15 +22,17 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table",
         metavar="NAME",
-        help="of a deployed cluster, read with your own credentials of AWS "
-        "(default: the embedded cluster's)",
+        help="of a deployed cluster, read with your own credentials of "
+        f"{' or '.join(cloud.title for cloud in CLOUDS)} (default: the embedded cluster's)",
     )
+    add_cloud_option(parser)
 
 
 def dump_partition(arguments: Namespace) -> int:
     """Print the rows of an actor as JSON, with whatever secrets are in them."""
     file = Home.from_environment().folder / "state.db"
-    source = ["--table", arguments.table] if arguments.table else ["--file", str(file)]
+    table = ["--table", arguments.table, "--cloud", arguments.cloud]
+    source = table if arguments.table else ["--file", str(file)]
     done = run_module(MODULE, [arguments.partition, *source])
     if done.returncode:
         raise DetcloudError(done.stderr.strip() or "the table could not be read")

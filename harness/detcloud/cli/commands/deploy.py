@@ -1,35 +1,37 @@
-"""`detcloud deploy`: a team's cluster on AWS, or as files for Terraform, in a child process."""
+"""`detcloud deploy`: a team's cluster in a cloud, or as files for Terraform, in a child process."""
 
 from __future__ import annotations
 
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_team
+from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud, find_cloud
 from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.options import add_cloud_option
 from detcloud.cli.local.server_modules import run_module
 from detcloud.client.endpoint import configured_url, store_credentials
 from detcloud.client.team import TeamToken, load_team_token
 from detcloud.shared.errors import DetcloudError
 
 MODULE = "infra.deploy"
-PACKAGES = ("pulumi", "pulumi_aws")
 
 
-def add_aws_arguments(parser: ArgumentParser) -> None:
+def add_cloud_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, and change nothing"
     )
 
 
-def deploy_to_aws(arguments: Namespace) -> int:
+def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     preview = ["--preview"] if arguments.preview else []
-    token, answer = _run_deployment("aws", arguments, *preview)
+    token, answer = _run_deployment(cloud.name, cloud, arguments, *preview)
     if arguments.preview:
         changes = ", ".join(f"{n} to {what}" for what, n in sorted(answer["changes"].items()))
         print(f"nothing was changed; there would be {changes or 'nothing to do'}")
@@ -45,11 +47,13 @@ def add_export_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="where the files go"
     )
+    add_cloud_option(parser)
 
 
 def export_to_terraform(arguments: Namespace) -> int:
-    output = arguments.output.absolute()
-    token, answer = _run_deployment("export", arguments, f"--output={output}")
+    output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
+    flags = f"--output={output}", f"--cloud={cloud.name}"
+    token, answer = _run_deployment("export", cloud, arguments, *flags)
     print(f"{output} holds {' and '.join(answer['files'])}")
     print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` makes it")
     if answer["admin_sha256"] == token.sha256:
@@ -70,19 +74,20 @@ def _add_stack_options(parser: ArgumentParser) -> None:
 
 
 def _run_deployment(
-    how: str, arguments: Namespace, *flags: str
+    how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
 ) -> tuple[TeamToken, dict[str, Any]]:
     """Run the child; return the administrator's token, whose digest it gets, and its answer.
 
     Raises:
         DetcloudError: it failed.
     """
-    missing = [name for name in PACKAGES if find_spec(name) is None]
+    missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
         raise DetcloudError(f"this needs {', '.join(missing)}; pip install 'detcloud[infra]'")
     settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
     if not settings.is_file():
-        raise DetcloudError(f"there is no file {settings}; docs/aws.md shows what is in one")
+        guide = f"docs/{cloud.name}.md"
+        raise DetcloudError(f"there is no file {settings}; {guide} shows what is in one")
     token = load_team_token(arguments.team)
     words = [how, f"--team={arguments.team}", f"--settings={settings}", *flags]
     done = run_module(MODULE, [*words, f"--admin-sha256={token.sha256}"], _echo_line)
@@ -117,6 +122,9 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
 
 
 HANDLERS: Handlers = {
-    "deploy aws": Handler(add_aws_arguments, deploy_to_aws),
+    **{
+        f"deploy {cloud.name}": Handler(add_cloud_arguments, partial(deploy_to_cloud, cloud))
+        for cloud in CLOUDS
+    },
     "deploy export": Handler(add_export_arguments, export_to_terraform),
 }

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from detcloud.cli.framework.deployable_clouds import CLOUDS
+
 
 class Command(NamedTuple):
     """`detcloud NOUN VERB`, with other verbs and the flat forms that mean the same."""
@@ -261,7 +263,16 @@ _CLUSTER = (
     Command("master", "info", "show the cluster's server", "master"),
     Command("master", "logs", "print the local cluster's log", "master", is_local=True),
     Command("debug", "dump", "print rows of the state table", "debug", is_local=True),
-    Command("deploy", "aws", "make or change a team's cluster on AWS", "deploy", is_local=True),
+    *(
+        Command(
+            "deploy",
+            cloud.name,
+            f"make or change a team's cluster on {cloud.title}",
+            "deploy",
+            is_local=True,
+        )
+        for cloud in CLOUDS
+    ),
     Command(
         "deploy",
         "export",

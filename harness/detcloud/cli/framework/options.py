@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from detcloud.cli.framework.argument_types import parse_count, parse_override
+from detcloud.cli.framework.deployable_clouds import CLOUDS
 from detcloud.shared.errors import DetcloudError
 
 T = TypeVar("T")
@@ -45,6 +46,18 @@ def fetch_limit(arguments: Namespace) -> int | None:
 def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
     """Leave out the first `--offset` of the items that were fetched."""
     return islice(items, arguments.offset, None)
+
+
+def add_cloud_option(parser: ArgumentParser) -> None:
+    """Add `--cloud`, for what was deployed or will be; it is shown where there is a choice."""
+    names = [cloud.name for cloud in CLOUDS]
+    summary = f"where the cluster is deployed (default: {names[0]})"
+    parser.add_argument(
+        "--cloud",
+        choices=names,
+        default=names[0],
+        help=summary if len(names) > 1 else SUPPRESS,
+    )
 
 
 def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:

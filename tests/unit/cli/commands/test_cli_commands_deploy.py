@@ -2,13 +2,20 @@
 
 import hashlib
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import detcloud as package
+from detcloud.cli.commands import deploy
+from detcloud.cli.framework.deployable_clouds import DeployableCloud
+from detcloud.cli.framework.handler import Handler
 from tests.unit.cli.conftest import Detcloud
 
 Words = list[str]
@@ -105,7 +112,7 @@ def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> 
     child.answer = {"files": ["main.tf.json", "functions-arm64.zip"]}
     done = detcloud("deploy", "export", "--team", "vision", "--output", "out")
     out = Path("out").absolute()
-    assert child.words[3] == f"--output={out}"
+    assert child.words[3:5] == [f"--output={out}", "--cloud=aws"]
     assert f"{out} holds main.tf.json and functions-arm64.zip" in done.out
     assert f"`terraform -chdir={out} apply`" in done.out
     assert "vision.token" in done.out
@@ -134,7 +141,9 @@ def test_settings_that_are_not_there_are_asked_for(detcloud: Detcloud, child: Ch
 def test_packages_that_are_missing_are_named(
     detcloud: Detcloud, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detcloud.cli.commands.deploy.PACKAGES", ("pulumi_none",))
+    lacking = DeployableCloud("aws", "AWS", ("pulumi_none",))
+    command = Handler(deploy.add_cloud_arguments, partial(deploy.deploy_to_cloud, lacking))
+    monkeypatch.setitem(deploy.HANDLERS, "deploy aws", command)
     done = detcloud("deploy", "aws", "--team", "vision")
     assert "this needs pulumi_none; pip install 'detcloud[infra]'" in done.err
 
@@ -147,3 +156,37 @@ def test_a_file_that_holds_no_token_is_told(
     file.write_text("\n")
     done = detcloud("deploy", "aws", "--team", "vision")
     assert f"{file} must hold a token, dct_...; without the file one is made" in done.err
+
+
+# A second cloud is one line of the registry, as the modules find it when they are imported.
+SECOND = """
+import sys
+from detcloud.cli.framework import deployable_clouds as registry
+moon = registry.DeployableCloud("moon", "the Moon", ("pulumi_moon",))
+registry.CLOUDS = (*registry.CLOUDS, moon)
+from detcloud.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_with_second_cloud(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-c", SECOND, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+
+
+def test_a_second_cloud_is_a_command_and_a_choice() -> None:
+    helped = run_with_second_cloud("deploy", "--help").stdout
+    assert "make or change a team's cluster on the Moon" in helped
+    for words in (("deploy", "export"), ("debug", "dump")):
+        assert "--cloud {aws,moon}" in run_with_second_cloud(*words, "--help").stdout
+    assert "credentials of AWS or the Moon" in " ".join(
+        run_with_second_cloud("debug", "dump", "--help").stdout.split()
+    )
+
+
+@pytest.mark.parametrize("how", [("moon",), ("export", "--cloud", "moon", "--output", "out")])
+def test_a_second_cloud_needs_packages_of_its_own(how: tuple[str, ...]) -> None:
+    done = run_with_second_cloud("deploy", *how, "--team", "vision")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this needs pulumi_moon; pip install 'detcloud[infra]'" in done.stderr

@@ -1,0 +1,27 @@
+"""The clouds that a team's cluster can be deployed to: the registry of the command line.
+
+A new cloud adds its line here, which `detcloud deploy NAME` and `--cloud NAME` come from.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class DeployableCloud(NamedTuple):
+    """A cloud that has a stack; docs/NAME.md tells of it."""
+
+    name: str
+    """How commands and `infra.clouds` call it."""
+    title: str
+    """How texts call it."""
+    packages: tuple[str, ...]
+    """What its deployment imports, of the extra `infra`."""
+
+
+CLOUDS: Final = (DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws")),)
+
+
+def find_cloud(name: str) -> DeployableCloud:
+    """Return the cloud of a name."""
+    return next(cloud for cloud in CLOUDS if cloud.name == name)
