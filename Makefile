@@ -89,7 +89,7 @@ soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)
 
 lambda: $(SETUP)
-	$(BIN)/python -m infra.bundle
+	$(BIN)/python -m infra.aws.bundle
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_most, progress, row_without_target
-from infra.bundle import EXTRAS, TARGETS, build_archive
+from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 
 API_MS_MAX, STREAM_MS_MAX = 700, 350
 TARGETS_MS: Mapping[str, int | None] = {

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import Row, Scale, at_most, progress, row_without_target
 from control_plane.objects.model_code import model_code_key
 from detcloud.shared.http import Transport
-from infra.bundle import EXTRAS, TARGETS, build_archive
+from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 from tests.emulators.deployment import Stack, account, stack
 from tests.emulators.ministack import ministack
 from tests.emulators.stream import Pump

@@ -19,13 +19,11 @@ import pulumi
 import yaml
 from pulumi import automation
 
-from infra import bundle
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
 from infra.stack_program import PROJECT, SettingsInvalid, StackProgram
 from infra.terraform.export import FILE, export
 
-ARCHIVES = {"archive": "functions", "suggestArchive": "suggest"}
-PATHS = ("clusterConfig", *ARCHIVES)
+CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
 NO_ENGINE = (
     "Pulumi's engine is not installed; https://www.pulumi.com/docs/install says how. "
@@ -80,7 +78,7 @@ def _export(options: argparse.Namespace) -> dict[str, Any]:
     config = _stack_config(program, options, options.output)
     export(program.run, program.terraform, options.team, config, options.output)
     _write_admin_digest(options)
-    archives = [Path(config[f"{PROJECT}:{name}"]).name for name in ARCHIVES]
+    archives = [Path(config[f"{PROJECT}:{name}"]).name for name in program.archives.kinds]
     return _answer(config, {}) | {"files": [FILE, *archives]}
 
 
@@ -102,20 +100,19 @@ def _stack_config(
         SettingsInvalid: something is wrong with it.
     """
     config = _read_config(options.settings)
-    for key in (f"{PROJECT}:{name}" for name in PATHS):
+    archives = {f"{PROJECT}:{name}": kind for name, kind in program.archives.kinds.items()}
+    for key in (f"{PROJECT}:{CLUSTER_CONFIG}", *archives):
         if key in config:
             config[key] = str(options.settings.absolute().parent / config[key])
     config.setdefault(ADMIN, options.admin_sha256)
-    archives = {f"{PROJECT}:{name}": kind for name, kind in ARCHIVES.items()}
     missing = {key: kind for key, kind in archives.items() if key not in config}
     # Everything else is looked at before half a minute goes into each.
     report = program.check_config(options.team, {**config, **dict.fromkeys(missing, __file__)})
     for warning in report.warnings:
         _print_progress(f"warning: {warning}")
-    target = bundle.TARGETS[report.architecture]
     for key, kind in missing.items():
-        _print_progress(f"building {bundle.archive_name(kind, target.name)}")
-        config[key] = str(bundle.build_archive(target, folder, kind))
+        _print_progress(f"building {program.archives.name(kind, report.architecture)}")
+        config[key] = str(program.archives.build(kind, report.architecture, folder))
     program.check_config(options.team, config)
     return config
 

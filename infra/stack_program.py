@@ -4,6 +4,7 @@ stack's configuration before anything is made.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from infra.terraform.provider import TerraformProvider
 
@@ -30,15 +31,32 @@ class ConfigReport:
 
 
 @dataclass(frozen=True)
+class FunctionArchives:
+    """The archives that a stack's functions run from, each of a kind and for an architecture.
+
+    Attributes:
+        kinds: by the setting of the stack that names an archive, the kind of it.
+        name: returns the name of an archive, for its kind and its architecture.
+        build: builds the archive of a kind and an architecture in a folder, and returns it.
+    """
+
+    kinds: Mapping[str, str]
+    name: Callable[[str, str], str]
+    build: Callable[[str, str, Path], Path]
+
+
+@dataclass(frozen=True)
 class StackProgram:
     """A cloud's stack.
 
     Attributes:
         run: the program; it makes the stack that Pulumi's present one is named after.
         check_config: looks at the configuration of a team's stack; raises SettingsInvalid.
+        archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
     """
 
     run: Callable[[], None]
     check_config: Callable[[str, Mapping[str, object]], ConfigReport]
+    archives: FunctionArchives
     terraform: TerraformProvider

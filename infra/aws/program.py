@@ -13,11 +13,21 @@ from control_plane.config import ConfigInvalid
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
+from infra.aws import bundle
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
-from infra.bundle import REPOSITORY, archive_name
-from infra.stack_program import PROJECT, ConfigReport, SettingsInvalid, StackProgram
+from infra.sources import REPOSITORY
+from infra.stack_program import (
+    PROJECT,
+    ConfigReport,
+    FunctionArchives,
+    SettingsInvalid,
+    StackProgram,
+)
+
+# By the setting that names an archive, the kind of it.
+ARCHIVE_KINDS = {"archive": "functions", "suggestArchive": "suggest"}
 
 
 def run() -> None:
@@ -52,8 +62,8 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
     }
     settings = parse_settings(team, texts)
     text = _read_cluster_config(Path(settings.cluster_config))
-    functions = _archive_path(settings, "functions", "archive", settings.archive)
-    suggest = _archive_path(settings, "suggest", "suggestArchive", settings.suggest_archive)
+    functions = _archive_path(settings, "archive", settings.archive)
+    suggest = _archive_path(settings, "suggestArchive", settings.suggest_archive)
     return replace(settings, archive=functions, suggest_archive=suggest), text
 
 
@@ -81,12 +91,13 @@ def _pools_without_image(cluster: ClusterConfig) -> list[str]:
     ]
 
 
-def _archive_path(settings: Settings, kind: str, setting: str, path: str) -> str:
-    """Return the archive at `path`; where that is "", the one of the kind that was built here."""
+def _archive_path(settings: Settings, setting: str, path: str) -> str:
+    """Return the archive at `path`; where that is "", the one of its kind that was built here."""
     architecture = settings.architecture
-    archive = Path(path or REPOSITORY / "dist" / archive_name(kind, architecture))
+    name = bundle.archive_name(ARCHIVE_KINDS[setting], architecture)
+    archive = Path(path or REPOSITORY / "dist" / name)
     if not archive.is_file():
-        remedy = f"`python -m infra.bundle {architecture}` makes one"
+        remedy = f"`python -m infra.aws.bundle {architecture}` makes one"
         raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
     return str(archive)
 
@@ -106,4 +117,9 @@ def _read_cluster_config(path: Path) -> str:
     return text
 
 
-PROGRAM = StackProgram(run, check_stack_config, PROVIDER)
+def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
+    return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
+
+
+ARCHIVES = FunctionArchives(ARCHIVE_KINDS, bundle.archive_name, _build_archive)
+PROGRAM = StackProgram(run, check_stack_config, ARCHIVES, PROVIDER)

@@ -47,7 +47,7 @@ class Settings:
     network: Network | None = None
     """Subnets that are there, instead of a network of the stack's own."""
     archive: str = ""
-    """The functions' archive; what `python -m infra.bundle` made, if empty."""
+    """The functions' archive; what `python -m infra.aws.bundle` made, if empty."""
     suggest_archive: str = ""
     """The same of `suggest`, which has a package of its own."""
     architecture: str = "arm64"

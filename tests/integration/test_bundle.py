@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.bundle import EXTRAS, TARGETS, build_archive
+from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 
 
 @pytest.mark.parametrize("kind", EXTRAS)

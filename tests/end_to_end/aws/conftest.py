@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.bundle import EXTRAS, TARGETS, build_archive
+from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
 from tests.emulators.ec2.machine import Machine

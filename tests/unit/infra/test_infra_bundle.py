@@ -1,26 +1,12 @@
-"""The functions' archives, from a checkout and from an installation."""
+"""The archives of AWS's functions."""
 
 import sys
 import zipfile
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from infra import bundle
-
-
-def test_an_installation_wants_what_its_extra_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = bundle.extra_packages(*bundle.EXTRAS["suggest"])
-    assert any(it.startswith("mangum") for it in wanted)
-    assert [it for it in wanted if it not in bundle.extra_packages("functions")] == ["optuna>=4"]
-    lines = [f"{it}; extra == 'functions'" for it in bundle.extra_packages("functions")]
-    lines += ["optuna>=4; extra == 'optuna'", "pathspec>=0.12", 'torch>=2.4; extra == "torch"']
-    monkeypatch.setattr(bundle, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    assert bundle.extra_packages(*bundle.EXTRAS["suggest"]) == wanted
+from infra.aws import bundle
 
 
 def test_the_archive_holds_compiled_code_that_is_believed(tmp_path: Path) -> None:

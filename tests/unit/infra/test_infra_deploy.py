@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from pulumi import automation
 
-from infra import bundle, deploy
-from infra.bundle import Target
+from infra import deploy
+from infra.aws import bundle
+from infra.aws.bundle import Target
+from infra.sources import REPOSITORY
 from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
@@ -225,7 +227,7 @@ def test_the_examples_can_be_deployed(
     team: str, run: Run, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (f"Pulumi.{team}.yaml", "pools.yaml"):
-        shutil.copy(bundle.REPOSITORY / "infra" / "aws" / file, tmp_path)
+        shutil.copy(REPOSITORY / "infra" / "aws" / file, tmp_path)
     example = (tmp_path / f"Pulumi.{team}.yaml").read_text()
     archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
     settings.write_text(example + archives)

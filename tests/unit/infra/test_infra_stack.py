@@ -404,7 +404,10 @@ def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
     [
         ({"detcloud:region": "here"}, 'detcloud:region is "here": expected a region'),
         ({"detcloud:clusterConfig": "none.yaml"}, "detcloud:clusterConfig: none.yaml cannot be"),
-        ({"detcloud:archive": "none.zip"}, "there is no file none.zip; `python -m infra.bundle"),
+        (
+            {"detcloud:archive": "none.zip"},
+            "no file none.zip; `python -m infra.aws.bundle",
+        ),
     ],
 )
 def test_a_program_that_is_told_wrong_says_so(

@@ -1,4 +1,4 @@
-"""`python -m infra.bundle`: the archives that the deployed functions run from.
+"""`python -m infra.aws.bundle`: the archives that the deployed functions run from.
 
 One archive holds the code of all functions and their packages, for one architecture and version of
 Python; boto3 is the runtime's own. Another one of the same code is for `suggest` alone, whose model
@@ -8,33 +8,16 @@ a deployment without changes changes nothing.
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-import detcloud
+from infra.sources import REPOSITORY, copy_sources, extra_packages
 
-# The root of a checkout, or the folder of the server's packages in an installation.
-REPOSITORY = Path(__file__).resolve().parent.parent
-SOURCES = (
-    *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
-    Path(detcloud.__file__).parent,
-)
-# Parts of the sources that no function imports.
-LEFT_OUT = (
-    "control_plane/simulation",
-    "lambdas/dump.py",
-    "lambdas/local",
-    "lambdas/simulation",
-    "detcloud/_server",
-)
 # The archives, and the extras whose packages are in each.
 EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
 # Dependencies of the packages that the runtime has, or nobody runs.
@@ -70,7 +53,7 @@ def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path
     with tempfile.TemporaryDirectory() as scratch:
         content = Path(scratch)
         _install_packages(target, content, extra_packages(*EXTRAS[kind]))
-        _copy_sources(content)
+        copy_sources(content)
         _compile(target, content)
         _write_archive(content, archive)
     return archive
@@ -87,28 +70,6 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
     subprocess.run([sys.executable, *_PIP, *place, *version, *packages], check=True)
     for folder in [it for pattern in _DROPPED for it in content.glob(pattern)]:
         shutil.rmtree(folder)
-
-
-def extra_packages(*names: str) -> list[str]:
-    """Return the packages of these extras, as the checkout or the installation has them."""
-    project = REPOSITORY / "pyproject.toml"
-    if project.exists():
-        extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-        return [package for name in names for package in extras[name]]
-    mark = re.compile(rf"(.*?); *extra *== *['\"](?:{'|'.join(names)})['\"]")
-    found = [mark.fullmatch(line) for line in metadata.requires("detcloud") or ()]
-    return [match[1] for match in found if match]
-
-
-def _copy_sources(content: Path) -> None:
-    for source in SOURCES:
-
-        def names_to_ignore(folder: str, names: list[str], source: Path = source) -> set[str]:
-            place = Path(folder).relative_to(source.parent)
-            left_out = {name for name in names if str(place / name) in LEFT_OUT}
-            return left_out | {name for name in names if name == "__pycache__"}
-
-        shutil.copytree(source, content / source.name, ignore=names_to_ignore)
 
 
 def _compile(target: Target, content: Path) -> None:
@@ -154,7 +115,7 @@ def _write_archive(content: Path, archive: Path) -> None:
 
 def main() -> int:
     """Build the targets asked for, all but the emulator's if none is."""
-    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m infra.aws.bundle", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
     options = parser.parse_args()

@@ -1,0 +1,49 @@
+"""The sources that functions run from, and the packages that they need: of a checkout, or of an
+installation. A cloud's bundle packs them for its runtime.
+"""
+
+import re
+import shutil
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import detcloud
+
+# The root of a checkout, or the folder of the server's packages in an installation.
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = (
+    *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
+    Path(detcloud.__file__).parent,
+)
+# Parts of the sources that no function imports.
+LEFT_OUT = (
+    "control_plane/simulation",
+    "lambdas/dump.py",
+    "lambdas/local",
+    "lambdas/simulation",
+    "detcloud/_server",
+)
+
+
+def copy_sources(content: Path) -> None:
+    """Copy what functions import into the folder `content`."""
+    for source in SOURCES:
+
+        def names_to_ignore(folder: str, names: list[str], source: Path = source) -> set[str]:
+            place = Path(folder).relative_to(source.parent)
+            left_out = {name for name in names if str(place / name) in LEFT_OUT}
+            return left_out | {name for name in names if name == "__pycache__"}
+
+        shutil.copytree(source, content / source.name, ignore=names_to_ignore)
+
+
+def extra_packages(*names: str) -> list[str]:
+    """Return the packages of these extras, as the checkout or the installation has them."""
+    project = REPOSITORY / "pyproject.toml"
+    if project.exists():
+        extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+        return [package for name in names for package in extras[name]]
+    mark = re.compile(rf"(.*?); *extra *== *['\"](?:{'|'.join(names)})['\"]")
+    found = [mark.fullmatch(line) for line in metadata.requires("detcloud") or ()]
+    return [match[1] for match in found if match]
