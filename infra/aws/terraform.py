@@ -16,4 +16,5 @@ PROVIDER = TerraformProvider(
         "aws_lambda_permission": {"function": "function_name"},
         "aws_sns_topic_subscription": {"topic": "topic_arn"},
     },
+    digests={"filename": "source_code_hash"},
 )

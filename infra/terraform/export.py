@@ -82,15 +82,20 @@ class EntryMaker:
         if resource.after:
             after = [f"{self._type_name(token)}.{_label(name)}" for token, name in resource.after]
             entry["depends_on"] = after
-        if "filename" in entry:
-            entry["source_code_hash"] = _digest(self._folder / entry["filename"])
+        for attribute, digest in self._provider.digests.items():
+            if attribute in entry:
+                entry[digest] = _digest(self._folder / entry[attribute])
         self.resources.setdefault(kind, {})[label] = entry
         pulumi_names = {theirs: name for name, theirs in names.items()}
         outputs = {
             pulumi_names.get(name) or to_camel_case(name): f"<<{kind}.{label}.{name}>>"
             for name in schema["text"]
         }
-        return outputs["id"], {key: it for key, it in outputs.items() if key != "code"}
+        # An archive stays what the program knows it as.
+        archives = {
+            key for key, it in resource.inputs.items() if isinstance(it, pulumi.FileArchive)
+        }
+        return outputs["id"], {key: it for key, it in outputs.items() if key not in archives}
 
     def _type_name(self, token: str) -> str:
         names = self._provider.type_names(token)

@@ -22,6 +22,7 @@ class TerraformProvider:
         schema_file: what `python -m infra.terraform.schema` has written of the provider's schema.
         types: Terraform's types by Pulumi's, where the name does not tell.
         attributes: of a type, Terraform's names of attributes by Pulumi's, where they differ.
+        digests: by an attribute that names a file, the one that has the file's digest in base64.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TerraformProvider:
     schema_file: Path
     types: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> Schema:
