@@ -14,13 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from lambdas.clouds import CLOUDS
+
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = ROOT / "tests" / "unit"
 PRODUCT = ("control_plane", "provisioner", "lambdas", "infra", "images", "harness/detcloud")
 # Folders whose types need packages that `make setup-core` leaves out.
 DEPLOYED = (
     "infra",
-    "lambdas/aws",
+    *(f"lambdas/{cloud}" for cloud in CLOUDS),
     "bench",
     "tests/emulators",
     "tests/integration",

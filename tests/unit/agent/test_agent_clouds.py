@@ -40,11 +40,14 @@ def test_an_agent_imports_no_cloud_before_an_option_names_it() -> None:
     assert _run("-c", code).stdout == "[]\n"
 
 
+CHOICE = " or ".join(["--token-file", *(f"--identity {cloud.name}" for cloud in CLOUDS)])
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "give either --token-file or --identity aws"),
-        (("--identity", "aws", "--token-file", "x"), "give either --token-file or --identity aws"),
+        ((), f"give either {CHOICE}"),
+        (("--identity", "aws", "--token-file", "x"), f"give either {CHOICE}"),
         (("--identity", "aws"), "--identity aws needs --cluster, the id of the cluster"),
     ],
 )

@@ -43,7 +43,6 @@ PURE_FILES = (
     "control_plane/field_types.py",
     "control_plane/findings.py",
     "control_plane/collection/ranking.py",
-    "control_plane/aws/instance_types.py",
     "control_plane/checkpoint_stores/checkpoint_files.py",
     "control_plane/checkpoint_stores/registry.py",
     "control_plane/checkpoint_stores/store_type.py",
@@ -55,8 +54,9 @@ PURE_FILES = (
     "provisioner/offerings.py",
     "provisioner/sizing.py",
 )
-# Each cloud's section of the configuration.
+# Each cloud's section of the configuration, and the catalogue of instance types that it checks.
 POOL_PROVIDER = "/pool_provider.py"
+INSTANCE_TYPES = "/instance_types.py"
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
@@ -97,6 +97,15 @@ SDK_HOMES = {
     "optuna": ("control_plane/suggestions/model.py",),
     "google": ("gcp/",),
 }
+# A cloud is one folder of its name in each root; on a machine of one's own there is none.
+CLOUDS = tuple(
+    sorted({path.parent.name for path in ROOT.glob(f"control_plane/*{POOL_PROVIDER}")} - {"local"})
+)
+# The only modules outside of a cloud's folders that import from them or name their modules.
+CLOUD_REGISTRATIONS = ("control_plane/config/provider_types.py", "infra/clouds.py")
+# What the folders of a cloud share with each other lies beside what all code stands on.
+CLOUDS_SHARED = "harness/detcloud/shared/"
+_MODULE_PATH = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)+")
 SERVER_PACKAGES = ("control_plane", "provisioner", "lambdas", "infra")
 VAGUE_NAMES = word_set("util utils helper helpers common manager managers misc")
 # Written in two halves so that this file keeps its own rule.
@@ -122,7 +131,7 @@ class Source:
     def is_pure(self) -> bool:
         # A package's entry point is the edge of it: it reads files and prints.
         inside = self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
-        named = self.path in PURE_FILES or self.path.endswith(POOL_PROVIDER)
+        named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, INSTANCE_TYPES))
         return named or (inside and not self.path.endswith("/__main__.py"))
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
@@ -221,7 +230,7 @@ def _may_import(source: Source, name: str) -> bool:
     top = name.split(".")[0]
     if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
         return True
-    if ".pool_provider." in f"{name}.":
+    if {"pool_provider", "instance_types"} & set(name.split(".")):
         return True
     if (source.path, top) == (RANDOMNESS, "random"):
         return True
@@ -261,6 +270,30 @@ def each_sdk_has_one_home(source: Source) -> Iterator[str]:
         homes = SDK_HOMES.get(name.split(".")[0])
         if homes is not None and not _is_home(source.path, homes):
             yield f"{node.lineno}: {name} is imported outside {', '.join(homes)}"
+
+
+def each_cloud_stays_in_its_folders(source: Source) -> Iterator[str]:
+    if not source.is_product or source.path.startswith((CLOUDS_SHARED, *CLOUD_REGISTRATIONS)):
+        return
+    homes = PurePosixPath(source.path).parts[:-1]
+    for line, name in (*_imported_lines(source), *_module_paths(source)):
+        for cloud in (cloud for cloud in CLOUDS if cloud in name.split(".")):
+            if cloud not in homes:
+                yield f"{line}: {name} is of the cloud {cloud}, and is named outside its folders"
+
+
+def _imported_lines(source: Source) -> Iterator[tuple[int, str]]:
+    return ((node.lineno, name) for node, name in source.imports())
+
+
+def _module_paths(source: Source) -> Iterator[tuple[int, str]]:
+    """The texts that may be modules of ours, as `import_module` takes them."""
+    ours = (*SERVER_PACKAGES, "detcloud")
+    constants = (node for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
+    for node in constants:
+        text = node.value
+        if isinstance(text, str) and _MODULE_PATH.fullmatch(text) and _within(text, ours):
+            yield node.lineno, text
 
 
 def torch_stays_in_its_folder(source: Source) -> Iterator[str]:
@@ -307,6 +340,7 @@ RULES: tuple[Rule, ...] = (
     pure_folders_import_nothing_impure,
     pure_folders_see_no_clock_and_no_chance,
     each_sdk_has_one_home,
+    each_cloud_stays_in_its_folders,
     torch_stays_in_its_folder,
     detcloud_never_imports_the_server,
 )

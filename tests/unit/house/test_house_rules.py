@@ -9,6 +9,7 @@ from tests.unit.house.rules import (
     Source,
     breaches,
     detcloud_never_imports_the_server,
+    each_cloud_stays_in_its_folders,
     each_sdk_has_one_home,
     files_are_short,
     function_lengths,
@@ -30,6 +31,7 @@ CONFIG = "control_plane/config/merge.py"
 RANDOMNESS = "control_plane/searchers/randomness.py"
 API = "control_plane/api/app.py"
 CLI = "harness/detcloud/cli/main.py"
+AGENT = "harness/detcloud/agent/node.py"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,16 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (each_sdk_has_one_home, "control_plane/state/table.py", "import boto3"),
     (each_sdk_has_one_home, "control_plane/state/sqlite.py", "import boto3"),
     (each_sdk_has_one_home, API, "from google.cloud import firestore"),
+    (each_cloud_stays_in_its_folders, API, "from control_plane.aws import object_store"),
+    (each_cloud_stays_in_its_folders, API, "def f():\n    from ..aws.state_table import Table"),
+    (each_cloud_stays_in_its_folders, CLI, "import detcloud.agent.aws.instance"),
+    (each_cloud_stays_in_its_folders, AGENT, "import_module('detcloud.agent.aws.instance')"),
+    (each_cloud_stays_in_its_folders, "infra/deploy.py", "from infra.aws import bundle"),
+    (
+        each_cloud_stays_in_its_folders,
+        "provisioner/clouds/aws/provider.py",
+        "from control_plane.gcp.pool_provider import GcpProvider",
+    ),
     (torch_stays_in_its_folder, CLI, "import torch"),
     (torch_stays_in_its_folder, CLI, "def f():\n    from torch import nn"),
     (
@@ -123,6 +135,11 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
     (each_sdk_has_one_home, "control_plane/state/sqlite.py", "import sqlite3"),
     (each_sdk_has_one_home, "provisioner/clouds/aws/provider.py", "import boto3"),
     (each_sdk_has_one_home, "bench/states.py", "import sqlite3"),
+    (each_cloud_stays_in_its_folders, "lambdas/aws/tick.py", "import control_plane.aws"),
+    (each_cloud_stays_in_its_folders, "infra/aws/stack.py", "import pulumi_aws as aws"),
+    (each_cloud_stays_in_its_folders, "infra/clouds.py", "PROGRAMS = {'aws': 'infra.aws.x'}"),
+    (each_cloud_stays_in_its_folders, AGENT, "import_module(f'detcloud.agent.{cloud}.x')"),
+    (each_cloud_stays_in_its_folders, API, "CLOUD = 'aws'\nFILE = 'docs/aws.md'"),
     (torch_stays_in_its_folder, "harness/detcloud/pytorch/trial.py", "import torch"),
     (
         torch_stays_in_its_folder,

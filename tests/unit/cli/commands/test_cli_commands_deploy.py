@@ -163,7 +163,7 @@ SECOND = """
 import sys
 from detcloud.cli.framework import deployable_clouds as registry
 moon = registry.DeployableCloud("moon", "the Moon", ("pulumi_moon",))
-registry.CLOUDS = (*registry.CLOUDS, moon)
+registry.CLOUDS = (registry.find_cloud("aws"), moon)
 from detcloud.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
