@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from detcloud.agent.agent import NoticeSource
     from detcloud.agent.join_token import IdentityProof
-    from detcloud.agent.notices import NoticeSource
 
 
 class AgentCloud(NamedTuple):
