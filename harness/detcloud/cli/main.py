@@ -1,4 +1,4 @@
-"""The entry point: help and version at once, every other command through the dispatcher."""
+"""The entry point: prints help or the version, or runs the command that the words name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detcloud.cli.framework.command_index import NOUN_ALIASES, NOUNS
+from detcloud.cli.framework.command_index import (
+    NOUN_ALIASES,
+    NOUNS,
+    Command,
+    commands_by_verb,
+    flat_commands,
+)
 from detcloud.cli.framework.exit_codes import INTERRUPTED, OK, USAGE
 from detcloud.cli.framework.overview import render_noun_overview, render_overview
 from detcloud.cli.framework.usage_error import UsageError, report_usage_error
@@ -54,9 +60,7 @@ def _run(words: list[str]) -> int:
     if noun in NOUNS and (len(words) == 1 or words[1] in ("-h", "--help")):
         print(render_noun_overview(noun))
         return OK if len(words) > 1 else USAGE
-    from detcloud.cli.framework.dispatch import run_command
-
-    return run_command(words, url)
+    return _run_command(words, url)
 
 
 def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
@@ -68,6 +72,82 @@ def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
             raise UsageError("--url needs an address", "such as --url http://127.0.0.1:8080")
         return words[1], words[2:]
     return None, words
+
+
+def _run_command(words: list[str], url: str | None) -> int:
+    """Run the command that `words` name; `url` is the one that stood before them.
+
+    Raises:
+        UsageError: they name none.
+        SystemExit: its arguments are wrong, or ask for help.
+    """
+    if words[0].startswith("-"):
+        raise _unknown_option_error(words[0])
+    command, typed, rest = _find_command(words)
+    if url is not None and command.is_local:
+        raise UsageError(
+            f"`detcloud {typed}` takes no --url: it concerns this machine only",
+            f"see `detcloud {typed} --help`",
+        )
+    from detcloud.cli.framework.command_parser import load_command
+
+    parser, run = load_command(command, typed)
+    arguments = parser.parse_args(rest)
+    url_after = getattr(arguments, "url", None)
+    arguments.url = url if url_after is None else url_after
+    arguments.client = None
+    try:
+        return run(arguments)
+    finally:
+        if arguments.client is not None:
+            arguments.client.close()
+
+
+def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
+    """Return the command, how it was typed, and the words after it."""
+    noun = NOUN_ALIASES.get(words[0], words[0])
+    known = commands_by_verb(noun) if noun in NOUNS else flat_commands()
+    place = 1 if noun in NOUNS else 0
+    for length in (2, 1):
+        word = " ".join(words[place : place + length])
+        if word in known:
+            end = place + len(word.split(" "))
+            return known[word], " ".join(words[:end]), words[end:]
+    raise _unknown_command_error(noun, words, known)
+
+
+def _unknown_option_error(word: str) -> UsageError:
+    from detcloud.cli.framework.original_commands import REPLACED_OPTIONS
+
+    option = word.partition("=")[0]
+    hint = REPLACED_OPTIONS.get(option, "see `detcloud --help`")
+    return UsageError(f"{option} is no option here", hint)
+
+
+def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
+    from difflib import get_close_matches
+
+    from detcloud.cli.framework.original_commands import find_replacement
+
+    if replacement := find_replacement([noun, *words[1:]]):
+        typed, instead = replacement
+        return UsageError(f"`detcloud {typed}` is no command here", instead)
+    is_verb = noun in NOUNS
+    prefix = f"{noun} " if is_verb else ""
+    typed = words[1] if is_verb else words[0]
+    longer = [f"`detcloud {prefix}{word}`" for word in known if word.startswith(f"{typed} ")]
+    if longer:
+        return UsageError(
+            f"`detcloud {prefix}{typed}` needs one more word", f"there is {', '.join(longer)}"
+        )
+    candidates = [*known, *([] if is_verb else NOUNS)]
+    # A verb that needs its noun is meant as it is.
+    nouns = [] if is_verb else [other for other in NOUNS if typed in commands_by_verb(other)]
+    close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
+    hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
+    return UsageError(
+        f"`detcloud {prefix}{typed}` is no command", hint or f"see `detcloud {prefix}--help`"
+    )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from detcloud.cli.framework.command_index import (
     commands_by_verb,
     flat_commands,
 )
-from detcloud.cli.framework.dispatch import load_command
-from detcloud.cli.framework.handler import Handler
+from detcloud.cli.framework.command_parser import Handler, load_command
 from detcloud.cli.main import main
 from detcloud.cli.rendering.output import add_output_options
 from tests.unit.cli.conftest import Detcloud

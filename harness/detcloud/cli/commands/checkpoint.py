@@ -11,7 +11,7 @@ from detcloud.cli.framework.argument_types import (
     parse_uuid_prefix,
     parse_uuid_prefixes,
 )
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import (
     add_output_dir_option,
     add_quiet_option,

@@ -11,8 +11,8 @@ from typing import Any
 
 from detcloud.cli.commands.resource_pool import apply_configuration_file, print_applied_changes
 from detcloud.cli.framework.argument_types import parse_port, parse_slots
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import UNREACHABLE
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server

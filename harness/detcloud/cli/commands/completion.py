@@ -9,9 +9,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.completion_scripts import bash_script, fish_script, zsh_script
 from detcloud.cli.framework.completion_table import completion_table
-from detcloud.cli.framework.handler import Handler, Handlers
 
 SCRIPTS: dict[str, Callable[[dict[str, str]], str]] = {
     "bash": bash_script,

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.local.config_checker import CHECKER, CLUSTER_CHECKER, run_checker
 from detcloud.shared.errors import DetcloudError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.framework.argument_types import parse_day
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.quantities import dollars_text

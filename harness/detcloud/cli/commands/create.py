@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from detcloud.cli.commands.lifecycle import print_or_follow
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.failures import RefusedConfigError
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import (
     add_follow_options,
     add_overrides_option,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_cloud_option
 from detcloud.cli.local.server_modules import run_module
 from detcloud.client.home import Home

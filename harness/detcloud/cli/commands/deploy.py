@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_team
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud, find_cloud
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_cloud_option
 from detcloud.cli.local.server_modules import run_module
 from detcloud.client.endpoint import configured_url, store_credentials

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detcloud.cli.commands.checkpoint import add_download_options, fetch_checkpoint
 from detcloud.cli.framework.argument_types import parse_boolean, parse_count, parse_uuid_prefix
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_output_dir_option, add_quiet_option
 from detcloud.cli.framework.session import (
     add_experiment_argument,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from detcloud.cli.framework.argument_types import parse_ids, parse_seconds
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import (
     add_paging_options,
     add_replaced_option,

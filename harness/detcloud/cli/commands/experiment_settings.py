@@ -11,7 +11,7 @@ from detcloud.cli.framework.argument_types import (
     parse_slot_limit,
     parse_weight,
 )
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS

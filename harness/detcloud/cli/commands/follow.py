@@ -8,8 +8,8 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import NamedTuple, TextIO
 
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import INTERRUPTED
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import hparams_text, trial_display_state
 from detcloud.cli.rendering.hints import print_failure_hint

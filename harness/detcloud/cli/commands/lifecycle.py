@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.commands.follow import follow_experiment
 from detcloud.cli.commands.logs import follow_first_trial
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import (
     add_follow_options,
     add_overrides_option,

@@ -14,7 +14,7 @@ from detcloud.cli.commands.log_lines import (
     print_lines,
 )
 from detcloud.cli.framework.argument_types import parse_count
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import (
     add_experiment_argument,
     add_trial_argument,

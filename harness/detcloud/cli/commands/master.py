@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detcloud.cli.framework.argument_types import parse_count
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_record
 from detcloud.cli.rendering.table import Column, field_column

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_count
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import (
     add_experiment_argument,
     add_trial_argument,

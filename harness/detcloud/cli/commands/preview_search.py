@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import USAGE
 from detcloud.cli.framework.failures import report_failure
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value

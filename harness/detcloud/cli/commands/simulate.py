@@ -13,9 +13,9 @@ from typing import Any
 
 from detcloud.cli.commands.experiment import read_curves
 from detcloud.cli.framework.argument_types import parse_count, parse_id, parse_seconds
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import USAGE
 from detcloud.cli.framework.failures import report_failure
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress

@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_count, parse_seconds
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK, USAGE
 from detcloud.cli.framework.failures import report_failure
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.local.config_checker import update_progress
 from detcloud.cli.local.server_modules import run_module
 from detcloud.cli.rendering.output import add_output_options, print_record, print_value

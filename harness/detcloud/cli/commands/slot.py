@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.commands.agent import SLOT_COLUMNS, add_agent_argument, slot_item
 from detcloud.cli.framework.argument_types import parse_count
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items
 from detcloud.cli.rendering.table import cell_text

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import add_trial_argument, load_trial
 from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.progress import show_progress

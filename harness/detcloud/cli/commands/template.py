@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.failures import RefusedConfigError
-from detcloud.cli.framework.handler import Handler, Handlers
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record

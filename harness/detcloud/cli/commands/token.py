@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from getpass import getpass
 
 from detcloud.cli.framework.argument_types import parse_count, parse_id
-from detcloud.cli.framework.handler import Handler, Handlers
+from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value

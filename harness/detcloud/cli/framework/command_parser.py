@@ -1,12 +1,40 @@
-"""The argument parser of commands, whose errors are a line and a hint."""
+"""The parser of a command and its handler, which the command's module registers in `HANDLERS`."""
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
 
+from detcloud.cli.framework.command_index import Command
 from detcloud.cli.framework.usage_error import report_usage_error
+
+
+class Handler(NamedTuple):
+    """Two functions: one declares a command's arguments, one runs it and returns an exit code."""
+
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int]
+
+
+Handlers = Mapping[str, Handler]
+"""Handlers by the name of the command, such as `experiment list`."""
+
+
+def load_command(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+    """Import a command's module, and return the command's parser, named as the command was typed,
+    and the function that runs it.
+    """
+    handlers: Handlers = import_module(f"detcloud.cli.commands.{command.module}").HANDLERS
+    handler = handlers[command.name]
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    parser = CommandParser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
+    if not command.is_local:
+        parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
+    handler.add_arguments(parser)
+    return parser, handler.run
 
 
 class CommandParser(ArgumentParser):

@@ -15,7 +15,7 @@ from detcloud.cli.framework.command_index import (
     flat_commands,
     noun_spellings,
 )
-from detcloud.cli.framework.dispatch import load_command
+from detcloud.cli.framework.command_parser import load_command
 
 
 class Option(NamedTuple):

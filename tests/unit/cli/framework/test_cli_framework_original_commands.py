@@ -3,7 +3,7 @@
 import pytest
 
 from detcloud.cli.framework.command_index import NOUN_ALIASES, commands_by_verb, flat_commands
-from detcloud.cli.framework.dispatch import load_command
+from detcloud.cli.framework.command_parser import load_command
 from detcloud.cli.framework.original_commands import find_replacement
 
 PAGES = "--limit --offset --pages"
