@@ -13,8 +13,7 @@ from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.images import image_warnings
 from control_plane.config.migration import migrate_config
-from control_plane.config.plan import NotForeseeable
-from control_plane.config.preview import preview_search
+from control_plane.config.preview import NotForeseeable, preview_search
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
 from control_plane.searchers.registry import searcher_spec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from control_plane.config.eras import Era, Scope
+from control_plane.config.eras import Era, Scope, search_rules
 from control_plane.config.experiment import ExperimentConfig, is_on_one_machine
 from control_plane.config.hyperparameters import (
     Categorical,
@@ -15,7 +15,6 @@ from control_plane.config.hyperparameters import (
     grid_point_count,
     leaf_parameters,
 )
-from control_plane.config.plan import search_rules
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.field_types import COUNT_MAX, is_count
 from control_plane.findings import Finding, path_text, shown_count

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.findings import Finding, Loc, path_text
+from control_plane.searchers import era_rules
+from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.registry import find_spec
 
 Tree = Mapping[str, Any]
@@ -136,6 +138,11 @@ class EraMixed(ConfigInvalid):
             "use one era's fields alone; config check --migrate rewrites steps as lengths",
         )
         super().__init__([])
+
+
+def search_rules(era: Era) -> SearchRules:
+    """Return the rules that searches of an era follow."""
+    return era_rules.STEP_ERA if era is Era.STEP else era_rules.LENGTH_ERA
 
 
 def _step_fields(tree: Tree) -> Iterator[Loc]:

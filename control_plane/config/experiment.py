@@ -20,10 +20,9 @@ from pydantic import (
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
-from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree
-from control_plane.config.hyperparameters import Hyperparameters
+from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, search_rules
+from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
-from control_plane.config.plan import search_plan, trial_count
 from control_plane.config.resources import BindMounts, Labels, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, Section, mask_secrets, refuse, scope_of
@@ -31,6 +30,7 @@ from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
 from control_plane.field_types import Count, CountOrZero, Length, Steps, Text
 from control_plane.findings import Loc, value_text
+from control_plane.searchers.registry import searcher_spec
 from control_plane.searchers.search import SearchPlan
 
 JSON_VERSION: Final = 1
@@ -214,7 +214,9 @@ class ExperimentConfig(Section):
         """How many trials the search creates, replacements of invalid ones aside; None where that
         is decided as it goes.
         """
-        return trial_count(self.searcher, self.hyperparameters, self.era)
+        plan = self.search_plan()
+        spec = searcher_spec(self.searcher.name)
+        return spec.trial_count(self.searcher, plan.method, plan.space)
 
     @property
     @abstractmethod
@@ -256,7 +258,9 @@ class ExperimentConfig(Section):
 
     def search_plan(self) -> SearchPlan:
         """Plan the search, with lengths in `unit`."""
-        return search_plan(self.searcher, self.hyperparameters, self.experiment_seed, self.era)
+        spec = searcher_spec(self.searcher.name)
+        method = spec.make_plan(self.searcher, search_rules(self.era))
+        return SearchPlan(method, to_search_space(self.hyperparameters), self.experiment_seed)
 
     def masked_values(self) -> dict[str, Any]:
         """Return all fields as JSON values, secrets masked; they are a configuration of equal

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from control_plane.config.consistency import BATCH_SIZE
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.plan import NotForeseeable
 from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.method import (
     Close,
@@ -73,6 +72,16 @@ class Preview(NamedTuple):
     batches: int | None
     """Batches of all trials together; None where a time metric measures them."""
     is_example: bool
+
+
+class NotForeseeable(ValueError):
+    """A search cannot be previewed: the user's own search method drives it."""
+
+    def __init__(self, searcher: str) -> None:
+        super().__init__(
+            f"{searcher} is driven by a search method of yours: what that will ask for cannot be "
+            "previewed"
+        )
 
 
 def preview_search(

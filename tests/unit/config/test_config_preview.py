@@ -11,8 +11,7 @@ import pytest
 from control_plane.config.__main__ import main
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.plan import NotForeseeable
-from control_plane.config.preview import Bracket, Rung, preview_search
+from control_plane.config.preview import Bracket, NotForeseeable, Rung, preview_search
 
 BASE = """
 name: preview
