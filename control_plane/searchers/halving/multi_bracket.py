@@ -1,4 +1,9 @@
-"""Several halvings side by side, each with trials of its own: the brackets of adaptive searches."""
+"""Several halvings side by side, each with trials of its own: the brackets of adaptive searches.
+
+They go from the one that stops trials early, with many, to the one that hardly stops any.
+
+Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +14,7 @@ from control_plane.evolve import evolve
 from control_plane.searchers.blob_store import BlobStore, PrefixedBlobStore
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.halving.asynchronous import HalvingPlan, HalvingState
+from control_plane.searchers.halving.options import Mode
 from control_plane.searchers.halving.promotion import PromotingHalving
 from control_plane.searchers.halving.stopping import StoppingHalving
 from control_plane.searchers.halving.synchronous import (
@@ -122,6 +128,22 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
                 for trial in range(created, created + operation.count):
                     self._statuses.set_bracket(trial, bracket)
                 created += operation.count
+
+
+def rung_counts(mode: Mode, rungs_max: int, listed: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the number of rungs of each bracket, the largest first: as `listed`, or by the mode
+    if none are.
+    """
+    if listed:
+        return tuple(sorted(listed, reverse=True))
+    least = {"aggressive": rungs_max, "standard": (rungs_max - 1) // 2 + 1, "conservative": 1}
+    return tuple(range(rungs_max, least[mode] - 1, -1))
+
+
+def divide_evenly(total: int, brackets: int) -> tuple[int, ...]:
+    """Divide a number among brackets; what is left over goes to the first ones, one each."""
+    each, over = divmod(total, brackets)
+    return tuple(each + (n < over) for n in range(brackets))
 
 
 def make_bracket_method(

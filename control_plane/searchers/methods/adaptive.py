@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 from control_plane.field_types import CrossCheck, Length, Measured, Steps, ValueRefused
 from control_plane.findings import Finding
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.halving.bracket_division import rung_counts
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
     make_multi_bracket,
     preview_brackets,
+    rung_counts,
 )
 from control_plane.searchers.halving.options import (
     AdaptiveOptions,

@@ -14,12 +14,13 @@ from operator import add
 from control_plane.field_types import CountOrZero, Steps
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.halving.asynchronous import HalvingPlan, plan_halving
-from control_plane.searchers.halving.bracket_division import divide_evenly, rung_counts
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
+    divide_evenly,
     make_multi_bracket,
     preview_brackets,
+    rung_counts,
 )
 from control_plane.searchers.halving.options import (
     AdaptiveOptions,

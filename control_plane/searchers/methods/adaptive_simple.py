@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from control_plane.field_types import MaxLength, Steps
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.halving.bracket_division import divide_evenly, rung_counts
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
+    divide_evenly,
     make_multi_bracket,
     preview_brackets,
+    rung_counts,
 )
 from control_plane.searchers.halving.options import AdaptiveOptions, FewTrials
 from control_plane.searchers.halving.synchronous import RungLadder

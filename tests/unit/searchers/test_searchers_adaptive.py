@@ -1,8 +1,7 @@
 import pytest
 
 from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
-from control_plane.searchers.halving.bracket_division import rung_counts
-from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan, rung_counts
 from control_plane.searchers.halving.options import Mode
 from control_plane.searchers.halving.synchronous import RungLadder, SyncHalvingPlan
 from control_plane.searchers.methods.adaptive import plan_adaptive

@@ -7,8 +7,7 @@ import pytest
 
 from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
 from control_plane.searchers.halving.asynchronous import HalvingPlan
-from control_plane.searchers.halving.bracket_division import rung_counts
-from control_plane.searchers.halving.multi_bracket import MultiBracketPlan
+from control_plane.searchers.halving.multi_bracket import MultiBracketPlan, rung_counts
 from control_plane.searchers.halving.options import Mode
 from control_plane.searchers.methods.adaptive_asha import (
     divide_concurrency,
