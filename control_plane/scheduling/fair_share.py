@@ -8,9 +8,8 @@ are computed anew when a job comes. Requests that can never fit are left out.
 from collections.abc import Iterator, Sequence
 from heapq import merge
 
-from control_plane.scheduling.fitting import AgentSet
+from control_plane.scheduling.fitting import AgentSet, RequestPlacer
 from control_plane.scheduling.model import AllocationRequest, Job, Victim
-from control_plane.scheduling.request_placer import RequestPlacer
 from control_plane.scheduling.scheduling_result import SchedulingResult
 from control_plane.scheduling.shares import ShareClaim, offer_shares
 from control_plane.scheduling.sizes import slots_text
