@@ -1,6 +1,5 @@
-"""Asynchronous successive halving: its plan, its state, early exits, and the end of a search.
-
-Promotion and stopping, its two forms, are in promotion.py and stopping.py.
+"""Asynchronous successive halving: its plan, its state, what its forms share, and the forms: by
+promotion, by stopping, and by stopping as a time metric says.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), as Determined
 0.12 and 0.19 have it: each result yields one more unit of work, a longer training or a new trial,
@@ -22,14 +21,18 @@ from control_plane.searchers.halving.ranking import Result
 from control_plane.searchers.halving.rungs import WORST_RESULT, power, rung_lengths
 from control_plane.searchers.method import (
     ENDLESS,
+    Close,
     Create,
     Event,
     MethodStep,
     Operation,
+    Stop,
     Tally,
+    TrainTo,
     TrialClosed,
     TrialExitedEarly,
     TrialLengthReached,
+    TrialValidationReported,
 )
 
 # Progress before the first rung is full: of so many trainings for each trial.
@@ -244,3 +247,136 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     def _make_create(self, count: int) -> Create:
         length = ENDLESS if self._plan.by_time else self._lengths[0]
         return Create(count, "Sampled", first_point=0, length=length, closed=False)
+
+
+class PromotingHalving(AsyncHalving):
+    """Asynchronous halving by promotion: a trial goes on once it is among the best 1/divisor of its
+    rung as far as that is known, and waits until then.
+
+    At most one trial is promoted for each result; one that would train nothing more passes on.
+    """
+
+    def _answer_result(
+        self, state: HalvingState, rung: int, result: Result
+    ) -> MethodStep[HalvingState]:
+        results, outstanding = list(state.results), list(state.outstanding)
+        operations: list[Operation] = []
+        trains = False
+        while True:
+            outstanding[rung] -= 1
+            if rung == self._top_rung:
+                results[rung] += 1
+                if self._mark_reported(result.trial, closed=True):
+                    operations.append(Close(result.trial))
+                break
+            promoted = self._find_promoted(rung, results[rung], result)
+            results[rung] += 1
+            if promoted is not result:
+                self._mark_reported(result.trial, closed=False)
+            if promoted is None:
+                break
+            result, trial, rung = promoted, promoted.trial, rung + 1
+            outstanding[rung] += 1
+            if self._move_to_rung(trial, rung).exited:
+                result = Result(WORST_RESULT, trial)
+            elif self._lengths[rung] > self._lengths[rung - 1]:
+                operations.append(TrainTo(trial, self._lengths[rung]))
+                trains = True
+                break
+        return self._finish_step(state, results, outstanding, operations, trains=trains)
+
+    def _find_promoted(self, rung: int, before: int, result: Result) -> Result | None:
+        """Return the result that is promoted now that this one came to the `before` others."""
+        ranking = self._ranking(rung)
+        index = ranking.insert(result)
+        divisor = self._plan.divisor
+        old, new = int(before / divisor), int((before + 1) / divisor)
+        if index < new:
+            return result
+        if new == old:
+            return None
+        # One more may go on, and it is not the newcomer.
+        candidate = ranking.result_at(old)
+        status = self._statuses.status_of(candidate.trial)
+        is_gone = status.closed and not status.exited
+        return None if status.rung > rung or is_gone else candidate
+
+
+class StoppingHalving(AsyncHalving):
+    """Asynchronous halving by stopping: a trial is closed at the first rung where it is not among
+    the best 1/divisor of those that came before it, and goes on at once where it is.
+
+    A trial is decided about once, when its result comes in; the first of a rung always goes on.
+    """
+
+    def _answer_result(
+        self, state: HalvingState, rung: int, result: Result
+    ) -> MethodStep[HalvingState]:
+        return self._pass_rungs(state, self._lengths[rung], result)
+
+    def _pass_rungs(
+        self, state: HalvingState, length: float, result: Result
+    ) -> MethodStep[HalvingState]:
+        """Let a trial pass every rung that it has come to, or end it at one of them."""
+        results, outstanding = list(state.results), list(state.outstanding)
+        operations: list[Operation] = []
+        trial, status = result.trial, self._statuses.status_of(result.trial)
+        while length >= self._lengths[status.rung]:
+            rung = status.rung
+            outstanding[rung] -= 1
+            results[rung] += 1
+            is_best = self._is_best(rung, results[rung], result)
+            if status.exited:
+                # Its result stays to be compared with.
+                break
+            if not is_best:
+                operations.append(self._end_operation(trial))
+                status = status._replace(closed=True)
+                break
+            status = status._replace(rung=rung + 1)
+            outstanding[rung + 1] += 1
+        if not status.closed:
+            operations += self._continue_operations(trial, status.rung)
+        self._statuses.set_status(trial, status)
+        trains = not status.closed
+        return self._finish_step(state, results, outstanding, operations, trains=trains)
+
+    def _end_operation(self, trial: int) -> Operation:
+        return Close(trial)
+
+    def _continue_operations(self, trial: int, rung: int) -> Sequence[Operation]:
+        """Return the operations by which a trial goes on to a rung."""
+        return (TrainTo(trial, self._lengths[rung]),)
+
+    def _is_best(self, rung: int, results: int, result: Result) -> bool:
+        """Whether a trial goes on with this result, the latest of so many in its rung."""
+        if rung == self._top_rung:
+            return False
+        index = self._ranking(rung).insert(result, before_equals=True)
+        return index < max(int(results / self._plan.divisor), 1)
+
+
+class TimedStoppingHalving(StoppingHalving):
+    """Asynchronous halving by stopping, measured by a time metric: every validation reports how
+    long the trial has trained, and trials train until they are stopped.
+
+    A trial is compared at every rung whose time it has reached.
+
+    Source: Determined 0.38, which has this form alone.
+    """
+
+    def on_event(self, state: HalvingState, event: Event) -> MethodStep[HalvingState]:
+        """Answer a report or an end."""
+        if not isinstance(event, TrialValidationReported):
+            return super().on_event(state, event)
+        status = self._statuses.status_of(event.trial)
+        if status.closed or event.time < self._lengths[status.rung]:
+            return MethodStep(state)
+        return self._pass_rungs(state, event.time, self._make_result(event.trial, event.metric))
+
+    def _end_operation(self, trial: int) -> Operation:
+        return Stop(trial)
+
+    def _continue_operations(self, trial: int, rung: int) -> Sequence[Operation]:
+        """Return nothing: the trial trains on anyway."""
+        return ()

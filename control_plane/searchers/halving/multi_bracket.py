@@ -13,16 +13,19 @@ from typing import Any, Literal
 from control_plane.evolve import evolve
 from control_plane.searchers.blob_store import BlobStore, PrefixedBlobStore
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.halving.asynchronous import HalvingPlan, HalvingState
+from control_plane.searchers.halving.asynchronous import (
+    HalvingPlan,
+    HalvingState,
+    PromotingHalving,
+    StoppingHalving,
+    TimedStoppingHalving,
+)
 from control_plane.searchers.halving.options import Mode
-from control_plane.searchers.halving.promotion import PromotingHalving
-from control_plane.searchers.halving.stopping import StoppingHalving
 from control_plane.searchers.halving.synchronous import (
     SyncHalving,
     SyncHalvingPlan,
     SyncHalvingState,
 )
-from control_plane.searchers.halving.timed_stopping import TimedStoppingHalving
 from control_plane.searchers.halving.trial_statuses import TrialStatuses
 from control_plane.searchers.method import (
     Create,
