@@ -42,14 +42,12 @@ from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
     apply_container_state,
-    apply_first_report,
     assign_places,
     kill,
     kill_overdue,
     preempt,
     record_early_exit,
     refuses_hparams,
-    set_exit_deadline,
 )
 from control_plane.actors.trial.checkpoints import hand_over_checkpoint, mark_deleted, mark_deleting
 from control_plane.actors.trial.lifecycle import (
@@ -151,7 +149,7 @@ def _apply_allocation_message(
         case ContainerStateReported() | EarlyExitReported() | AllocationExited():
             return _apply_agent_message(state, allocation, message, context)
         case ValidationReported() | LengthReached() | CheckpointReported():
-            return _apply_training_message(state, allocation, message, context)
+            return apply_training_report(state, allocation, message, context)
         case TerminationOverdue():
             return kill_overdue(state, allocation)
         case _:
@@ -320,20 +318,6 @@ def _lose_agent(
         return _end_member(state, allocation, after, context)
     lost = AllocationExited(state.epoch, gang.AGENT_LOST, message=message.reason)
     return _end_allocation(state, allocation, lost, context)
-
-
-def _apply_training_message(
-    state: TrialState,
-    allocation: Allocation,
-    message: ValidationReported | LengthReached | CheckpointReported,
-    context: StepContext,
-) -> TrialState:
-    after = apply_first_report(allocation, message)
-    if after is None:
-        return state
-    set_exit_deadline(state, allocation, message, context)
-    running = state if after is allocation else evolve(state, allocation=after)
-    return apply_training_report(running, message, context)
 
 
 def _apply_agent_message(

@@ -5,11 +5,9 @@ needed or not; a late one finds another epoch or desired state, and changes noth
 """
 
 from control_plane.actors.messages.trial import (
-    CheckpointReported,
     ContainerStateReported,
     SlotsAssigned,
     TerminationOverdue,
-    ValidationReported,
 )
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.gang import advance_node, furthest
@@ -51,19 +49,6 @@ def apply_container_state(
     return state if after == allocation else evolve(state, allocation=after)
 
 
-def apply_first_report(allocation: Allocation, message: object) -> Allocation | None:
-    """The allocation after a report of its training, which shows that it runs. None: another node
-    has reported the same validation before.
-    """
-    if isinstance(message, ValidationReported) and message.nodes > 1:
-        if message.steps <= allocation.validated:
-            return None
-        return evolve(allocation, validated=message.steps)
-    if allocation.is_gang or allocation.state is AllocationState.RUNNING:
-        return allocation
-    return evolve(allocation, state=AllocationState.RUNNING)
-
-
 def preempt(
     state: TrialState, allocation: Allocation, reason: str, context: StepContext
 ) -> TrialState:
@@ -81,16 +66,12 @@ def kill(state: TrialState, allocation: Allocation, reason: str) -> TrialState:
     return _set_desired_state(state, allocation, DesiredState.KILL, reason)
 
 
-def set_exit_deadline(
-    state: TrialState, allocation: Allocation, message: object, context: StepContext
-) -> None:
-    """Set the time by which an allocation must end that has saved its work after it was told to
+def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepContext) -> None:
+    """Set the time by which an allocation must end that has saved its work, if it was told to
     stop.
     """
     timeout_ms = state.settings.terminate_ms
-    if allocation.wish is not DesiredState.PREEMPT or timeout_ms is None:
-        return
-    if isinstance(message, CheckpointReported):
+    if allocation.wish is DesiredState.PREEMPT and timeout_ms is not None:
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
 
 

@@ -11,24 +11,31 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.records import TrialSettings, worst_metric
 from control_plane.actors.step import StepContext
+from control_plane.actors.trial.allocation import set_exit_deadline
 from control_plane.actors.trial.checkpoints import record_checkpoint, update_checkpoint_metric
-from control_plane.actors.trial.state import TrialState
+from control_plane.actors.trial.state import Allocation, AllocationState, TrialState
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ENDLESS
 
 
 def apply_training_report(
     state: TrialState,
+    allocation: Allocation,
     message: ValidationReported | LengthReached | CheckpointReported,
     context: StepContext,
 ) -> TrialState:
     """Apply a report of the current allocation."""
+    after = _apply_first_report(allocation, message)
+    if after is None:
+        return state
+    state = state if after is allocation else evolve(state, allocation=after)
     match message:
         case ValidationReported():
             return _apply_validation(state, message, context)
         case LengthReached():
             return _apply_length_reached(state, message, context)
         case CheckpointReported():
+            set_exit_deadline(state, allocation, context)
             return record_checkpoint(state, message, context)
 
 
@@ -58,6 +65,19 @@ def report_missing_parent_checkpoint(state: TrialState, parent: int, context: St
         "the metric of a length is reported"
     )
     _send_length_reached(state, None, missing_metric_reason, context)
+
+
+def _apply_first_report(allocation: Allocation, message: object) -> Allocation | None:
+    """The allocation after a report of its training, which shows that it runs. None: another node
+    has reported the same validation before.
+    """
+    if isinstance(message, ValidationReported) and message.nodes > 1:
+        if message.steps <= allocation.validated:
+            return None
+        return evolve(allocation, validated=message.steps)
+    if allocation.is_gang or allocation.state is AllocationState.RUNNING:
+        return allocation
+    return evolve(allocation, state=AllocationState.RUNNING)
 
 
 def _apply_validation(
