@@ -31,7 +31,7 @@ from control_plane.agents.identity import Proof
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
-from control_plane.fleet.notices import read_notices
+from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.model_code import model_code_key
 from control_plane.objects.signing import HmacUrlSigner
@@ -47,7 +47,7 @@ from lambdas.builder import Cluster
 from lambdas.deployed_configuration import APPLIED
 from lambdas.tick_steps import TickSteps, run_steps
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
-from provisioner.clouds.notices import CloudWithNotices
+from provisioner.clouds.provider import CloudProvider
 from provisioner.engine_pools import EnginePools
 from provisioner.model import ProvisionerSettings
 from tests.emulators.stream import matches
@@ -372,8 +372,11 @@ class _MeteredAdapters(Adapters):
     def clock(self) -> int:
         return self._cluster.now_ms
 
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudWithNotices:
-        return CloudWithNotices(self._cluster.cloud, lambda: read_notices(self.state_table))
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        return self._cluster.cloud
+
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        return read_notices(self.state_table)
 
     def invoke_function(self, name: str) -> None:
         self._cluster.collect()

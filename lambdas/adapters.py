@@ -7,6 +7,7 @@ one machine, `lambdas.simulation.adapters`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.storage_access import CredentialIssuer
     from control_plane.config.storage import CheckpointStorage
+    from control_plane.fleet.notices import InstanceNotice
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
     from control_plane.suggestions.suggester import SuggestionModel
@@ -116,6 +118,10 @@ class Adapters(ABC):
 
         Raises CloudError: the settings cannot be used.
         """
+
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        """Return what was announced of instances; nothing where their cloud's list says it."""
+        return ()
 
     def invoke_function(self, name: str) -> None:  # noqa: B027
         """Start a function of the cluster, and wait for nothing. Where the work of functions is

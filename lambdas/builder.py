@@ -97,9 +97,9 @@ class Cluster:
 
         adapters, table, clock = self.adapters, self.engine.table, self.engine.clock
         cluster_id, provider = adapters.cluster_id, self.cloud_provider
-        pools = EnginePools(self.engine)
+        pools, notices = EnginePools(self.engine), adapters.instance_notices
         return Provisioner(
-            Reconciler(table, pools, provider, cluster_id, clock, adapters.random),
+            Reconciler(table, pools, provider, cluster_id, clock, adapters.random, notices),
             OrphanSweeper(table, provider, cluster_id, clock),
         )
 

@@ -8,11 +8,12 @@ launch is repeated with its token, a termination until the cloud says that the i
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
 from control_plane.actors.agent.actor import leases_partition
+from control_plane.fleet.notices import InstanceNotice
 from control_plane.fleet.records import (
     ErrorKind,
     FleetRow,
@@ -73,7 +74,8 @@ CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
 
 class Reconciler:
     """Reconciles the pools of one cluster with their clouds. `random` draws the jitter of
-    back-offs.
+    back-offs; `notices` reads what agents or events report besides the cloud's list, and is asked
+    only if that has instances.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Reconciler:
         cluster: str,
         clock: Callable[[], int],
         random: Random,
+        notices: Callable[[], Iterable[InstanceNotice]] = lambda: (),
     ) -> None:
         self._table = table
         self._pools = pools
@@ -91,6 +94,7 @@ class Reconciler:
         self._cluster = cluster
         self._clock = clock
         self._random = random
+        self._notices = notices
 
     def pools_to_reconcile(self) -> list[str]:
         """The names of all pools, and of removed ones that have instances left."""
@@ -144,7 +148,8 @@ class _ReconcilePass:
         try:
             cloud = self._reconciler._cloud_factory(self._settings)
             found = cloud.list_instances(self._reconciler._cluster, self._ledger.fleet.pool)
-            self._listed = {instance.id: instance for instance in found}
+            notices = self._reconciler._notices() if found else ()
+            self._listed = {it.id: it for it in instances_with_notices(found, notices)}
             offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
             self._record_trouble(error)
@@ -342,6 +347,23 @@ class _ReconcilePass:
     def _record_trouble(self, error: CloudError) -> None:
         self._trouble = f"{error.kind}: {error}"
         self._reasons.append(f"the cloud was not of use: {error}")
+
+
+def instances_with_notices(
+    instances: Sequence[CloudInstance], notices: Iterable[InstanceNotice]
+) -> list[CloudInstance]:
+    """Return the instances with the notices added to what the cloud says of them itself."""
+    told = list(notices)
+    ends = {it.instance: it.deadline_ms for it in told if it.deadline_ms is not None}
+    advised = {it.instance for it in told if it.deadline_ms is None}
+    return [
+        replace(
+            it,
+            notice_ms=ends.get(it.id, it.notice_ms),
+            rebalance=it.rebalance or it.id in advised,
+        )
+        for it in instances
+    ]
 
 
 def _effective_settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from control_plane.aws.object_store import S3ObjectStore
     from control_plane.aws.storage_credentials import StsCredentialIssuer
     from control_plane.checkpoint_stores.types.s3 import S3
+    from control_plane.fleet.notices import InstanceNotice
     from control_plane.objects.signing import HmacUrlSigner
     from provisioner.clouds.aws.launch_request import Ec2Settings
     from provisioner.clouds.aws.provider import Ec2Clouds
@@ -100,12 +101,14 @@ class AwsAdapters(Adapters):
         return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the EC2 of a pool, with what was announced of its instances. Raises CloudError."""
-        from control_plane.fleet.notices import read_notices
-        from provisioner.clouds.notices import CloudWithNotices
+        """Return the EC2 of a pool. Raises CloudError."""
+        return self._ec2_clouds.cloud(settings)
 
-        table = self.state_table
-        return CloudWithNotices(self._ec2_clouds.cloud(settings), lambda: read_notices(table))
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        """Return what agents and EC2's events announced of instances."""
+        from control_plane.fleet.notices import read_notices
+
+        return read_notices(self.state_table)
 
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:

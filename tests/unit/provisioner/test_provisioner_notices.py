@@ -1,43 +1,39 @@
-"""Notices about instances show in the cloud's list."""
+"""Passes over a pool whose instances have notices that the cloud's list does not show."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from random import Random
 
 from control_plane.fleet.notices import InstanceNotice
-from control_plane.fleet.records import IntentRow, Offering
-from provisioner.clouds.notices import CloudWithNotices
+from control_plane.fleet.rows import read_instances
+from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import CloudInstance
-from provisioner.model import InstanceStatus
-
-
-@dataclass
-class FixedList:
-    """A cloud with these instances, and of these alone."""
-
-    instances: list[CloudInstance] = field(default_factory=list)
-    ended: list[str] = field(default_factory=list)
-
-    def offerings(self) -> tuple[Offering, ...]:
-        return ()
-
-    def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        return ()
-
-    def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        return self.instances
-
-    def terminate(self, ids: Sequence[str]) -> None:
-        self.ended += ids
+from provisioner.model import InstanceStatus, ProvisionerSettings
+from provisioner.reconcile import PASS_MS, Reconciler, instances_with_notices
+from tests.simulation.fleet import CLUSTER, POOL, SPOT, FleetWorld, Work
 
 
 def instance(name: str, notice_ms: int | None = None) -> CloudInstance:
     return CloudInstance(name, InstanceStatus.RUNNING, 1_000, {}, notice_ms)
 
 
+def spot_world() -> FleetWorld:
+    world = FleetWorld(ProvisionerSettings("fake", max_instances=3), FakeRules(), (SPOT,))
+    world.pool.work = [Work(4, 10_000_000)]
+    return world
+
+
+def reconcile(world: FleetWorld, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
+    """Run one pass that knows of notices."""
+    clock, random = lambda: world.now_ms, Random(1)
+    Reconciler(
+        world.table, world.pool, lambda it: world.watched, CLUSTER, clock, random, notices
+    ).reconcile(POOL)
+
+
 def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None:
-    cloud = FixedList([instance("i-1"), instance("i-2"), instance("i-3", 7_000)])
+    listed = [instance("i-1"), instance("i-2"), instance("i-3", 7_000)]
     told = [InstanceNotice("i-1", 9_000), InstanceNotice("i-2"), InstanceNotice("i-9", 5_000)]
-    found = CloudWithNotices(cloud, lambda: told).list_instances("c1")
+    found = instances_with_notices(listed, told)
     assert [(it.id, it.notice_ms, it.rebalance) for it in found] == [
         ("i-1", 9_000, False),
         ("i-2", None, True),
@@ -45,8 +41,20 @@ def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None
     ]
 
 
+def test_nothing_new_starts_where_an_end_was_announced() -> None:
+    world = spot_world()
+    world.run(20)
+    (row,) = read_instances(world.table, POOL)
+    world.now_ms += PASS_MS
+    reconcile(world, lambda: [InstanceNotice(row.id, world.now_ms + 120_000)])
+    assert world.pool.draining == {row.id}
+
+
 def test_nobody_is_asked_about_a_cloud_without_instances() -> None:
     def fail_if_read() -> list[InstanceNotice]:
         raise AssertionError("there is nothing to ask about")
 
-    assert CloudWithNotices(FixedList(), fail_if_read).list_instances("c1") == []
+    world = spot_world()
+    reconcile(world, fail_if_read)
+    # The pass launched one, so that it did list the cloud.
+    assert len(read_instances(world.table, POOL)) == 1
