@@ -9,7 +9,6 @@ from control_plane.actors.experiment.suggestions import SUGGESTIONS
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
-from lambdas.provisioning import end_orphans, reconcile_pools
 from lambdas.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class TickSteps:
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def sweep() -> None:
-            count(InstancesSwept=end_orphans(cluster.provisioner.sweeper))
+            count(InstancesSwept=len(cluster.provisioner.sweeper.terminate_orphans()))
 
         return [
             Step("configuration", lambda: apply_deployed_configuration(cluster)),
@@ -93,7 +92,7 @@ class TickSteps:
         return again_ms == 0
 
     def _reconcile_pools(self) -> int:
-        return reconcile_pools(self._cluster.provisioner.reconciler)
+        return self._cluster.provisioner.reconciler.reconcile_pools()
 
     def _start_suggest_function(self) -> None:
         """Start the function that suggests, if a search waits for a suggestion."""

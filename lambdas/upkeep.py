@@ -11,7 +11,7 @@ from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
-from lambdas.pools import for_each_pool
+from provisioner.pools import for_each_pool
 
 log = logging.getLogger(__name__)
 

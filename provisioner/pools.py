@@ -1,10 +1,16 @@
-"""The Pools protocol: what the provisioner reads from resource pools and reports to them."""
+"""The Pools protocol: what the provisioner reads from resource pools and reports to them; and one
+action for each pool, which is done for the others where it fails for one of them.
+"""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from control_plane.state.table import TableError
 from provisioner.model import ConnectedAgent, Demand, ProvisionerSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +43,23 @@ class Pools(Protocol):
         """Report that the agent's machine has ended: what ran there is lost at once, without
         waiting for its lease to lapse. Harmless when repeated.
         """
+
+
+class PoolsFailed(Exception):
+    """The pools that failed, each of which was logged; the others had their turn."""
+
+
+def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
+    """Call `act` with each of the pools. Raises PoolsFailed once all had their turn."""
+    failed = []
+    for pool in pools:
+        try:
+            act(pool)
+        except TableError as error:
+            log.warning("pool %s has to wait: %s", pool, error)
+            failed.append(pool)
+        except Exception:
+            log.exception("pool %s failed", pool)
+            failed.append(pool)
+    if failed:
+        raise PoolsFailed(f"pools that failed: {', '.join(failed)}")

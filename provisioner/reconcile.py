@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from random import Random
 
 from control_plane.actors.agent.actor import leases_partition
@@ -46,7 +47,7 @@ from provisioner.model import (
     ProvisionerSettings,
     ScalePlan,
 )
-from provisioner.pools import Pools, PoolSnapshot
+from provisioner.pools import Pools, PoolSnapshot, for_each_pool
 from provisioner.scale_decider import plan_scaling
 from provisioner.settings import SettingsInvalid, decode_settings, encode_settings
 
@@ -95,6 +96,26 @@ class Reconciler:
         self._clock = clock
         self._random = random
         self._notices = notices
+
+    def reconcile_pools(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Reconcile each pool that has, or may get, instances, until `stopped`. Returns in how many
+        ms it is too early for none of them, 0 if it was for none. Raises PoolsFailed once all had
+        their turn; settings that cannot be used are only logged.
+        """
+        waits_ms = [0]
+
+        def reconcile(pool: str) -> None:
+            try:
+                looked = self.reconcile(pool)
+            except SettingsInvalid as error:
+                log.warning("pool %s cannot be provisioned: %s", pool, error)
+                return
+            waits_ms.append(looked.retry_after_ms)
+            for reason in looked.reasons:
+                log.info("pool %s: %s", pool, reason)
+
+        for_each_pool(takewhile(lambda _: not stopped(), self.pools_to_reconcile()), reconcile)
+        return max(waits_ms)
 
     def pools_to_reconcile(self) -> list[str]:
         """The names of all pools, and of removed ones that have instances left."""

@@ -50,6 +50,8 @@ class OrphanSweeper:
             except (CloudError, SettingsInvalid) as error:
                 log.warning("the sweep of %s was cut short: %s", row.key.sort, error)
                 continue
+            for name in ids:
+                log.warning("instance %s was nobody's and is ended", name)
             ended += ids
         return ended
 

@@ -7,8 +7,7 @@ import threading
 
 from control_plane.state.table import TableError
 from lambdas.builder import Provisioner
-from lambdas.pools import PoolsFailed
-from lambdas.provisioning import end_orphans, reconcile_pools
+from provisioner.pools import PoolsFailed
 from provisioner.sweep import SWEEP_PERIOD_MS
 
 log = logging.getLogger(__name__)
@@ -47,6 +46,6 @@ class ProvisioningThread:
                 log.exception("the provisioning failed")
 
     def _provision(self, looks: int) -> None:
-        reconcile_pools(self._provisioner.reconciler, self._stopped.is_set)
+        self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
         if looks % LOOKS_PER_SWEEP == 0 and not self._stopped.is_set():
-            end_orphans(self._provisioner.sweeper)
+            self._provisioner.sweeper.terminate_orphans()

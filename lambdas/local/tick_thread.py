@@ -8,8 +8,8 @@ import threading
 from control_plane.collection.collector import Collector
 from control_plane.engine.engine import Engine
 from control_plane.state.table import TableError
-from lambdas.pools import PoolsFailed
 from lambdas.upkeep import Upkeep
+from provisioner.pools import PoolsFailed
 
 log = logging.getLogger(__name__)
 

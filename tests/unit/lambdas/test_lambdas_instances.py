@@ -15,10 +15,9 @@ from lambdas.local.adapters import LocalAdapters
 from lambdas.local.home import HomeFolder
 from lambdas.local.instances import issue_join_token
 from lambdas.local.provisioning_thread import ProvisioningThread
-from lambdas.pools import PoolsFailed
-from lambdas.provisioning import reconcile_pools
 from provisioner.clouds.provider import ConfigurationError
 from provisioner.model import PassResult, ProvisionerSettings
+from provisioner.reconcile import Reconciler
 from provisioner.settings import SettingsInvalid
 
 
@@ -45,8 +44,11 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     seen: list[str] = []
     enough = threading.Event()
 
-    class Stumbling:
+    class Stumbling(Reconciler):
         """Fails in every way that a pass may."""
+
+        def __init__(self) -> None:
+            pass
 
         def pools_to_reconcile(self) -> list[str]:
             if len(seen) == 2:
@@ -73,40 +75,6 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     assert enough.wait(10)
     provisioning.stop()
     assert seen[:5] == ["bad", "good", "unavailable", "bad", "good"]
-
-
-def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
-    seen: list[str] = []
-
-    class RefusingReconciler:
-        def pools_to_reconcile(self) -> list[str]:
-            return ["bad", "hot", "good"]
-
-        def reconcile(self, pool: str) -> PassResult:
-            seen.append(pool)
-            if pool == "hot":
-                raise Unavailable("throttled")
-            if pool == "bad":
-                raise SettingsInvalid("provider: must be a map")
-            return PassResult(retry_after_ms=3_000)
-
-    # Settings that cannot be used are their owner's to mend.
-    with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
-        reconcile_pools(cast(Any, RefusingReconciler()))
-    assert seen == ["bad", "hot", "good"]
-
-
-def test_whoever_provisions_hears_when_all_pools_can_be_looked_at_again() -> None:
-    waits = {"a": 2_000, "b": 4_000, "c": 0}
-
-    class Early:
-        def pools_to_reconcile(self) -> list[str]:
-            return list(waits)
-
-        def reconcile(self, pool: str) -> PassResult:
-            return PassResult(retry_after_ms=waits[pool])
-
-    assert reconcile_pools(cast(Any, Early())) == 4_000
 
 
 def test_to_stop_before_the_start_is_harmless() -> None:

@@ -13,7 +13,6 @@ from lambdas.aws import adapters as aws_adapters
 from lambdas.aws.adapters import AwsAdapters
 from lambdas.builder import Cluster
 from lambdas.tick_steps import MINUTE_MS, Step, StepsFailed, TickSteps, run_steps
-from provisioner.model import PassResult
 
 
 def steps_on(table: MemoryTable) -> TickSteps:
@@ -101,16 +100,9 @@ class Early:
         )
         self._steps = TickSteps(cast(Any, parts))
 
-    def pools_to_reconcile(self) -> list[str]:
-        return ["gpus"]
-
-    def reconcile(self, pool: str) -> PassResult:
+    def reconcile_pools(self) -> int:
         self.looks += 1
-        return (
-            PassResult(retry_after_ms=3_000)
-            if self.looks <= self.times
-            else PassResult(("launch",))
-        )
+        return 3_000 if self.looks <= self.times else 0
 
     def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

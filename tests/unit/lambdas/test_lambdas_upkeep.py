@@ -9,8 +9,8 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.engine.engine import Engine
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Row, Unavailable
-from lambdas.pools import PoolsFailed
 from lambdas.upkeep import Upkeep
+from provisioner.pools import PoolsFailed
 
 
 class ThrottledTable(MemoryTable):

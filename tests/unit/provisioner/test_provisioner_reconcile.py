@@ -15,12 +15,14 @@ from control_plane.fleet.records import (
 )
 from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
 from control_plane.state.faults import InterleavingTable
-from control_plane.state.table import Delete, Expect, Key, Put, Write
+from control_plane.state.table import Delete, Expect, Key, Put, Unavailable, Write
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import ConfigurationError, ThrottlingError
 from provisioner.ledger import Ledger
 from provisioner.model import PassResult, ProvisionerSettings
-from provisioner.reconcile import PASS_MS
+from provisioner.pools import PoolsFailed
+from provisioner.reconcile import PASS_MS, Reconciler
+from provisioner.settings import SettingsInvalid
 from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
 
 CALM = FakeRules()
@@ -342,3 +344,43 @@ class TestSweep:
         world.cloud.launch(IntentRow(intent, cluster, POOL, ON_DEMAND, 1, "t", 0))
         world.run(300)
         assert len(list(world.cloud.live_machines())) == 2
+
+
+def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
+    seen: list[str] = []
+
+    class RefusingReconciler(Reconciler):
+        def __init__(self) -> None:
+            pass
+
+        def pools_to_reconcile(self) -> list[str]:
+            return ["bad", "hot", "good"]
+
+        def reconcile(self, pool: str) -> PassResult:
+            seen.append(pool)
+            if pool == "hot":
+                raise Unavailable("throttled")
+            if pool == "bad":
+                raise SettingsInvalid("provider: must be a map")
+            return PassResult(retry_after_ms=3_000)
+
+    # Settings that cannot be used are their owner's to mend.
+    with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
+        RefusingReconciler().reconcile_pools()
+    assert seen == ["bad", "hot", "good"]
+
+
+def test_whoever_provisions_hears_when_all_pools_can_be_looked_at_again() -> None:
+    waits = {"a": 2_000, "b": 4_000, "c": 0}
+
+    class EarlyReconciler(Reconciler):
+        def __init__(self) -> None:
+            pass
+
+        def pools_to_reconcile(self) -> list[str]:
+            return list(waits)
+
+        def reconcile(self, pool: str) -> PassResult:
+            return PassResult(retry_after_ms=waits[pool])
+
+    assert EarlyReconciler().reconcile_pools() == 4_000
