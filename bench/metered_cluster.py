@@ -373,6 +373,7 @@ class _MeteredAdapters(Adapters):
         return self._cluster.now_ms
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        self._check_provider_type(settings)
         return self._cluster.cloud
 
     def instance_notices(self) -> Iterable[InstanceNotice]:

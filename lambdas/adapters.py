@@ -114,10 +114,21 @@ class Adapters(ABC):
 
     @abstractmethod
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool with such settings, whose type is in `provider_types`.
+        """Return the provider of a pool with such settings; begins with `_check_provider_type`.
 
         Raises CloudError: the settings cannot be used.
         """
+
+    def _check_provider_type(self, settings: ProvisionerSettings) -> None:
+        """Raise ConfigurationError where the type of the pool's provider is not this host's."""
+        from provisioner.clouds.provider import ConfigurationError
+
+        types = self.provider_types
+        if settings.kind not in types:
+            text = (
+                f"this cluster has no provider {settings.kind}; it has {', '.join(sorted(types))}"
+            )
+            raise ConfigurationError(text)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return what was announced of instances; nothing where their cloud's list says it."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from control_plane.collection.stores import Stores
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
-    from provisioner.clouds.provider import CloudProvider
-    from provisioner.model import ProvisionerSettings
     from provisioner.reconcile import Reconciler
     from provisioner.sweep import OrphanSweeper
 
@@ -96,24 +94,12 @@ class Cluster:
         from provisioner.sweep import OrphanSweeper
 
         adapters, table, clock = self.adapters, self.engine.table, self.engine.clock
-        cluster_id, provider = adapters.cluster_id, self.cloud_provider
+        cluster_id, provider = adapters.cluster_id, adapters.cloud_provider
         pools, notices = EnginePools(self.engine), adapters.instance_notices
         return Provisioner(
             Reconciler(table, pools, provider, cluster_id, clock, adapters.random, notices),
             OrphanSweeper(table, provider, cluster_id, clock),
         )
-
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool with such settings. Raises CloudError."""
-        from provisioner.clouds.provider import ConfigurationError
-
-        types = self.adapters.provider_types
-        if settings.kind not in types:
-            text = (
-                f"this cluster has no provider {settings.kind}; it has {', '.join(sorted(types))}"
-            )
-            raise ConfigurationError(text)
-        return self.adapters.cloud_provider(settings)
 
     @cached_property
     def services(self) -> Services:

@@ -102,6 +102,7 @@ class AwsAdapters(Adapters):
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the EC2 of a pool. Raises CloudError."""
+        self._check_provider_type(settings)
         return self._ec2_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:

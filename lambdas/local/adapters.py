@@ -62,6 +62,7 @@ class LocalAdapters(Adapters):
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the processes of this machine as a pool's provider."""
+        self._check_provider_type(settings)
         return self.launcher.provider(settings.section)
 
     @cached_property

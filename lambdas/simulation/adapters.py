@@ -105,4 +105,5 @@ class HostAdapters(Adapters):
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the cloud that all hosts share."""
+        self._check_provider_type(settings)
         return self._environment.cloud

@@ -10,7 +10,7 @@ from control_plane.access.principals import Role
 from control_plane.access.tokens import StaticTokens, TableTokens, token_digest
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Unavailable
-from lambdas.builder import Cluster, Provisioner
+from lambdas.builder import Provisioner
 from lambdas.local.adapters import LocalAdapters
 from lambdas.local.home import HomeFolder
 from lambdas.local.instances import issue_join_token
@@ -33,11 +33,11 @@ def test_a_join_token_is_for_one_pool() -> None:
 
 
 def test_a_provider_that_is_not_here_is_named(tmp_path: Path) -> None:
-    cluster = Cluster(LocalAdapters(HomeFolder(tmp_path), "http://here"))
+    adapters = LocalAdapters(HomeFolder(tmp_path), "http://here")
     with pytest.raises(ConfigurationError, match="this cluster has no provider aws; it has local"):
-        cluster.cloud_provider(ProvisionerSettings("aws"))
+        adapters.cloud_provider(ProvisionerSettings("aws"))
     settings = ProvisionerSettings("local", section='{"instance_slots": 2}')
-    assert [it.slots for it in cluster.cloud_provider(settings).offerings()] == [2]
+    assert [it.slots for it in adapters.cloud_provider(settings).offerings()] == [2]
 
 
 def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
