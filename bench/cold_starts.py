@@ -96,7 +96,7 @@ def _unpack_archive(folder: Path, kind: str) -> Path:
 def _program(function: str) -> str:
     module = function.partition(",")[0]
     return (
-        f"import lambdas.aws.{module}; from lambdas.aws.cluster import cluster; {MAKES[function]}"
+        f"import lambdas.aws.{module}; from lambdas.aws.adapters import cluster; {MAKES[function]}"
     )
 
 

@@ -1,4 +1,6 @@
-"""AWS as the host of a cluster, as the environment of its functions names the parts."""
+"""AWS as the host of a cluster, as the environment of its functions names the parts; and the
+cluster of a function there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from control_plane.aws import state_table as dynamodb
 from lambdas.adapters import Adapters
 from lambdas.aws.clients import LazyClient, lazy_client
+from lambdas.builder import Cluster
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
@@ -156,3 +159,7 @@ def _token_service_url() -> str:
     region = os.environ["AWS_REGION"]
     url = os.environ.get("AWS_ENDPOINT_URL_STS") or os.environ.get("AWS_ENDPOINT_URL")
     return url or f"https://sts.{region}.amazonaws.com"
+
+
+adapters = AwsAdapters()
+cluster = Cluster(adapters)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lambdas.aws.cluster import cluster
+from lambdas.aws.adapters import cluster
 from lambdas.aws.stream import advance_receivers
 from lambdas.aws.telemetry import Telemetry
 

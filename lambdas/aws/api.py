@@ -4,7 +4,7 @@ from typing import Any
 
 from mangum import Mangum
 
-from lambdas.aws.cluster import adapters, cluster
+from lambdas.aws.adapters import adapters, cluster
 from lambdas.aws.telemetry import Telemetry
 
 telemetry = Telemetry("api")

@@ -7,7 +7,7 @@ from typing import Any
 
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.fleet.rows import has_instance
-from lambdas.aws.cluster import cluster
+from lambdas.aws.adapters import cluster
 from lambdas.aws.telemetry import Telemetry
 from lambdas.clock import now_ms
 
