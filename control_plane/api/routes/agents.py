@@ -23,8 +23,8 @@ from control_plane.api.agent_requests import (
     sync_requests,
 )
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
-from control_plane.api.json_responses import answer_response, json_response
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import answer_response, json_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.errors import Code, RequestError
 from control_plane.fleet.notices import InstanceNotice

@@ -6,7 +6,7 @@ from fastapi import Path, Query, Response
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
-from control_plane.api.json_responses import answer_response
+from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments

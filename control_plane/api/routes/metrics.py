@@ -6,7 +6,7 @@ from fastapi import Path, Query, Response
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import PageParameters, ServicesParameter
-from control_plane.api.json_responses import json_response
+from control_plane.api.responses import json_response
 from control_plane.api.route_guards import guarded_router, require_role
 from control_plane.queries import charts, metrics
 from control_plane.queries import trial as trials

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.object_responses import download_or_redirect
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import download_or_redirect
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.errors import Code, RequestError
 from control_plane.objects.model_code import MODEL_CODE_NAMESPACE, SHA256_PATTERN, model_code_key

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.object_responses import download, object_download
+from control_plane.api.responses import download, object_download
 from control_plane.api.route_guards import GrantParameter, guarded_router, require_signature
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.model_code import MODEL_CODE_NAMESPACE

@@ -10,8 +10,8 @@ from pydantic import Field
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.actors.pool.actor import POOLS
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
-from control_plane.api.json_responses import answer_response
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
 from control_plane.config import ConfigInvalid
 from control_plane.config.pools import POOL_NAME, check_cluster, check_pool

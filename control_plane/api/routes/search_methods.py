@@ -16,8 +16,8 @@ from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import OperationsPosted
 from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
-from control_plane.api.json_responses import answer_response
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
 from control_plane.errors import invalid
 from control_plane.queries.answer import Answer

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
-from control_plane.api.json_responses import answer_response
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.config import ConfigInvalid
 from control_plane.errors import Code, RequestError

@@ -8,7 +8,7 @@ from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
 from control_plane.actors.messages.trial import TrialKillRequested
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
-from control_plane.api.json_responses import answer_response
+from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import trial as trials

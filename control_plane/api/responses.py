@@ -1,4 +1,6 @@
-"""Responses with the content of an object or a file, or with the URL where its store has it."""
+"""Responses with JSON that is encoded already, with the content of an object or a file, or with the
+URL where its store has it.
+"""
 
 from collections.abc import Iterator
 
@@ -8,6 +10,17 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from control_plane.errors import Code, RequestError
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
+from control_plane.usecases.idempotency import StoredAnswer
+
+
+def json_response(content: bytes, status: int = 200) -> Response:
+    """The response with this JSON."""
+    return Response(content, status, media_type="application/json")
+
+
+def answer_response(answer: StoredAnswer) -> Response:
+    """The response to a mutation, whether it was carried out now or before."""
+    return json_response(answer.content, answer.status)
 
 
 def download_or_redirect(
