@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.figures import Row, Scale, at_most, progress, row_without_target
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from detcloud.shared.http import Transport
 from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 from tests.emulators.deployment import Stack, account, stack

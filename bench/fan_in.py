@@ -32,7 +32,7 @@ from bench.figures import (
 )
 from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from control_plane.usecases.submission import (
     Submission,
     check_submission,

@@ -33,9 +33,8 @@ from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
 from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.objects.directory import DirectoryObjectStore
-from control_plane.objects.model_code import model_code_key
 from control_plane.objects.signing import HmacUrlSigner
-from control_plane.objects.store import ObjectKey, ObjectStore
+from control_plane.objects.store import ObjectKey, ObjectStore, model_code_key
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Put, StateTable, Write
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration

@@ -24,7 +24,7 @@ from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.usecases.submission import (
     Submission,

@@ -1,4 +1,6 @@
-"""The ObjectStore seam: the protocol of object stores, their keys and their errors."""
+"""The ObjectStore seam: the protocol of object stores, their keys and their errors; and the keys of
+model code.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,6 +9,9 @@ from typing import Literal, Protocol, Self
 
 KEY_BYTES_MAX = 1024
 PART_BYTES_MAX = 255
+
+MODEL_CODE_NAMESPACE = "model-code"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9-]{0,62}")
 # Characters that another layer may take for a separator, an escape or a parameter.
@@ -109,6 +114,11 @@ class UrlSigner(Protocol):
         sha256: str | None,
         expires_ms: int,
     ) -> SignedUrl: ...
+
+
+def model_code_key(sha256: str) -> ObjectKey:
+    """The key of an archive of model code, named by its digest."""
+    return ObjectKey(MODEL_CODE_NAMESPACE) / sha256
 
 
 class ObjectStore(Protocol):

@@ -17,7 +17,7 @@ from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncRequest, SyncResponse
 from control_plane.checkpoint_stores.trial_storage import credential_scope
 from control_plane.fleet.notices import InstanceNotice, record_notice
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 
 

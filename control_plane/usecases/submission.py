@@ -24,7 +24,7 @@ from control_plane.config.pool_settings import task_defaults
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.findings import path_text
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.services import Services

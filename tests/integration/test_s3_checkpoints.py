@@ -15,7 +15,7 @@ from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
 from control_plane.config.section import Secret
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from detcloud.client.download import download_files
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.http import Transport

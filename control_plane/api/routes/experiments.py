@@ -31,7 +31,7 @@ from control_plane.api.dependencies import (
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
-from control_plane.objects.model_code import SHA256_PATTERN
+from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials

@@ -12,8 +12,8 @@ from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import download_or_redirect
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.errors import Code, RequestError
-from control_plane.objects.model_code import MODEL_CODE_NAMESPACE, SHA256_PATTERN, model_code_key
 from control_plane.objects.signing import VALIDITY_MS_MAX
+from control_plane.objects.store import MODEL_CODE_NAMESPACE, SHA256_PATTERN, model_code_key
 from control_plane.queries import agent as agents
 from control_plane.queries.answer import Answer
 

@@ -14,9 +14,8 @@ from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.responses import download, object_download
 from control_plane.api.route_guards import GrantParameter, guarded_router, require_signature
 from control_plane.errors import Code, RequestError, invalid
-from control_plane.objects.model_code import MODEL_CODE_NAMESPACE
 from control_plane.objects.signing import Grant
-from control_plane.objects.store import ObjectConflict, ObjectStore
+from control_plane.objects.store import MODEL_CODE_NAMESPACE, ObjectConflict, ObjectStore
 from control_plane.queries.checkpoint_files import CHECKPOINT_FILES, open_checkpoint_file
 from detcloud.shared.archive import ArchiveInvalid, inspect
 

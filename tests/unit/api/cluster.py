@@ -29,8 +29,8 @@ from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 from control_plane.objects.directory import DirectoryObjectStore
-from control_plane.objects.model_code import model_code_key
 from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from tests.unit.api.exchange import HOST, Answer, call

@@ -12,7 +12,7 @@ from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
 from control_plane.api.routes.agents import SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
-from control_plane.objects.model_code import model_code_key
+from control_plane.objects.store import model_code_key
 from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster

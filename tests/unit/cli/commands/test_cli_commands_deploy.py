@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from detcloud.cli.framework.handler import Handler
 
 import detcloud as package
 from detcloud.cli.commands import deploy
 from detcloud.cli.framework.deployable_clouds import DeployableCloud
-from detcloud.cli.framework.handler import Handler
 from tests.unit.cli.conftest import Detcloud
 
 Words = list[str]
