@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import Any
 
-from control_plane.actors.availability import Availability
 from control_plane.actors.cost import render_dollars, to_micros
 from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
-from control_plane.actors.records import Place, Retention
+from control_plane.actors.records import Availability, Place, Retention
 from control_plane.searchers import method
 from control_plane.searchers.method import ENDLESS
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.pool import (
     AgentAvailabilityChanged,
@@ -23,6 +22,7 @@ from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssign
 from control_plane.actors.pool.agent_slots import Agents, AgentSlots
 from control_plane.actors.pool.job_queue import Group, JobQueue
 from control_plane.actors.pool.state import agents_of, job_queue_of
+from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import StepContext
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.scheduling.schedule import schedule_jobs

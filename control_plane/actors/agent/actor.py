@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.messages.agent import (
     LOOPBACK,
     AgentDeclaredLost,
@@ -19,6 +18,7 @@ from control_plane.actors.messages.agent import (
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from control_plane.actors.availability import OPEN, Availability
+from control_plane.actors.records import OPEN, Availability
 from control_plane.scheduling.model import (
     AUX_PER_AGENT_DEFAULT,
     PRIORITY_DEFAULT,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.ordered_map import Entries, OrderedMap
+from control_plane.actors.records import OPEN, Availability
 from control_plane.scheduling.model import AgentCapacity, Placement, RunningAllocation
 
 AGENTS_PER_PART = 8

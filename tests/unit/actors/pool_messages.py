@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
 from control_plane.actors.messages.pool import (
     AgentJoined,
@@ -15,6 +14,7 @@ from control_plane.actors.messages.trial import PreemptionRequested
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.actors.pool.job_queue import Group
 from control_plane.actors.pool.state import agents_of, job_queue_of
+from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.scheduling.model import SchedulerRules
 from tests.unit.actors.actor_harness import ActorHarness

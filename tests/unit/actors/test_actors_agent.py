@@ -5,7 +5,6 @@ import json
 import pytest
 
 from control_plane.actors.agent.actor import DesiredAllocation, leases_partition
-from control_plane.actors.availability import Availability
 from control_plane.actors.messages.agent import (
     AgentDeclaredLost,
     AgentDisableRequested,
@@ -16,6 +15,7 @@ from control_plane.actors.messages.agent import (
     AllocationRemoved,
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
+from control_plane.actors.records import Availability
 from control_plane.actors.step import CommandRefused
 from tests.unit.actors.actor_harness import ActorHarness
 

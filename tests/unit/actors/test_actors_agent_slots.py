@@ -5,7 +5,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.ordered_map import OrderedMap
 from control_plane.actors.pool.agent_slots import (
     AGENTS_PER_PART,
@@ -13,6 +12,7 @@ from control_plane.actors.pool.agent_slots import (
     AgentSlots,
     AllocationPart,
 )
+from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.scheduling.model import AgentCapacity, Placement, RunningAllocation
 

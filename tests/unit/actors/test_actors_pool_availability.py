@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.availability import OPEN, Availability
 from control_plane.actors.messages.pool import (
     AgentAvailabilityChanged,
     AgentJoined,
@@ -15,7 +14,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
-from control_plane.actors.records import Place
+from control_plane.actors.records import OPEN, Availability, Place
 from tests.unit.actors.actor_harness import ActorHarness
 
 DISABLED = Availability(enabled=False)

@@ -1,6 +1,5 @@
 """Requests over several whole agents: placed together, lost together, given back together."""
 
-from control_plane.actors.availability import Availability
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.agent import AllocationPlaced, AllocationRemoved
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentLost
@@ -9,7 +8,7 @@ from control_plane.actors.messages.trial import (
     PreemptionRequested,
     SlotsAssigned,
 )
-from control_plane.actors.records import Place
+from control_plane.actors.records import Availability, Place
 from control_plane.scheduling.sizes import AGENTS_MAX
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.pool_messages import (

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.agent.actor import AgentState, DesiredAllocation
-from control_plane.actors.availability import Availability
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.job_row import JobRow, encode_job
 from control_plane.actors.messages.agent import AgentEnrolled, AllocationPlaced, AllocationRemoved
@@ -24,7 +23,7 @@ from control_plane.actors.messages.pool import (
 from control_plane.actors.messages.trial import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.job_queue import Group
-from control_plane.actors.records import Place, Status
+from control_plane.actors.records import Availability, Place, Status
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.audit import (
     AuditFindings,
