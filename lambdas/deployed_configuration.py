@@ -17,14 +17,14 @@ USER = "administrator"
 def apply_deployed_configuration(cluster: Cluster) -> None:
     """Put the deployed configuration in force, if it is another than the one in force.
 
-    Raises ConfigInvalid, ApiError: it has problems, or cannot be applied.
+    Raises ConfigInvalid, RequestError: it has problems, or cannot be applied.
     """
     table, deployed = cluster.engine.table, cluster.adapters.configuration_sha256
     row = table.get(APPLIED)
     if row is not None and row.body.decode() == deployed:
         return
     from control_plane.config.pools import check_cluster
-    from control_plane.objects.store import ObjectKey as ObjectKey
+    from control_plane.objects.store import ObjectKey
     from control_plane.usecases.cluster_configuration import (
         apply_configuration,
         check_configuration,

@@ -69,8 +69,8 @@ class JobDemand:
 
     `pending_slots` counts them by their slots. `remaining_slots`: how many slots the job may have
     beside those it holds, None for any number; `single_agent`: none of its requests may span
-    several agents; `deadline`: its progress, if it has a deadline; `market`: the market that its
-    instances must be bought on, None for any.
+    several agents; `deadline_progress`: its progress, if it has a deadline; `market`: the market
+    that its instances must be bought on, None for any.
     """
 
     pending_slots: Mapping[int, int]

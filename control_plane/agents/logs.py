@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 from control_plane.actors import addresses
 from control_plane.agents.sessions import LOGS, LogChunk
-from control_plane.objects.store import ObjectKey as ObjectKey
-from control_plane.objects.store import ObjectNotFound, ObjectStore
+from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 NAMESPACE = "logs"

@@ -29,8 +29,7 @@ from control_plane.metrics.segment import (
     report_count,
     split_segment,
 )
-from control_plane.objects.store import ObjectKey as ObjectKey
-from control_plane.objects.store import ObjectNotFound, ObjectStore
+from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
 METRICS = "R#"

@@ -21,7 +21,7 @@ from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import checkpoint_records, read_rows, trial_ids
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
-from control_plane.objects.store import ObjectKey as ObjectKey
+from control_plane.objects.store import ObjectKey
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
 
 TENSORBOARD_FOLDER = "tensorboard"

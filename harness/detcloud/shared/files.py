@@ -1,6 +1,6 @@
 """Files that several processes share: JSON objects and whole folders, also untrusted ones.
 
-An object is written new_file its place and renamed there, so that no reader sees a part of it.
+An object is written beside its place and renamed there, so that no reader sees a part of it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from control_plane.engine.head import HEAD, PARTS, decode_head, encode_head
 from control_plane.evolve import evolve
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
-from control_plane.objects.store import ObjectKey as ObjectKey
+from control_plane.objects.store import ObjectKey
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan

@@ -14,7 +14,7 @@ from control_plane.agents.metric_rows import (
 )
 from control_plane.agents.sessions import MERGE_FROM_ROWS
 from control_plane.metrics.columns import MetricReport
-from control_plane.objects.store import ObjectKey as ObjectKey
+from control_plane.objects.store import ObjectKey
 from control_plane.queries import metric_series
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
