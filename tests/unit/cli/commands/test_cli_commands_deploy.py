@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detcloud.cli.framework.handler import Handler
+from detcloud.cli.framework.command_parser import Handler
 
 import detcloud as package
 from detcloud.cli.commands import deploy
