@@ -127,7 +127,7 @@ def alarms_and_keys() -> float:
 
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         stack = graph("vision", VISION, Path(folder) / "stack")
-    return alarm_metrics(stack) * prices.ALARM_METRIC + len(stack.of("Key")) * prices.KEY
+    return alarm_metrics(stack) * prices.ALARM_METRIC + len(stack.inputs_of("Key")) * prices.KEY
 
 
 def config_of(course: TrialScript, trials: int, slots: int = 1) -> str:

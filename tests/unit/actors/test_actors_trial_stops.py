@@ -404,7 +404,7 @@ def test_what_the_search_stops_while_it_waits_for_slots_or_is_paused_ends_at_onc
 
 
 def test_endless_training_that_ends_by_itself_is_complete() -> None:
-    actor = placed_endless()
+    actor = place_endless_trial()
     # It may say that it is done with the length that it never had.
     actor.deliver(LengthReached(1, ENDLESS, 0.5))
     assert actor.messages_to(EXPERIMENT) == []
@@ -413,14 +413,14 @@ def test_endless_training_that_ends_by_itself_is_complete() -> None:
 
 
 def test_endless_training_goes_on_after_a_pause() -> None:
-    actor = placed_endless()
+    actor = place_endless_trial()
     actor.deliver(PAUSED)
     deliver_exit(actor, "preempted")
     actor.deliver(ACTIVE)
     assert actor.all_messages(SlotsRequested)[-1].epoch == 2
 
 
-def placed_endless() -> ActorHarness:
+def place_endless_trial() -> ActorHarness:
     actor = ActorHarness("trial#1")
     actor.deliver(trial_created(length=ENDLESS, closed=False))
     return place_trial(actor)

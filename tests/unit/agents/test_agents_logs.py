@@ -110,17 +110,17 @@ def test_a_chunk_whose_object_is_gone_keeps_the_offsets(logs: Logs) -> None:
     assert logs.read(len(LARGE) - 2) == ("  def", len(LARGE) + 3)
 
 
-def of_node(rank: int, offset: int, text: bytes, *marks: tuple[int, int]) -> LogChunk:
+def node_chunk(rank: int, offset: int, text: bytes, *marks: tuple[int, int]) -> LogChunk:
     return LogChunk("7.1", offset, text, marks, rank, nodes=2)
 
 
 def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
     for chunk in (
-        of_node(0, 0, b"zero\n"),
-        of_node(1, 0, b"one\n\ntwo\n"),
-        of_node(1, 9, b"[rank=3] of its own\n"),
-        of_node(0, 5, b"half a line"),
-        of_node(0, 16, b" and the rest\n"),
+        node_chunk(0, 0, b"zero\n"),
+        node_chunk(1, 0, b"one\n\ntwo\n"),
+        node_chunk(1, 9, b"[rank=3] of its own\n"),
+        node_chunk(0, 5, b"half a line"),
+        node_chunk(0, 16, b" and the rest\n"),
     ):
         logs.table.commit((logs.kept.store_chunk(7, chunk),))
     text, _ = logs.read(0, 1_000)
@@ -138,18 +138,18 @@ def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
 def test_the_lines_of_a_node_keep_their_times(logs: Logs) -> None:
     # In the node's log the lines begin at 0, 2 and 4, in the gang's, where each
     # has 9 bytes more, at 2, 2 + 11 and 2 + 22.
-    logs.table.commit((logs.kept.store_chunk(7, of_node(0, 0, b"z\n", (0, 500))),))
-    chunk = of_node(1, 0, b"a\nb\nc\n", (0, 1000), (4, 2000))
+    logs.table.commit((logs.kept.store_chunk(7, node_chunk(0, 0, b"z\n", (0, 500))),))
+    chunk = node_chunk(1, 0, b"a\nb\nc\n", (0, 1000), (4, 2000))
     logs.table.commit((logs.kept.store_chunk(7, chunk),))
     found = [mark for each in logs.kept.read_chunks(7, 1, 0, 100) for mark in each.marks]
     assert found == [(0, 500), (2, 1000), (2 + 22, 2000)]
 
 
 def test_of_two_nodes_that_take_one_place_one_is_refused(logs: Logs) -> None:
-    first = logs.kept.store_chunk(7, of_node(0, 0, b"zero\n"))
-    second = logs.kept.store_chunk(7, of_node(1, 0, b"one\n"))
+    first = logs.kept.store_chunk(7, node_chunk(0, 0, b"zero\n"))
+    second = logs.kept.store_chunk(7, node_chunk(1, 0, b"one\n"))
     logs.table.commit((first,))
     with pytest.raises(Conflict):
         logs.table.commit((second,))
-    logs.table.commit((logs.kept.store_chunk(7, of_node(1, 0, b"one\n")),))
+    logs.table.commit((logs.kept.store_chunk(7, node_chunk(1, 0, b"one\n")),))
     assert logs.read(0, 1_000)[0] == "zero\n[rank=1] one\n"

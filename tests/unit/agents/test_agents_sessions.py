@@ -50,7 +50,7 @@ def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Rep
     return Report(trial, epoch, "0", offset, fields | {"metrics": {"loss": 0.5}})
 
 
-def by_agent(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
+def agent_report(offset: int, fields: dict[str, Any], *, trial: int = 4) -> Report:
     return Report(trial, 1, "agent", offset, fields)
 
 
@@ -146,7 +146,7 @@ def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
 def test_writers_and_allocations_have_offsets_of_their_own() -> None:
     running = {"kind": "container", "state": "RUNNING"}
     session, writes, mailed = accept(
-        line(10), by_agent(5, running), line(7, trial=5), line(3, epoch=2)
+        line(10), agent_report(5, running), line(7, trial=5), line(3, epoch=2)
     )
     assert session.acked == {"4.1": {"0": 10, "agent": 5}, "5.1": {"0": 7}, "4.2": {"0": 3}}
     assert len(mail_in(writes)) == 4
@@ -162,7 +162,9 @@ def test_reports_about_trials_of_others_are_acknowledged_and_dropped() -> None:
 def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
     exited = {"kind": "exited", "reason": "completed"}
     _, writes, _ = accept(
-        by_agent(5, {"kind": "container", "state": "RUNNING"}), line(10), by_agent(9, exited)
+        agent_report(5, {"kind": "container", "state": "RUNNING"}),
+        line(10),
+        agent_report(9, exited),
     )
     assert [put.key.sort[:2] for put in writes].count("M#") == 1
     assert [type(message) for _, message in mail_in(writes)] == [
@@ -190,7 +192,7 @@ def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
 
 def test_an_exit_is_remembered_until_its_allocation_is_forgotten() -> None:
     exited = {"kind": "exited", "reason": "completed"}
-    session, _, _ = accept(by_agent(9, exited), by_agent(9, exited, trial=9), line(10))
+    session, _, _ = accept(agent_report(9, exited), agent_report(9, exited, trial=9), line(10))
     assert session.exited == ("4.1", "9.1")
     assert forget_allocations(session, ["9.1"]).exited == ("9.1",)
 
@@ -272,7 +274,7 @@ def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
     ("rows", "crowded"), [(MERGE_FROM_ROWS_AT_EXIT - 1, ()), (MERGE_FROM_ROWS_AT_EXIT, ("4.1",))]
 )
 def test_an_exit_merges_what_is_not_few(rows: int, crowded: tuple[str, ...]) -> None:
-    exited = by_agent(9, {"kind": "exited", "reason": "completed"})
+    exited = agent_report(9, {"kind": "exited", "reason": "completed"})
     found = accept_reports("a", Session(rows={"4.1": rows}), [exited], CONTEXTS, NOW_MS)
     assert found.allocations_to_merge == crowded
 
@@ -313,7 +315,7 @@ def test_an_allocation_has_so_many_writers_and_no_more() -> None:
     reports = [Report(4, 1, str(n), 10, {}) for n in range(WRITERS_MAX)]
     session, _, _ = accept(*reports, reports[0])
     assert len(session.acked["4.1"]) == WRITERS_MAX
-    assert len(accept(*reports, by_agent(10, {}))[0].acked["4.1"]) == WRITERS_MAX + 1
+    assert len(accept(*reports, agent_report(10, {}))[0].acked["4.1"]) == WRITERS_MAX + 1
     with pytest.raises(CommandRefused, match="more than 256 writers"):
         accept(*reports, Report(4, 1, "256", 10, {}))
 
@@ -333,7 +335,7 @@ def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
 
 
 def test_a_session_is_stored_and_read_back() -> None:
-    session, _, _ = accept(line(10), by_agent(9, {"kind": "exited", "reason": "lost"}))
+    session, _, _ = accept(line(10), agent_report(9, {"kind": "exited", "reason": "lost"}))
     first = session_write("a", session, None)
     assert (first.key, first.revision, first.expect) == (Key("sessions", "a"), 1, Expect.ABSENT)
     row = Row(first.key, 7, first.body)

@@ -159,7 +159,7 @@ def build_app_with_notes(root: Path) -> FastAPI:
 
     @router.get("/broken")
     @allow_anyone
-    def broken() -> None:
+    def raise_canary_error() -> None:
         raise RuntimeError("canary dct_secret")
 
     app = build_cluster(root).app

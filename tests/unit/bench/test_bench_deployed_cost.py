@@ -1,4 +1,4 @@
-"""What a deployed cluster uses, counted: a call, a commit or a read too many shows here."""
+"""Counts of what a deployed cluster uses: a call, a commit or a read too many shows here."""
 
 import pytest
 

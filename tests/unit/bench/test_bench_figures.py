@@ -77,10 +77,10 @@ def test_a_peer_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_figure_that_breaks_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(scale: object) -> None:
+    def raise_error(scale: object) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setitem(cli.FIGURES, "cluster", broken)
+    monkeypatch.setitem(cli.FIGURES, "cluster", raise_error)
     monkeypatch.setitem(cli.FIGURES, "peers", lambda scale: iter([at_least("x", 1, 1, "y")]))
     assert cli.run(["--quick", "--only", "cluster", "--only", "peers"]) == 0
     out = capsys.readouterr().out
@@ -95,10 +95,12 @@ def test_the_deployed_form_is_measured_by_itself(
     words: list[str],
     measured: str,
 ) -> None:
-    def named(name: str) -> Figure:
+    def figure_of_one_row(name: str) -> Figure:
         return lambda scale: iter([at_least(f"this is {name}", 1, 1, "y")])
 
-    monkeypatch.setattr(cli, "FIGURES", {name: named(name) for name in ("cluster", "idle")})
+    monkeypatch.setattr(
+        cli, "FIGURES", {name: figure_of_one_row(name) for name in ("cluster", "idle")}
+    )
     assert cli.run(["--quick", *words]) == 0
     out = capsys.readouterr().out
     assert [name for name in ("cluster", "idle") if f"this is {name}" in out] == [measured]
@@ -142,8 +144,8 @@ def test_a_cluster_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_is_named_by_its_module() -> None:
-    def named(command: str) -> str:
+    def name_of(command: str) -> str:
         return cluster.process_name(Process(1, 0, 0, command))
 
-    assert named("/usr/bin/python -P -m lambdas.local --home /x") == "lambdas.local"
-    assert named("/usr/bin/sh -c true") == "sh"
+    assert name_of("/usr/bin/python -P -m lambdas.local --home /x") == "lambdas.local"
+    assert name_of("/usr/bin/sh -c true") == "sh"

@@ -18,7 +18,7 @@ AMI = "ami-0123456789abcdef0"
 KIND, ZONE = "g5.xlarge", "us-east-1a"
 
 
-class Desk:
+class Ec2Harness:
     """One account, its client and its clock."""
 
     def __init__(self, server: Ec2Server, api: Any) -> None:
@@ -38,13 +38,13 @@ class Desk:
         )
         return [it["InstanceId"] for it in answer["Instances"]]
 
-    def described(self, **given: Any) -> list[dict[str, Any]]:
+    def describe_instances(self, **given: Any) -> list[dict[str, Any]]:
         answer = self.api.describe_instances(**given)
         return [it for group in answer["Reservations"] for it in group["Instances"]]
 
-    def listed(self, name: str, *values: str) -> list[str]:
+    def find_instances(self, name: str, *values: str) -> list[str]:
         filters = [{"Name": name, "Values": list(values)}]
-        return [it["InstanceId"] for it in self.described(Filters=filters)]
+        return [it["InstanceId"] for it in self.describe_instances(Filters=filters)]
 
     def read(
         self, machine: str, path: str, headers: Mapping[str, str], method: str = "GET"
@@ -61,15 +61,15 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def lasting() -> Iterator[Desk]:
+def lasting() -> Iterator[Ec2Harness]:
     with ec2_server(Region(lambda: 0)) as server:
         api = server.client()
-        yield Desk(server, api)
+        yield Ec2Harness(server, api)
         api.close()
 
 
 @pytest.fixture
-def desk(lasting: Desk) -> Desk:
+def harness(lasting: Ec2Harness) -> Ec2Harness:
     lasting.begin()
     return lasting
 
@@ -78,29 +78,29 @@ def _code(error: ClientError) -> tuple[str, int]:
     return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def test_a_trial_run_launches_nothing_and_says_whether_it_would(desk: Desk) -> None:
+def test_a_trial_run_launches_nothing_and_says_whether_it_would(harness: Ec2Harness) -> None:
     with pytest.raises(ClientError) as caught:
-        desk.run(DryRun=True)
+        harness.run(DryRun=True)
     assert _code(caught.value) == ("DryRunOperation", 412)
-    assert not desk.region.machines
-    desk.region.capacity = {(KIND, ZONE, "on-demand"): 0}
+    assert not harness.region.machines
+    harness.region.capacity = {(KIND, ZONE, "on-demand"): 0}
     with pytest.raises(ClientError) as caught:
-        desk.run(DryRun=True)
+        harness.run(DryRun=True)
     assert _code(caught.value) == ("InsufficientInstanceCapacity", 500)
 
 
-def test_a_launch_has_at_least_what_it_must_have_or_nothing(desk: Desk) -> None:
-    desk.region.capacity = {(KIND, ZONE, "on-demand"): 3}
-    assert len(desk.run(5, 2)) == 3
+def test_a_launch_has_at_least_what_it_must_have_or_nothing(harness: Ec2Harness) -> None:
+    harness.region.capacity = {(KIND, ZONE, "on-demand"): 3}
+    assert len(harness.run(5, 2)) == 3
     with pytest.raises(ClientError):
-        desk.run()
-    desk.api.terminate_instances(InstanceIds=list(desk.region.machines))
+        harness.run()
+    harness.api.terminate_instances(InstanceIds=list(harness.region.machines))
     with pytest.raises(ClientError):
-        desk.run(5, 4)
-    assert not desk.region.billed_machines()
+        harness.run(5, 4)
+    assert not harness.region.billed_machines()
 
 
-def test_a_template_lies_below_what_a_launch_says(desk: Desk) -> None:
+def test_a_template_lies_below_what_a_launch_says(harness: Ec2Harness) -> None:
     data = {
         "ImageId": AMI,
         "InstanceType": "g5.2xlarge",
@@ -109,143 +109,147 @@ def test_a_template_lies_below_what_a_launch_says(desk: Desk) -> None:
             {"ResourceType": "instance", "Tags": [{"Key": "a", "Value": "template"}]}
         ],
     }
-    desk.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
-    (name,) = desk.run(LaunchTemplate={"LaunchTemplateName": "mine"})
-    machine = desk.region.machines[name]
+    harness.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
+    (name,) = harness.run(LaunchTemplate={"LaunchTemplateName": "mine"})
+    machine = harness.region.machines[name]
     assert (machine.instance_type, machine.user_data, machine.tags) == (
         KIND,
         b"boot",
         {"a": "template"},
     )
     with pytest.raises(ClientError, match="already in use"):
-        desk.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
+        harness.api.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=data)
 
 
-def test_filters_match_patterns_and_unknown_ones_are_refused(desk: Desk) -> None:
+def test_filters_match_patterns_and_unknown_ones_are_refused(harness: Ec2Harness) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
-    (one,) = desk.run(TagSpecifications=tags, ClientToken="first")
-    (two,) = desk.run(InstanceMarketOptions={"MarketType": "spot"})
-    assert desk.listed("tag:team", "vi*") == [one]
-    assert desk.listed("tag-key", "team") == [one]
-    assert desk.listed("client-token", "first") == [one]
-    assert desk.listed("instance-lifecycle", "spot") == [two]
-    assert desk.listed("instance-state-name", "pending", "running") == [one, two]
-    assert desk.listed("instance-state-name", "stopped") == []
+    (one,) = harness.run(TagSpecifications=tags, ClientToken="first")
+    (two,) = harness.run(InstanceMarketOptions={"MarketType": "spot"})
+    assert harness.find_instances("tag:team", "vi*") == [one]
+    assert harness.find_instances("tag-key", "team") == [one]
+    assert harness.find_instances("client-token", "first") == [one]
+    assert harness.find_instances("instance-lifecycle", "spot") == [two]
+    assert harness.find_instances("instance-state-name", "pending", "running") == [one, two]
+    assert harness.find_instances("instance-state-name", "stopped") == []
     with pytest.raises(ClientError, match="The filter 'colour' is invalid"):
-        desk.listed("colour", "red")
+        harness.find_instances("colour", "red")
 
 
-def test_pages_are_followed_to_the_end(desk: Desk) -> None:
-    names = desk.run(12)
-    pages = desk.api.get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5})
+def test_pages_are_followed_to_the_end(harness: Ec2Harness) -> None:
+    names = harness.run(12)
+    pages = harness.api.get_paginator("describe_instances").paginate(
+        PaginationConfig={"PageSize": 5}
+    )
     found = [[it["Instances"][0]["InstanceId"] for it in page["Reservations"]] for page in pages]
     assert [len(page) for page in found] == [5, 5, 2]
     assert [name for page in found for name in page] == names
     with pytest.raises(ClientError, match="cannot be used"):
-        desk.described(InstanceIds=names, MaxResults=5)
+        harness.describe_instances(InstanceIds=names, MaxResults=5)
 
 
-def test_what_is_fresh_is_not_known_yet(desk: Desk) -> None:
-    desk.begin(visible_ms=1_000)
-    (name,) = desk.run()
+def test_what_is_fresh_is_not_known_yet(harness: Ec2Harness) -> None:
+    harness.begin(visible_ms=1_000)
+    (name,) = harness.run()
     with pytest.raises(ClientError, match=f"The instance ID '{name}' does not exist"):
-        desk.described(InstanceIds=[name])
-    desk.now_ms += 1_000
-    assert desk.described(InstanceIds=[name])[0]["State"]["Name"] == "running"
+        harness.describe_instances(InstanceIds=[name])
+    harness.now_ms += 1_000
+    assert harness.describe_instances(InstanceIds=[name])[0]["State"]["Name"] == "running"
     with pytest.raises(ClientError) as caught:
-        desk.described(InstanceIds=["local-1"])
+        harness.describe_instances(InstanceIds=["local-1"])
     assert _code(caught.value)[0] == "InvalidInstanceID.Malformed"
 
 
-def test_the_catalogue_is_the_real_one(desk: Desk) -> None:
-    (found,) = desk.api.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
+def test_the_catalogue_is_the_real_one(harness: Ec2Harness) -> None:
+    (found,) = harness.api.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
     assert (found["GpuInfo"]["Gpus"][0]["Count"], found["VCpuInfo"]["DefaultVCpus"]) == (8, 96)
-    desk.region.not_offered = {("p4d.24xlarge", "us-east-1b")}
-    sold = desk.api.describe_instance_type_offerings(
+    harness.region.not_offered = {("p4d.24xlarge", "us-east-1b")}
+    sold = harness.api.describe_instance_type_offerings(
         LocationType="availability-zone",
         Filters=[{"Name": "instance-type", "Values": ["p4d.24xlarge"]}],
     )["InstanceTypeOfferings"]
     assert [it["Location"] for it in sold] == ["us-east-1a", "us-east-1c"]
 
 
-def test_faults_come_as_often_as_asked_for(desk: Desk) -> None:
-    desk.region.fail("RunInstances", "RequestLimitExceeded", times=2)
+def test_faults_come_as_often_as_asked_for(harness: Ec2Harness) -> None:
+    harness.region.fail("RunInstances", "RequestLimitExceeded", times=2)
     for _ in range(2):
         with pytest.raises(ClientError) as caught:
-            desk.run()
+            harness.run()
         assert _code(caught.value) == ("RequestLimitExceeded", 503)
-    desk.region.lose("RunInstances")
+    harness.region.lose("RunInstances")
     with pytest.raises(ConnectionClosedError):
-        desk.run()
-    assert len(desk.region.machines) == 1
+        harness.run()
+    assert len(harness.region.machines) == 1
 
 
-def test_hooks_hear_of_each_machine_once(desk: Desk) -> None:
+def test_hooks_hear_of_each_machine_once(harness: Ec2Harness) -> None:
     heard = list[tuple[str, str]]()
 
     def running(machine: Machine) -> None:
         heard.append(("running", machine.id))
 
-    desk.begin(running_ms=1_000, ending_ms=1_000)
-    desk.region.on_running = running
-    desk.region.on_terminated = lambda machine: heard.append(("terminated", machine.id))
-    desk.region.sleepers = 1
-    sleeper, awake = desk.run(2)
+    harness.begin(running_ms=1_000, ending_ms=1_000)
+    harness.region.on_running = running
+    harness.region.on_terminated = lambda machine: heard.append(("terminated", machine.id))
+    harness.region.sleepers = 1
+    sleeper, awake = harness.run(2)
     for _ in range(3):
-        desk.now_ms += 1_000
-        desk.region.tend()
-    desk.region.shut_down(awake)
-    desk.api.terminate_instances(InstanceIds=[sleeper])
+        harness.now_ms += 1_000
+        harness.region.tend()
+    harness.region.shut_down(awake)
+    harness.api.terminate_instances(InstanceIds=[sleeper])
     for _ in range(3):
-        desk.now_ms += 1_000
-        desk.region.tend()
+        harness.now_ms += 1_000
+        harness.region.tend()
     # What never boots runs nothing, and ends like all others.
     assert heard == [("running", awake), ("terminated", sleeper), ("terminated", awake)]
 
 
-def test_metadata_need_a_token_of_that_machine(desk: Desk) -> None:
-    one, two = desk.run(2)
+def test_metadata_need_a_token_of_that_machine(harness: Ec2Harness) -> None:
+    one, two = harness.run(2)
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    assert desk.read(one, "api/token", {}, "PUT") == 400
-    assert desk.read(one, "api/token", {**ttl, "X-Forwarded-For": "10.0.0.9"}, "PUT") == 403
-    token = desk.read(one, "api/token", ttl, "PUT")
+    assert harness.read(one, "api/token", {}, "PUT") == 400
+    assert harness.read(one, "api/token", {**ttl, "X-Forwarded-For": "10.0.0.9"}, "PUT") == 403
+    token = harness.read(one, "api/token", ttl, "PUT")
     assert isinstance(token, str)
     header = {"X-aws-ec2-metadata-token": token}
-    assert desk.read(one, "meta-data/instance-id", header) == one
-    assert desk.read(one, "meta-data/instance-id", {}) == 401
-    assert desk.read(two, "meta-data/instance-id", header) == 401
-    desk.now_ms += 60_000
-    assert desk.read(one, "meta-data/instance-id", header) == 401
+    assert harness.read(one, "meta-data/instance-id", header) == one
+    assert harness.read(one, "meta-data/instance-id", {}) == 401
+    assert harness.read(two, "meta-data/instance-id", header) == 401
+    harness.now_ms += 60_000
+    assert harness.read(one, "meta-data/instance-id", header) == 401
 
 
-def test_metadata_hold_what_a_boot_script_reads(desk: Desk) -> None:
+def test_metadata_hold_what_a_boot_script_reads(harness: Ec2Harness) -> None:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team", "Value": "vision"}]}]
     options = {"HttpTokens": "required", "InstanceMetadataTags": "enabled"}
-    (name,) = desk.run(
+    (name,) = harness.run(
         TagSpecifications=tags,
         UserData="boot",
         MetadataOptions=options,
         IamInstanceProfile={"Arn": "arn:aws:iam::123456789012:instance-profile/agent"},
     )
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    header = {"X-aws-ec2-metadata-token": str(desk.read(name, "api/token", ttl, "PUT"))}
-    assert desk.read(name, "user-data", header) == "boot"
-    assert desk.read(name, "meta-data/tags/instance/team", header) == "vision"
-    assert desk.read(name, "meta-data/tags/instance", header) == "team"
-    assert desk.read(name, "meta-data/spot/instance-action", header) == 404
-    document = json.loads(str(desk.read(name, "dynamic/instance-identity/document", header)))
+    header = {"X-aws-ec2-metadata-token": str(harness.read(name, "api/token", ttl, "PUT"))}
+    assert harness.read(name, "user-data", header) == "boot"
+    assert harness.read(name, "meta-data/tags/instance/team", header) == "vision"
+    assert harness.read(name, "meta-data/tags/instance", header) == "team"
+    assert harness.read(name, "meta-data/spot/instance-action", header) == 404
+    document = json.loads(str(harness.read(name, "dynamic/instance-identity/document", header)))
     assert (document["instanceId"], document["region"]) == (name, "us-east-1")
-    role = desk.read(name, "meta-data/iam/security-credentials/", header)
+    role = harness.read(name, "meta-data/iam/security-credentials/", header)
     assert role == "agent"
-    found = json.loads(str(desk.read(name, f"meta-data/iam/security-credentials/{role}", header)))
+    found = json.loads(
+        str(harness.read(name, f"meta-data/iam/security-credentials/{role}", header))
+    )
     assert found["Code"] == "Success"
 
 
-def test_a_protected_machine_keeps_those_of_its_zone(desk: Desk) -> None:
-    (kept,), (beside,) = desk.run(), desk.run()
-    (other,) = desk.run(Placement={"AvailabilityZone": "us-east-1b"})
-    desk.region.machines[kept].protected = True
+def test_a_protected_machine_keeps_those_of_its_zone(harness: Ec2Harness) -> None:
+    (kept,), (beside,) = harness.run(), harness.run()
+    (other,) = harness.run(Placement={"AvailabilityZone": "us-east-1b"})
+    harness.region.machines[kept].protected = True
     with pytest.raises(ClientError) as caught:
-        desk.api.terminate_instances(InstanceIds=[beside, kept, other])
+        harness.api.terminate_instances(InstanceIds=[beside, kept, other])
     assert _code(caught.value) == ("OperationNotPermitted", 400)
-    assert {it.id for it in desk.region.billed_machines()} == {kept, beside}
+    assert {it.id for it in harness.region.billed_machines()} == {kept, beside}

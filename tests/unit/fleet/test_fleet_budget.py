@@ -27,7 +27,7 @@ DOLLAR = 1_000_000
 
 
 @dataclass
-class Desk:
+class BudgetHarness:
     """A table and a clock, which stands at the last noon of November."""
 
     now_ms: int = day_start_ms(LAST_OF_NOVEMBER) + 12 * 60 * MINUTE_MS
@@ -68,78 +68,80 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.configure(None)
-    return desk
+def harness() -> BudgetHarness:
+    harness = BudgetHarness()
+    harness.configure(None)
+    return harness
 
 
-def test_a_pool_hears_once_that_its_budget_is_used_up(desk: Desk) -> None:
-    desk.configure(300 * RATE)
-    desk.rent()
+def test_a_pool_hears_once_that_its_budget_is_used_up(harness: BudgetHarness) -> None:
+    harness.configure(300 * RATE)
+    harness.rent()
     # After 4 minutes, since it would be used up before the next look.
-    looks = desk.looks(minute * CHECK_PERIOD_MS for minute in range(10))
+    looks = harness.looks(minute * CHECK_PERIOD_MS for minute in range(10))
     assert looks == [(4 * MINUTE_MS, True)]
 
 
-def test_a_pool_hears_of_nothing_while_there_is_enough(desk: Desk) -> None:
-    desk.configure(300 * RATE)
-    desk.rent()
-    assert desk.looks([4 * MINUTE_MS - 1]) == []
-    assert desk.looks([1]) == [(1, True)]
+def test_a_pool_hears_of_nothing_while_there_is_enough(harness: BudgetHarness) -> None:
+    harness.configure(300 * RATE)
+    harness.rent()
+    assert harness.looks([4 * MINUTE_MS - 1]) == []
+    assert harness.looks([1]) == [(1, True)]
 
 
-def test_a_pool_hears_of_a_budget_that_is_raised_lowered_and_lifted(desk: Desk) -> None:
-    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
+def test_a_pool_hears_of_a_budget_that_is_raised_lowered_and_lifted(harness: BudgetHarness) -> None:
+    harness.bill(LAST_OF_NOVEMBER, DOLLAR)
     told = []
     for budget in (DOLLAR + 1, DOLLAR, DOLLAR + 1, DOLLAR - 1, None, 1):
-        desk.configure(budget)
-        told.append((desk.look(), desk.settings().over_budget))
-        assert desk.look() == []
+        harness.configure(budget)
+        told.append((harness.look(), harness.settings().over_budget))
+        assert harness.look() == []
     over, open_ = ([POOL], True), ([POOL], False)
     assert told == [([], False), over, open_, over, open_, over]
 
 
-def test_a_change_of_anything_else_keeps_what_the_pool_has_heard(desk: Desk) -> None:
-    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
-    desk.configure(DOLLAR)
-    assert desk.look() == [POOL]
-    changed = replace(desk.settings(), description="spent")
-    desk.engine.execute_command(f"pool#{POOL}", PoolConfigured(POOL, changed))
-    assert desk.settings().over_budget
-    assert desk.look() == []
+def test_a_change_of_anything_else_keeps_what_the_pool_has_heard(harness: BudgetHarness) -> None:
+    harness.bill(LAST_OF_NOVEMBER, DOLLAR)
+    harness.configure(DOLLAR)
+    assert harness.look() == [POOL]
+    changed = replace(harness.settings(), description="spent")
+    harness.engine.execute_command(f"pool#{POOL}", PoolConfigured(POOL, changed))
+    assert harness.settings().over_budget
+    assert harness.look() == []
 
 
-def test_a_month_begins_with_all_of_the_budget(desk: Desk) -> None:
-    desk.now_ms = day_start_ms(FIRST_OF_DECEMBER) - 5 * MINUTE_MS
-    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
-    desk.configure(DOLLAR)
+def test_a_month_begins_with_all_of_the_budget(harness: BudgetHarness) -> None:
+    harness.now_ms = day_start_ms(FIRST_OF_DECEMBER) - 5 * MINUTE_MS
+    harness.bill(LAST_OF_NOVEMBER, DOLLAR)
+    harness.configure(DOLLAR)
     # It runs over the turn of the month: what it cost in November is of no concern in December.
-    desk.rent()
-    looks = desk.looks([0, 5 * MINUTE_MS - 1, 5 * MINUTE_MS, 6 * MINUTE_MS])
+    harness.rent()
+    looks = harness.looks([0, 5 * MINUTE_MS - 1, 5 * MINUTE_MS, 6 * MINUTE_MS])
     assert looks == [(0, True), (5 * MINUTE_MS, False)]
     # $0.94 at $0.06 a minute, of which the last is before the next look.
-    desk.now_ms = day_start_ms(FIRST_OF_DECEMBER)
-    looks = desk.looks(minute * MINUTE_MS for minute in range(20))
+    harness.now_ms = day_start_ms(FIRST_OF_DECEMBER)
+    looks = harness.looks(minute * MINUTE_MS for minute in range(20))
     assert looks == [(16 * MINUTE_MS, True)]
 
 
 @pytest.mark.parametrize("budget", [None, 1])
-def test_what_costs_nothing_uses_nothing_up(desk: Desk, budget: int | None) -> None:
-    desk.configure(budget)
-    desk.rent(price_per_hour=0.0)
-    assert desk.looks([0, 1_000 * MINUTE_MS]) == []
+def test_what_costs_nothing_uses_nothing_up(harness: BudgetHarness, budget: int | None) -> None:
+    harness.configure(budget)
+    harness.rent(price_per_hour=0.0)
+    assert harness.looks([0, 1_000 * MINUTE_MS]) == []
 
 
-def test_a_pool_without_a_budget_may_cost_anything(desk: Desk) -> None:
-    desk.bill(LAST_OF_NOVEMBER, 1_000_000 * DOLLAR)
-    assert desk.look() == []
+def test_a_pool_without_a_budget_may_cost_anything(harness: BudgetHarness) -> None:
+    harness.bill(LAST_OF_NOVEMBER, 1_000_000 * DOLLAR)
+    assert harness.look() == []
 
 
-def test_only_those_that_hear_anything_are_named(desk: Desk) -> None:
-    desk.engine.execute_command("pool#default", PoolConfigured("default"))
-    desk.engine.execute_command("pool#gone", PoolConfigured("gone", PoolSettings(budget_micros=1)))
-    desk.engine.execute_command("pool#gone", PoolRemoved())
-    desk.bill(LAST_OF_NOVEMBER, DOLLAR)
-    desk.configure(DOLLAR)
-    assert check_budgets(desk.engine, ["default", "gone", POOL, "never"]) == [POOL]
+def test_only_those_that_hear_anything_are_named(harness: BudgetHarness) -> None:
+    harness.engine.execute_command("pool#default", PoolConfigured("default"))
+    harness.engine.execute_command(
+        "pool#gone", PoolConfigured("gone", PoolSettings(budget_micros=1))
+    )
+    harness.engine.execute_command("pool#gone", PoolRemoved())
+    harness.bill(LAST_OF_NOVEMBER, DOLLAR)
+    harness.configure(DOLLAR)
+    assert check_budgets(harness.engine, ["default", "gone", POOL, "never"]) == [POOL]

@@ -41,12 +41,12 @@ class Graph:
         outputs = {name: f"{place}.{name}" for name in OUTPUTS}
         return f"{place}.id", outputs
 
-    def of(self, kind: str) -> dict[str, Mapping[str, Any]]:
+    def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
         """Return the inputs of all resources whose type ends with `:KIND`, by their names."""
         found = [it for it in self.resources if it.type.endswith(f":{kind}")]
         return {it.name: it.inputs for it in found}
 
-    def after(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
+    def predecessors_of(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
         """Return (kind, name) of the resources that one comes after without using them."""
         found = next(
             it for it in self.resources if it.type.endswith(f":{kind}") and it.name == name
@@ -78,7 +78,7 @@ def graph(team: str, config: Mapping[str, str], folder: Path) -> Graph:
 
 def alarm_metrics(found: Graph) -> int:
     """Metrics that alarms look at, each of which is paid for by the month."""
-    alarms = found.of("MetricAlarm").values()
+    alarms = found.inputs_of("MetricAlarm").values()
     queries = [alarm.get("metricQueries") or ({"metric": None},) for alarm in alarms]
     return sum("metric" in query for asked in queries for query in asked)
 

@@ -80,6 +80,8 @@ class Engine:
         self.asked: list[str] = []
         self.config: dict[str, str] = {}
         self.error: Exception | None = None
+        # The name that Pulumi's engine has for it.
+        self.up = self.deploy_stack
 
     def select_stack(self, stack_name: str, project_name: str, program: object) -> "Engine":
         self.asked.append(f"{project_name}/{stack_name}")
@@ -92,7 +94,7 @@ class Engine:
         self.asked.append("preview")
         return SimpleNamespace(change_summary={automation.OpType.CREATE: 79})
 
-    def up(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
+    def deploy_stack(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
         self.asked.append("up")
         if self.error is not None:
             raise self.error

@@ -73,7 +73,7 @@ def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
     pytest.importorskip("boto3")
     from control_plane.aws.state_table import table_definition
 
-    table, wanted = vision.of("Table")["table"], table_definition("detcloud-vision")
+    table, wanted = vision.inputs_of("Table")["table"], table_definition("detcloud-vision")
     assert table["name"] == wanted["TableName"]
     assert table["billingMode"] == wanted["BillingMode"]
     assert {it["name"]: it["type"] for it in table["attributes"]} == {
@@ -93,36 +93,36 @@ def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
 
 def test_what_is_protected_refuses_to_go(vision: Graph, speech: Graph) -> None:
     for found, is_protected in ((vision, True), (speech, False)):
-        assert found.of("Table")["table"]["deletionProtectionEnabled"] is is_protected
-        for bucket in found.of("BucketV2").values():
+        assert found.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
+        for bucket in found.inputs_of("BucketV2").values():
             assert bucket["forceDestroy"] is not is_protected
 
 
 def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph) -> None:
-    buckets = vision.of("BucketV2")
+    buckets = vision.inputs_of("BucketV2")
     assert {it["bucket"] for it in buckets.values()} == {
         "detcloud-vision-objects-111111111111",
         "detcloud-vision-checkpoints-111111111111",
     }
     for name, bucket in buckets.items():
-        closed = dict(vision.of("BucketPublicAccessBlock")[name])
+        closed = dict(vision.inputs_of("BucketPublicAccessBlock")[name])
         assert closed.pop("bucket") == f"BucketV2.{name}.id"
         assert set(closed.values()) == {True}
         assert len(closed) == 4
-        owned = vision.of("BucketOwnershipControls")[name]["rule"]
+        owned = vision.inputs_of("BucketOwnershipControls")[name]["rule"]
         assert owned == {"objectOwnership": "BucketOwnerEnforced"}
-        [rule] = vision.of("BucketServerSideEncryptionConfigurationV2")[name]["rules"]
+        [rule] = vision.inputs_of("BucketServerSideEncryptionConfigurationV2")[name]["rules"]
         assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
-        policy = json.loads(vision.of("BucketPolicy")[name]["policy"])
+        policy = json.loads(vision.inputs_of("BucketPolicy")[name]["policy"])
         assert f"arn:aws:s3:::{bucket['bucket']}" in policy["Statement"][0]["Resource"]
-        [kept] = vision.of("BucketLifecycleConfigurationV2")[name]["rules"]
+        [kept] = vision.inputs_of("BucketLifecycleConfigurationV2")[name]["rules"]
         assert kept["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
 
 
 def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
     vision: Graph,
 ) -> None:
-    kept = vision.of("BucketObjectv2")["cluster-configuration"]
+    kept = vision.inputs_of("BucketObjectv2")["cluster-configuration"]
     assert (kept["bucket"], kept["key"]) == ("BucketV2.objects.id", "config/cluster.yaml")
     assert kept["content"] == POOLS
     digest = hashlib.sha256(POOLS.encode()).hexdigest()
@@ -130,7 +130,9 @@ def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
 
 
 def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
-    return {name: it["environment"]["variables"] for name, it in found.of("Function").items()}
+    return {
+        name: it["environment"]["variables"] for name, it in found.inputs_of("Function").items()
+    }
 
 
 def test_functions_know_what_they_need(vision: Graph) -> None:
@@ -170,17 +172,17 @@ def test_an_environment_is_no_larger_than_lambda_takes(speech: Graph) -> None:
 
 
 def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Graph) -> None:
-    for name, function in vision.of("Function").items():
+    for name, function in vision.inputs_of("Function").items():
         assert isinstance(function["code"], pulumi.FileArchive)
         archive = "suggest.zip" if name == "suggest" else "functions.zip"
         assert Path(function["code"].path).name == archive
         assert function["handler"] == f"lambdas.aws.{name}.handler"
         assert (function["runtime"], function["architectures"]) == ("python3.13", ["arm64"])
         assert function["tracingConfig"] == {"mode": "PassThrough"}
-    for function in speech.of("Function").values():
+    for function in speech.inputs_of("Function").values():
         assert function["architectures"] == ["x86_64"]
         assert function["tracingConfig"] == {"mode": "Active"}
-    sizes = {name: it["timeout"] for name, it in vision.of("Function").items()}
+    sizes = {name: it["timeout"] for name, it in vision.inputs_of("Function").items()}
     assert sizes == {
         "api": 30,
         "advance": 60,
@@ -189,7 +191,7 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
         "checkpoint_gc": 900,
         "suggest": 300,
     }
-    assert vision.of("Function")["api"]["memorySize"] >= 512
+    assert vision.inputs_of("Function")["api"]["memorySize"] >= 512
 
 
 def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
@@ -198,39 +200,42 @@ def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
     for found, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
         at_once = {
             name: it.get("reservedConcurrentExecutions")
-            for name, it in found.of("Function").items()
+            for name, it in found.inputs_of("Function").items()
         }
         woken = dict.fromkeys(INVOKED_BY_TICK, others)
         assert at_once == dict.fromkeys(FUNCTIONS) | woken | {"tick": reserved}
 
 
 def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
-    roles = {name: it["role"] for name, it in vision.of("Function").items()}
+    roles = {name: it["role"] for name, it in vision.inputs_of("Function").items()}
     assert roles == {name: f"Role.{name}.arn" for name in FUNCTIONS}
-    assert set(vision.of("RolePolicy")) == {*FUNCTIONS, "storage"}
-    for name, policy in vision.of("RolePolicy").items():
+    assert set(vision.inputs_of("RolePolicy")) == {*FUNCTIONS, "storage"}
+    for name, policy in vision.inputs_of("RolePolicy").items():
         assert policy["role"] == f"detcloud-vision-{name.replace('_', '-')}"
 
 
 def test_an_instance_may_do_nothing_but_say_who_it_is(vision: Graph) -> None:
-    profile = vision.of("InstanceProfile")["instance"]
-    assert profile["role"] == vision.of("Role")["instance"]["name"]
-    assert "instance" not in vision.of("RolePolicy")
-    assert vision.of("Role")["instance"].get("managedPolicyArns") is None
+    profile = vision.inputs_of("InstanceProfile")["instance"]
+    assert profile["role"] == vision.inputs_of("Role")["instance"]["name"]
+    assert "instance" not in vision.inputs_of("RolePolicy")
+    assert vision.inputs_of("Role")["instance"].get("managedPolicyArns") is None
 
 
 def test_functions_are_there_when_their_roles_and_logs_are(vision: Graph) -> None:
     for name in FUNCTIONS:
-        assert set(vision.after("Function", name)) == {("LogGroup", name), ("RolePolicy", name)}
-        group = vision.of("LogGroup")[name]
-        assert group["name"] == f"/aws/lambda/{vision.of('Function')[name]['name']}"
+        assert set(vision.predecessors_of("Function", name)) == {
+            ("LogGroup", name),
+            ("RolePolicy", name),
+        }
+        group = vision.inputs_of("LogGroup")[name]
+        assert group["name"] == f"/aws/lambda/{vision.inputs_of('Function')[name]['name']}"
         assert group["retentionInDays"] == 14
-    assert vision.after("EventSourceMapping", "mail") == (("RolePolicy", "advance"),)
-    assert vision.after("EventSourceMapping", "intents") == (("RolePolicy", "tick"),)
+    assert vision.predecessors_of("EventSourceMapping", "mail") == (("RolePolicy", "advance"),)
+    assert vision.predecessors_of("EventSourceMapping", "intents") == (("RolePolicy", "tick"),)
 
 
 def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Graph) -> None:
-    mail = dict(vision.of("EventSourceMapping")["mail"])
+    mail = dict(vision.inputs_of("EventSourceMapping")["mail"])
     assert mail["functionName"] == "Function.advance.arn"
     assert mail["eventSourceArn"] == "Table.table.streamArn"
     assert json.loads(mail["filterCriteria"]["filters"][0]["pattern"]) == MAIL
@@ -242,18 +247,18 @@ def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Gr
 
 
 def test_new_intents_wake_the_tick(vision: Graph) -> None:
-    intents = vision.of("EventSourceMapping")["intents"]
+    intents = vision.inputs_of("EventSourceMapping")["intents"]
     assert intents["functionName"] == "Function.tick.arn"
     assert json.loads(intents["filterCriteria"]["filters"][0]["pattern"]) == INTENTS
     assert (intents["maximumBatchingWindowInSeconds"], intents["maximumRetryAttempts"]) == (2, 2)
 
 
 def test_the_stream_has_no_more_readers_than_a_shard_serves(vision: Graph) -> None:
-    assert len(vision.of("EventSourceMapping")) == 2
+    assert len(vision.inputs_of("EventSourceMapping")) == 2
 
 
 def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
-    rules, targets = vision.of("EventRule"), vision.of("EventTarget")
+    rules, targets = vision.inputs_of("EventRule"), vision.inputs_of("EventTarget")
     assert rules["minute"]["scheduleExpression"] == "rate(1 minute)"
     pattern = json.loads(rules["warnings"]["eventPattern"])
     assert pattern == {"source": ["aws.ec2"], "detail-type": list(WARNINGS)}
@@ -263,7 +268,7 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
     }
     again = {
         name: it["maximumRetryAttempts"]
-        for name, it in vision.of("FunctionEventInvokeConfig").items()
+        for name, it in vision.inputs_of("FunctionEventInvokeConfig").items()
     }
     assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0, "suggest": 0}
 
@@ -271,7 +276,7 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
 def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
     may = {
         (it["function"], it["principal"], it["sourceArn"])
-        for it in vision.of("Permission").values()
+        for it in vision.inputs_of("Permission").values()
     }
     assert may == {
         ("detcloud-vision-api", "apigateway.amazonaws.com", "Api.api.executionArn/*/$default"),
@@ -281,16 +286,16 @@ def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
 
 
 def test_every_request_goes_to_the_api_and_is_limited(vision: Graph) -> None:
-    integration, route = vision.of("Integration")["api"], vision.of("Route")["api"]
+    integration, route = vision.inputs_of("Integration")["api"], vision.inputs_of("Route")["api"]
     assert integration["integrationUri"] == "Function.api.invokeArn"
     assert integration["payloadFormatVersion"] == "2.0"
     assert (route["routeKey"], route["target"]) == ("$default", "integrations/Integration.api.id")
-    limits = vision.of("Stage")["api"]["defaultRouteSettings"]
+    limits = vision.inputs_of("Stage")["api"]["defaultRouteSettings"]
     assert limits == {"throttlingRateLimit": 50, "throttlingBurstLimit": 100}
 
 
 def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
-    logged = json.loads(vision.of("Stage")["api"]["accessLogSettings"]["format"])
+    logged = json.loads(vision.inputs_of("Stage")["api"]["accessLogSettings"]["format"])
     assert logged["path"] == "$context.path"
     for value in logged.values():
         assert value.startswith("$context.")
@@ -298,16 +303,16 @@ def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
 
 
 def test_nobody_outside_opens_a_connection_to_an_instance(vision: Graph) -> None:
-    [ingress] = vision.of("SecurityGroupIngressRule").values()
+    [ingress] = vision.inputs_of("SecurityGroupIngressRule").values()
     assert ingress["referencedSecurityGroupId"] == ingress["securityGroupId"]
     assert not {"cidrIpv4", "cidrIpv6", "prefixListId"} & set(ingress)
 
 
 def test_each_zone_has_a_subnet_of_its_own(vision: Graph) -> None:
-    blocks = {name: it["cidrBlock"] for name, it in vision.of("Subnet").items()}
+    blocks = {name: it["cidrBlock"] for name, it in vision.inputs_of("Subnet").items()}
     # A /16 has sixteen /20s, each of 4096 addresses.
     assert blocks == {"us-east-1a": "10.77.0.0/20", "us-east-1b": "10.77.16.0/20"}
-    assert set(vision.of("RouteTableAssociation")) == set(blocks)
+    assert set(vision.inputs_of("RouteTableAssociation")) == set(blocks)
 
 
 def test_a_network_that_is_there_is_left_as_it_is(speech: Graph) -> None:
@@ -324,15 +329,15 @@ def test_an_idle_month_costs_less_than_a_dollar(vision: Graph) -> None:
 
 
 def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
-    alarms = vision.of("MetricAlarm")
+    alarms = vision.inputs_of("MetricAlarm")
     assert set(alarms) == {"dead-letters", "errors", "lag", "throttles"}
     for alarm in alarms.values():
         assert alarm["alarmActions"] == ["Topic.alarms.arn"]
         assert alarm["treatMissingData"] == "notBreaching"
-    assert {it["logGroupName"] for it in vision.of("LogMetricFilter").values()} == {
-        vision.of("LogGroup")[name]["name"] for name in FUNCTIONS
+    assert {it["logGroupName"] for it in vision.inputs_of("LogMetricFilter").values()} == {
+        vision.inputs_of("LogGroup")[name]["name"] for name in FUNCTIONS
     }
-    told = vision.of("TopicSubscription")["alarms"]
+    told = vision.inputs_of("TopicSubscription")["alarms"]
     assert (told["protocol"], told["endpoint"]) == ("email", "vision@example.com")
 
 
@@ -340,7 +345,7 @@ def test_an_error_is_seen_as_functions_write_it(
     vision: Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger = Logger(service="tick", json_serializer=json.dumps)
-    pattern = vision.of("LogMetricFilter")["tick"]["pattern"]
+    pattern = vision.inputs_of("LogMetricFilter")["tick"]["pattern"]
     terms = [term.replace('\\"', '"') for term in re.findall(r'\?"((?:\\.|[^"\\])*)"', pattern)]
     levels, others = terms[:2], terms[2:]
     assert others == ["[ERROR]", "Task timed out", "Runtime exited"]
@@ -357,7 +362,7 @@ def test_nobody_is_told_who_was_not_named(speech: Graph) -> None:
 
 
 def test_a_budget_is_that_of_what_has_the_clusters_tag(vision: Graph) -> None:
-    budget = vision.of("Budget")["month"]
+    budget = vision.inputs_of("Budget")["month"]
     assert budget["costFilters"] == [
         {"name": "TagKeyValue", "values": ["user:detcloud-cluster$detcloud-vision"]}
     ]
@@ -377,13 +382,13 @@ def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph
             it.name for it in found.resources if any(other in text for text in texts(it.inputs))
         ]
     called = {it.inputs["name"] for it in vision.resources if "name" in it.inputs}
-    called |= {it["bucket"] for it in vision.of("BucketV2").values()}
+    called |= {it["bucket"] for it in vision.inputs_of("BucketV2").values()}
     # The name of an API's stage is the API's own.
     assert all("vision" in name for name in called - {"$default"})
 
 
 def test_another_accounts_credentials_are_refused(vision: Graph) -> None:
-    assert json.loads(vision.of("aws")["aws"]["allowedAccountIds"]) == ["111111111111"]
+    assert json.loads(vision.inputs_of("aws")["aws"]["allowedAccountIds"]) == ["111111111111"]
 
 
 def test_what_people_need_to_know_is_exported(vision: Graph) -> None:

@@ -83,9 +83,10 @@ def test_a_round_tells_when_the_last_of_its_steps_can_be_done() -> None:
     assert run_steps(steps[2:], 0, enough) == 0
 
 
-class Early:
-    """The provisioner of one pool, which is too early `times` times. It notes its waits, which
-    take from the `left_ms`.
+class EarlyProvisioner:
+    """The provisioner of one pool, which is too early `times` times and notes its waits.
+
+    A wait takes from the `left_ms`.
     """
 
     left_ms = 60_000
@@ -113,28 +114,28 @@ class Early:
 
 
 def test_a_wake_that_comes_too_early_is_waited_out() -> None:
-    early = Early(times=1)
-    assert early.run_for_rows("notices")
-    assert (early.looks, early.waits) == (2, [3.0])
+    provisioner = EarlyProvisioner(times=1)
+    assert provisioner.run_for_rows("notices")
+    assert (provisioner.looks, provisioner.waits) == (2, [3.0])
 
 
 def test_a_wake_in_time_waits_for_nothing() -> None:
-    early = Early(times=0)
-    assert early.run_for_rows("notices")
-    assert (early.looks, early.waits) == (1, [])
+    provisioner = EarlyProvisioner(times=0)
+    assert provisioner.run_for_rows("notices")
+    assert (provisioner.looks, provisioner.waits) == (1, [])
 
 
 def test_a_wake_that_is_too_early_again_is_to_come_again() -> None:
-    early = Early(times=2)
-    assert not early.run_for_rows("notices")
-    assert (early.looks, early.waits) == (2, [3.0])
+    provisioner = EarlyProvisioner(times=2)
+    assert not provisioner.run_for_rows("notices")
+    assert (provisioner.looks, provisioner.waits) == (2, [3.0])
 
 
 def test_a_wake_that_has_no_time_to_wait_is_to_come_again() -> None:
-    early = Early(times=1)
-    early.left_ms = 7_999
-    assert not early.run_for_rows("notices")
-    assert (early.looks, early.waits) == (1, [])
+    provisioner = EarlyProvisioner(times=1)
+    provisioner.left_ms = 7_999
+    assert not provisioner.run_for_rows("notices")
+    assert (provisioner.looks, provisioner.waits) == (1, [])
 
 
 def test_new_rows_have_done_only_what_they_are_about() -> None:

@@ -47,17 +47,19 @@ def reports(draw: st.DrawFn, metrics: st.SearchStrategy[dict[str, Any]]) -> list
     return found
 
 
-def same(found: Any, expected: Any) -> bool:
-    """Equal, and of equal types and signs: 1 is not 1.0, nor 0.0 -0.0, nor True 1."""
+def is_same(found: Any, expected: Any) -> bool:
+    """Whether values, types and signs are equal: 1 is not 1.0, nor 0.0 -0.0, nor True 1."""
     return repr(found) == repr(expected)
 
 
-def as_sorted(report: MetricReport) -> tuple[Any, ...]:
+def comparable_fields(report: MetricReport) -> tuple[Any, ...]:
     return report.offset, report.steps, report.time_ms, sorted(report.metrics.items())
 
 
 def assert_same(columns: Columns, expected: list[MetricReport]) -> None:
-    assert same([as_sorted(r) for r in columns.reports()], [as_sorted(r) for r in expected])
+    assert is_same(
+        [comparable_fields(r) for r in columns.reports()], [comparable_fields(r) for r in expected]
+    )
 
 
 @given(reports(METRICS))

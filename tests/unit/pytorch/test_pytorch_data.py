@@ -86,8 +86,8 @@ def test_a_sampler_that_draws_from_training_s_generators_is_repeated(workers: in
     assert whole[:3] != whole[3:6]
 
 
-class Once(Sampler[int]):
-    """Wrong: its second pass is empty."""
+class OnePassSampler(Sampler[int]):
+    """A sampler that is wrong: its second pass is empty."""
 
     def __init__(self) -> None:
         self.indices = iter(range(6))
@@ -100,8 +100,10 @@ class Once(Sampler[int]):
 
 
 def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -> None:
-    loader = DataLoader(numbers(6), batch_size=2, sampler=Once())
-    with pytest.raises(DetcloudError, match="Once gave 0 batches in epoch 1 and promised 3"):
+    loader = DataLoader(numbers(6), batch_size=2, sampler=OnePassSampler())
+    with pytest.raises(
+        DetcloudError, match="OnePassSampler gave 0 batches in epoch 1 and promised 3"
+    ):
         first_batches(loader, 0, 4)
 
 

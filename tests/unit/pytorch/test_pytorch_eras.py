@@ -208,7 +208,7 @@ def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
     assert later.workloads == "T10 C10 T15 C15 V15 D15"
 
 
-def stopped_at_the_first_batch(trial: LineTrial) -> None:
+def stop_at_first_batch(trial: LineTrial) -> None:
     trial.after_batch = lambda _steps: signal.raise_signal(signal.SIGTERM)
 
 
@@ -217,14 +217,14 @@ def test_a_checkpoint_of_another_model_is_told_apart(
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=10, closed=True)
-    cluster.run(stopped_at_the_first_batch)
+    cluster.run(stop_at_first_batch)
     later = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=forget(cluster))
 
-    def other(trial: LineTrial) -> None:
+    def replace_model(trial: LineTrial) -> None:
         trial.context.optimization.models[0] = torch.nn.Linear(2, 1)
 
     with pytest.raises(DetcloudError, match=r"does not fit the trial's Linear: .*size mismatch"):
-        later.run(other)
+        later.run(replace_model)
 
 
 def test_a_tampered_checkpoint_is_named_with_what_was_expected(
@@ -232,7 +232,7 @@ def test_a_tampered_checkpoint_is_named_with_what_was_expected(
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=10, closed=True)
-    cluster.run(stopped_at_the_first_batch)
+    cluster.run(stop_at_first_batch)
     latest = forget(cluster)
     path = tmp_path / "store" / latest["path"] / "state_dict.pth"
     path.write_bytes(path.read_bytes()[:-1])

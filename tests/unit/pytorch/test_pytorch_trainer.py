@@ -402,7 +402,7 @@ def test_a_trial_defines_one_evaluation(local: Path) -> None:
 def test_a_whole_data_set_can_be_evaluated_at_once(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Whole(LineTrial):
+    class WholeSetTrial(LineTrial):
         evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
         def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> dict[str, Any]:
@@ -411,12 +411,12 @@ def test_a_whole_data_set_can_be_evaluated_at_once(
             return {"records": sum(len(batch[0]) for batch in data_loader)}
 
     with pytorch.init(checkpoint_dir=local) as context:
-        pytorch.Trainer(Whole(context), context).fit(Batch(1), step_zero_validation=True)
+        pytorch.Trainer(WholeSetTrial(context), context).fit(Batch(1), step_zero_validation=True)
     assert "validation at batch 0: records=12" in capsys.readouterr().out
 
 
 def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
-    class Whole(LineTrial):
+    class WholeSetTrial(LineTrial):
         evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
         def evaluate_full_dataset(self, data_loader: pytorch.DataLoader) -> Any:
@@ -426,13 +426,13 @@ def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
         pytest.raises(DetcloudError, match="evaluate_full_dataset returned a Tensor: a dict"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(Whole(context), context).fit(Batch(1))
+        pytorch.Trainer(WholeSetTrial(context), context).fit(Batch(1))
 
 
 def test_a_test_evaluates_one_batch_of_a_whole_data_set(
     local: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Whole(LineTrial):
+    class WholeSetTrial(LineTrial):
         evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
         def build_validation_data_loader(self) -> pytorch.DataLoader:
@@ -442,7 +442,7 @@ def test_a_test_evaluates_one_batch_of_a_whole_data_set(
             return {"batches": len([*data_loader]), "promised": len(data_loader)}
 
     with pytorch.init(checkpoint_dir=local) as context:
-        pytorch.Trainer(Whole(context), context).fit(test_mode=True)
+        pytorch.Trainer(WholeSetTrial(context), context).fit(test_mode=True)
     assert "validation at batch 1: batches=1 promised=1" in capsys.readouterr().out
 
 

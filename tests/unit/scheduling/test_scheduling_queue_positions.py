@@ -38,7 +38,7 @@ def groups(queue: list[QueueEntry]) -> list[int]:
     return [one.group for one in queue]
 
 
-def of(queue: list[QueueEntry], group: int) -> QueueEntry:
+def entry_of(queue: list[QueueEntry], group: int) -> QueueEntry:
     return next(one for one in queue if one.group == group)
 
 
@@ -51,7 +51,7 @@ def test_the_example_of_the_manual() -> None:
     # the first: (1 + 100000) / 2.
     queue = move([standing(1), standing(2)], 2, ahead=1)
     assert groups(queue) == [2, 1]
-    assert of(queue, 2).position == Decimal("50000.5")
+    assert entry_of(queue, 2).position == Decimal("50000.5")
     # Both get priority 1 in one batch, and their order stands.
     batch = [reprioritised_entry(one, 1, keep_position=True) for one in queue]
     assert groups(queue_order(batch)) == [2, 1]
@@ -81,14 +81,14 @@ def test_a_move_puts_a_job_in_the_middle_between_its_neighbours(
 ) -> None:
     queue = move([standing(n) for n in (1, 2, 3, 4)], group, ahead=ahead, behind=behind)
     assert groups(queue) == order
-    assert of(queue, group).position == Decimal(position)
+    assert entry_of(queue, group).position == Decimal(position)
 
 
 def test_a_moved_job_takes_the_priority_of_its_anchor() -> None:
     queue = [standing(1, priority=10), standing(2, priority=10), standing(3)]
     after = move(queue, 3, ahead=2)
     assert groups(after) == [1, 3, 2]
-    assert of(after, 3) == QueueEntry(3, 300, 10, Decimal(150_000))
+    assert entry_of(after, 3) == QueueEntry(3, 300, 10, Decimal(150_000))
 
 
 def test_with_the_anchors_priority_a_job_that_is_in_between_keeps_the_time_of_its_submission() -> (
@@ -97,7 +97,7 @@ def test_with_the_anchors_priority_a_job_that_is_in_between_keeps_the_time_of_it
     # Job 2 stood at 7 and belongs at 200000: between 100000 and 300000.
     queue = [standing(1, priority=10), standing(3, priority=10), standing(2, "7")]
     after = move(queue, 2, ahead=3)
-    assert of(after, 2) == QueueEntry(2, 200, 10, Decimal(200_000))
+    assert entry_of(after, 2) == QueueEntry(2, 200, 10, Decimal(200_000))
 
 
 def test_a_neighbour_of_another_priority_never_puts_a_job_on_the_wrong_side() -> None:
@@ -106,12 +106,12 @@ def test_a_neighbour_of_another_priority_never_puts_a_job_on_the_wrong_side() ->
     queue = [standing(9, priority=1), standing(1), standing(2)]
     after = move(queue, 2, ahead=1)
     assert groups(after) == [9, 2, 1]
-    assert of(after, 2).position == Decimal(99_999)
+    assert entry_of(after, 2).position == Decimal(99_999)
     # And behind the last of a priority whose next neighbour is less important and older.
     queue = [standing(8), standing(9), standing(1, priority=50)]
     after = move(queue, 8, behind=9)
     assert groups(after) == [9, 8, 1]
-    assert of(after, 8).position == Decimal(900_001)
+    assert entry_of(after, 8).position == Decimal(900_001)
 
 
 def test_there_is_room_for_hundreds_of_moves_between_two_jobs() -> None:
@@ -120,7 +120,7 @@ def test_there_is_room_for_hundreds_of_moves_between_two_jobs() -> None:
         mover = 3 + n % 2
         queue = move(queue, mover, behind=1)
         assert groups(queue)[:2] == [1, mover]
-    assert len(str(of(queue, 3).position)) < 320
+    assert len(str(entry_of(queue, 3).position)) < 320
 
 
 def test_a_move_between_jobs_without_a_number_between_them_is_refused() -> None:

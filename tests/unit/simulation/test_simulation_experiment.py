@@ -94,11 +94,11 @@ def test_the_best_metric_is_told_with_its_time() -> None:
 
 
 def test_a_metric_that_is_no_number_is_the_worst() -> None:
-    class Broken(CurvesByNumber):
+    class BrokenCurves(CurvesByNumber):
         def curve_for(self, trial: TrialState) -> ConstantCurve:
             return ConstantCurve(None if trial.number == 0 else 1.0, 1000.0)
 
-    found = simulate_experiment(submission(halving_plan(3, 3)), 1, Broken())
+    found = simulate_experiment(submission(halving_plan(3, 3)), 1, BrokenCurves())
     assert found.experiment.status is Status.COMPLETED
     # It ran first, and another is promoted.
     assert found.usage.batches == 5

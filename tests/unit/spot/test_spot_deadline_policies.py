@@ -30,7 +30,7 @@ def job(changeover: int = 5, spell: int = 60, deadline: int = 100) -> DeadlineJo
     )
 
 
-def at(
+def snapshot(
     now: int,
     done: int,
     machine: MachineKind = NONE,
@@ -49,7 +49,7 @@ WITH_SPOT = EVERY[1:]
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("machine", MachineKind)
 def test_nothing_runs_once_the_work_is_done(policy: Policy, machine: MachineKind) -> None:
-    assert policy(job(), at(70, 60, machine, spot=True)) is NONE
+    assert policy(job(), snapshot(70, 60, machine, spot=True)) is NONE
 
 
 @pytest.mark.parametrize("policy", WITH_SPOT)
@@ -57,21 +57,21 @@ def test_nothing_runs_once_the_work_is_done(policy: Policy, machine: MachineKind
     ("standing", "chosen"),
     [
         # Slack 100 - 60 = 40: far more than two changeovers of 5.
-        (at(0, 0, spot=True), SPOT),
+        (snapshot(0, 0, spot=True), SPOT),
         # Slack (100 - 60) - (60 - 30) = 10, just two changeovers.
-        (at(60, 30, spot=True), SPOT),
-        (at(61, 30, spot=True), ON_DEMAND),
+        (snapshot(60, 30, spot=True), SPOT),
+        (snapshot(61, 30, spot=True), ON_DEMAND),
         # A spot machine is kept until it is lost: slack (100 - 65) - 30 = 5, one changeover.
-        (at(65, 30, SPOT, spot=True), SPOT),
+        (snapshot(65, 30, SPOT, spot=True), SPOT),
         # It starts: 5 of the slack of 10 are its own, the other 5 bring the work on-demand.
-        (at(60, 30, SPOT, spot=True, starting=5), SPOT),
+        (snapshot(60, 30, SPOT, spot=True, starting=5), SPOT),
         # It should have started long ago: another 5 would leave 3, too few for a changeover of 5.
-        (at(62, 30, SPOT, spot=True, starting=5), ON_DEMAND),
+        (snapshot(62, 30, SPOT, spot=True, starting=5), ON_DEMAND),
         # Late whatever it does, so it stays where it costs less.
-        (at(69, 30, SPOT, spot=True), SPOT),
+        (snapshot(69, 30, SPOT, spot=True), SPOT),
         # Nothing there, slack 9: the next decision would come with less than a changeover to spare.
-        (at(61, 30), ON_DEMAND),
-        (at(95, 30), ON_DEMAND),
+        (snapshot(61, 30), ON_DEMAND),
+        (snapshot(95, 30), ON_DEMAND),
     ],
 )
 def test_the_safety_net_and_the_spot_machine_that_is_kept(
@@ -83,17 +83,17 @@ def test_the_safety_net_and_the_spot_machine_that_is_kept(
 @pytest.mark.parametrize("policy", WITH_SPOT)
 def test_a_long_wait_for_the_next_decision_comes_out_of_the_slack(policy: Policy) -> None:
     # Changeover 1, tick 5: slack 5 is more than 2 changeovers, but 0 are left at the next decision.
-    assert policy(job(changeover=1), at(65, 30)) is ON_DEMAND
+    assert policy(job(changeover=1), snapshot(65, 30)) is ON_DEMAND
 
 
 @pytest.mark.parametrize(
     ("standing", "chosen"),
     [
-        (at(0, 0), NONE),
+        (snapshot(0, 0), NONE),
         # Slack (100 - 60) - 30 = 10: 10 - 5 (tick) = 5 is the changeover.
-        (at(60, 30), NONE),
-        (at(60, 30, ON_DEMAND, spot=True), ON_DEMAND),
-        (at(10, 10, ON_DEMAND, spot=True), ON_DEMAND),
+        (snapshot(60, 30), NONE),
+        (snapshot(60, 30, ON_DEMAND, spot=True), ON_DEMAND),
+        (snapshot(10, 10, ON_DEMAND, spot=True), ON_DEMAND),
     ],
 )
 def test_greedy_goes_on_demand_when_it_must_and_stays(
@@ -106,14 +106,14 @@ def test_greedy_goes_on_demand_when_it_must_and_stays(
     ("standing", "chosen"),
     [
         # ep(20) = 20 * 60 / 100 = 12.
-        (at(20, 12), NONE),
-        (at(20, 11), ON_DEMAND),
+        (snapshot(20, 12), NONE),
+        (snapshot(20, 11), ON_DEMAND),
         # Risks are taken although it is behind.
-        (at(20, 0, spot=True), SPOT),
+        (snapshot(20, 0, spot=True), SPOT),
         # On-demand until cp >= ep(20 + 2 * 5) = 18, whether there are spot machines or not.
-        (at(20, 17, ON_DEMAND, spot=True), ON_DEMAND),
-        (at(20, 18, ON_DEMAND, spot=True), SPOT),
-        (at(20, 18, ON_DEMAND), NONE),
+        (snapshot(20, 17, ON_DEMAND, spot=True), ON_DEMAND),
+        (snapshot(20, 18, ON_DEMAND, spot=True), SPOT),
+        (snapshot(20, 18, ON_DEMAND), NONE),
     ],
 )
 def test_uniform_progress_keeps_to_its_line(standing: JobSnapshot, chosen: MachineKind) -> None:
@@ -125,18 +125,18 @@ def test_uniform_progress_keeps_to_its_line(standing: JobSnapshot, chosen: Machi
     [
         # Behind the line of uniform progress, but with slack 100 - 20 - 60 = 20, of which a tick
         # and a changeover are 10; the reserve is 2 * 5 * (1 + 60/60) = 20: it does not wait.
-        (at(20, 0), ON_DEMAND),
+        (snapshot(20, 0), ON_DEMAND),
         # Slack 30 is the tick, the changeover and the reserve.
-        (at(10, 0), NONE),
-        (at(11, 0), ON_DEMAND),
+        (snapshot(10, 0), NONE),
+        (snapshot(11, 0), ON_DEMAND),
         # With 30 left the reserve is 15: slack 25 will do.
-        (at(45, 30), NONE),
-        (at(46, 30), ON_DEMAND),
+        (snapshot(45, 30), NONE),
+        (snapshot(46, 30), ON_DEMAND),
         # From on-demand back to spot as soon as that is safe; never to nothing.
-        (at(20, 0, ON_DEMAND, spot=True), SPOT),
-        (at(60, 30, ON_DEMAND, spot=True), SPOT),
-        (at(61, 30, ON_DEMAND, spot=True), ON_DEMAND),
-        (at(1, 1, ON_DEMAND), ON_DEMAND),
+        (snapshot(20, 0, ON_DEMAND, spot=True), SPOT),
+        (snapshot(60, 30, ON_DEMAND, spot=True), SPOT),
+        (snapshot(61, 30, ON_DEMAND, spot=True), ON_DEMAND),
+        (snapshot(1, 1, ON_DEMAND), ON_DEMAND),
     ],
 )
 def test_reserved_slack_waits_until_its_reserve(standing: JobSnapshot, chosen: MachineKind) -> None:
@@ -147,17 +147,17 @@ def test_reserved_slack_waits_until_its_reserve(standing: JobSnapshot, chosen: M
     ("standing", "chosen"),
     [
         # 60 + 5 to start at 1.0 from nothing; on a spot machine the same at its price.
-        (at(0, 0, spot=True, price=0.99), SPOT),
-        (at(0, 0, spot=True, price=1.0), NONE),
+        (snapshot(0, 0, spot=True, price=0.99), SPOT),
+        (snapshot(0, 0, spot=True, price=1.0), NONE),
         # 2 left on-demand cost 2; on a spot machine (2 + 5) * 0.3 = 2.1.
-        (at(0, 58, ON_DEMAND, spot=True), ON_DEMAND),
+        (snapshot(0, 58, ON_DEMAND, spot=True), ON_DEMAND),
         # 3 left on-demand cost 3; on a spot machine (3 + 5) * 0.3 = 2.4.
-        (at(0, 57, ON_DEMAND, spot=True), SPOT),
+        (snapshot(0, 57, ON_DEMAND, spot=True), SPOT),
         # 60 on the spot machine it has at 1.08 cost 64.8; a changeover to on-demand 60 + 5 = 65.
-        (at(0, 0, SPOT, spot=True, price=1.08), SPOT),
+        (snapshot(0, 0, SPOT, spot=True, price=1.08), SPOT),
         # At 1.09 they cost 65.4; there is slack to wait for another price.
-        (at(0, 0, SPOT, spot=True, price=1.09), NONE),
-        (at(61, 30, SPOT, spot=True, price=3.0), ON_DEMAND),
+        (snapshot(0, 0, SPOT, spot=True, price=1.09), NONE),
+        (snapshot(61, 30, SPOT, spot=True, price=3.0), ON_DEMAND),
     ],
 )
 def test_reserved_slack_heeds_prices(standing: JobSnapshot, chosen: MachineKind) -> None:
@@ -166,13 +166,13 @@ def test_reserved_slack_heeds_prices(standing: JobSnapshot, chosen: MachineKind)
 
 def test_the_reserve_pays_for_two_changeovers_a_spell_and_two_more() -> None:
     # 2 * 5 * (1 + 60/240) = 12.5 minutes, and 10 when nothing is left.
-    assert reserve_ms(job(spell=240), at(0, 0)) == 750_000
-    assert reserve_ms(job(spell=240), at(0, 60)) == 600_000
+    assert reserve_ms(job(spell=240), snapshot(0, 0)) == 750_000
+    assert reserve_ms(job(spell=240), snapshot(0, 60)) == 600_000
 
 
 def test_slack_is_the_time_left_less_the_computing_left() -> None:
-    assert slack_ms(job(), at(30, 10)) == (70 - 50) * MINUTE
-    assert slack_ms(job(), at(90, 10)) == (10 - 50) * MINUTE
+    assert slack_ms(job(), snapshot(30, 10)) == (70 - 50) * MINUTE
+    assert slack_ms(job(), snapshot(90, 10)) == (10 - 50) * MINUTE
 
 
 def test_a_deadline_is_feasible_if_on_demand_from_the_start_meets_it() -> None:

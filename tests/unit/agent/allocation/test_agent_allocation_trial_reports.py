@@ -11,93 +11,93 @@ from detcloud.agent.allocation.trial_reports import LINE_BYTES_MAX, ReportReader
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out_folder(tmp_path: Path) -> Path:
     directory = tmp_path / "out"
     directory.mkdir()
     return directory
 
 
-def report(out: Path, rank: int = 0) -> Path:
-    return out / f"report-{rank}.jsonl"
+def report(out_folder: Path, rank: int = 0) -> Path:
+    return out_folder / f"report-{rank}.jsonl"
 
 
-def test_lines_are_read_to_the_last_newline(out: Path) -> None:
+def test_lines_are_read_to_the_last_newline(out_folder: Path) -> None:
     # Two lines of 11 bytes each ({"kind":"a"} is 12 with its newline 13), then a torn one.
-    report(out).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"ki')
-    reader = ReportReader(out)
+    report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"ki')
+    reader = ReportReader(out_folder)
     lines = reader.read_lines("0", 0)
     assert [(line.kind, line.offset) for line in lines] == [("a", 13), ("b", 26)]
     assert reader.read_lines("0", 26) == []
-    with report(out).open("ab") as file:
+    with report(out_folder).open("ab") as file:
         file.write(b'nd":"c"}\n')
     assert [line.kind for line in reader.read_lines("0", 26)] == ["c"]
 
 
-def test_a_small_budget_still_gives_one_line(out: Path) -> None:
-    report(out).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n')
-    assert [line.kind for line in ReportReader(out).read_lines("0", 0, bytes_max=5)] == ["a"]
+def test_a_small_budget_still_gives_one_line(out_folder: Path) -> None:
+    report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n')
+    assert [line.kind for line in ReportReader(out_folder).read_lines("0", 0, bytes_max=5)] == ["a"]
 
 
-def test_writers_are_plain_ranks_in_order(out: Path) -> None:
+def test_writers_are_plain_ranks_in_order(out_folder: Path) -> None:
     names = ("report-10.jsonl", "report-2.jsonl", "report-agent.jsonl", "report-007.jsonl", "x")
     for name in names:
-        (out / name).touch()
-    assert ReportReader(out).writers() == ["2", "10"]
+        (out_folder / name).touch()
+    assert ReportReader(out_folder).writers() == ["2", "10"]
 
 
-def test_only_the_first_64_writers_count(out: Path) -> None:
+def test_only_the_first_64_writers_count(out_folder: Path) -> None:
     for rank in range(70):
-        report(out, rank).touch()
-    assert ReportReader(out).writers() == [str(rank) for rank in range(64)]
+        report(out_folder, rank).touch()
+    assert ReportReader(out_folder).writers() == [str(rank) for rank in range(64)]
 
 
-def test_symbolic_links_are_not_followed(out: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(out_folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b'{"kind":"secret"}\n')
-    report(out).symlink_to(secret)
-    assert ReportReader(out).read_lines("0", 0) == []
+    report(out_folder).symlink_to(secret)
+    assert ReportReader(out_folder).read_lines("0", 0) == []
 
 
-def test_a_second_name_of_another_file_is_not_read(out: Path, tmp_path: Path) -> None:
+def test_a_second_name_of_another_file_is_not_read(out_folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b'{"kind":"secret"}\n')
-    os.link(secret, report(out))
-    assert ReportReader(out).read_lines("0", 0) == []
+    os.link(secret, report(out_folder))
+    assert ReportReader(out_folder).read_lines("0", 0) == []
 
 
-def test_a_link_in_place_of_out_is_not_followed(out: Path, tmp_path: Path) -> None:
-    report(out).write_bytes(b'{"kind":"a"}\n')
+def test_a_link_in_place_of_out_is_not_followed(out_folder: Path, tmp_path: Path) -> None:
+    report(out_folder).write_bytes(b'{"kind":"a"}\n')
     link = tmp_path / "link"
-    link.symlink_to(out)
+    link.symlink_to(out_folder)
     reader = ReportReader(link)
     assert reader.writers() == []
     assert reader.read_lines("0", 0) == []
 
 
-def test_pipes_and_directories_neither_block_nor_count(out: Path) -> None:
-    os.mkfifo(report(out, 0))
-    report(out, 1).mkdir()
-    reader = ReportReader(out)
+def test_pipes_and_directories_neither_block_nor_count(out_folder: Path) -> None:
+    os.mkfifo(report(out_folder, 0))
+    report(out_folder, 1).mkdir()
+    reader = ReportReader(out_folder)
     assert reader.read_lines("0", 0) == []
     assert reader.read_lines("1", 0) == []
     assert reader.report_size("0") == 0
 
 
-def test_a_shrunk_file_is_quiet_until_it_has_grown_past_what_was_taken(out: Path) -> None:
-    report(out).write_bytes(b'{"kind":"a"}\n')
-    reader = ReportReader(out)
+def test_a_shrunk_file_is_quiet_until_it_has_grown_past_what_was_taken(out_folder: Path) -> None:
+    report(out_folder).write_bytes(b'{"kind":"a"}\n')
+    reader = ReportReader(out_folder)
     assert reader.read_lines("0", 20) == []
-    report(out).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"kind":"c"}\n')
+    report(out_folder).write_bytes(b'{"kind":"a"}\n{"kind":"b"}\n{"kind":"c"}\n')
     # Offset 20 lies inside the second line: what is left of it is no JSON.
     assert [line.kind for line in reader.read_lines("0", 20)] == ["agent_warning", "c"]
 
 
-def test_a_replaced_file_is_read_by_offset(out: Path) -> None:
-    report(out).write_bytes(b'{"kind":"a"}\n')
-    reader = ReportReader(out)
+def test_a_replaced_file_is_read_by_offset(out_folder: Path) -> None:
+    report(out_folder).write_bytes(b'{"kind":"a"}\n')
+    reader = ReportReader(out_folder)
     reader.read_lines("0", 0)
-    report(out).rename(out / "report-0.jsonl.old")
-    report(out).write_bytes(b'{"kind":"A"}\n{"kind":"b"}\n')
+    report(out_folder).rename(out_folder / "report-0.jsonl.old")
+    report(out_folder).write_bytes(b'{"kind":"A"}\n{"kind":"b"}\n')
     assert [line.kind for line in reader.read_lines("0", 13)] == ["b"]
 
 
@@ -112,13 +112,13 @@ def test_what_is_no_json_object_becomes_a_warning_at_its_offset(raw: bytes) -> N
     assert len(line.raw) < 500
 
 
-def test_an_over_long_line_is_replaced_and_the_next_one_read(out: Path) -> None:
+def test_an_over_long_line_is_replaced_and_the_next_one_read(out_folder: Path) -> None:
     # Its end lies beyond the 4 MiB that are read at once, and is yet to be written.
     size = 6 << 20
-    report(out).write_bytes(b"x" * size)
-    reader = ReportReader(out)
+    report(out_folder).write_bytes(b"x" * size)
+    reader = ReportReader(out_folder)
     assert reader.read_lines("0", 0) == []
-    with report(out).open("ab") as file:
+    with report(out_folder).open("ab") as file:
         file.write(b'\n{"kind":"b"}\n')
     (warning,) = reader.read_lines("0", 0)
     assert (warning.kind, warning.offset) == ("agent_warning", size + 1)
@@ -126,25 +126,25 @@ def test_an_over_long_line_is_replaced_and_the_next_one_read(out: Path) -> None:
     assert [line.kind for line in reader.read_lines("0", warning.offset)] == ["b"]
 
 
-def test_what_follows_an_over_long_line_is_found_at_the_first_look(out: Path) -> None:
+def test_what_follows_an_over_long_line_is_found_at_the_first_look(out_folder: Path) -> None:
     # An exit record is sent when nothing else is left to read, so "nothing" must mean the end.
     size = 9 << 20
-    report(out).write_bytes(b"x" * size + b'\n{"kind":"exit"}\n')
-    (warning,) = ReportReader(out).read_lines("0", 0)
+    report(out_folder).write_bytes(b"x" * size + b'\n{"kind":"exit"}\n')
+    (warning,) = ReportReader(out_folder).read_lines("0", 0)
     assert (warning.kind, warning.offset) == ("agent_warning", size + 1)
 
 
-def test_a_line_of_exactly_the_limit_passes(out: Path) -> None:
+def test_a_line_of_exactly_the_limit_passes(out_folder: Path) -> None:
     filler = "x" * (LINE_BYTES_MAX - len('{"kind":""}'))
-    report(out).write_text(f'{{"kind":"{filler}"}}\n')
-    (line,) = ReportReader(out).read_lines("0", 0)
+    report(out_folder).write_text(f'{{"kind":"{filler}"}}\n')
+    (line,) = ReportReader(out_folder).read_lines("0", 0)
     assert line.kind == filler
 
 
-def test_the_last_exit_line_is_found_behind_much_else(out: Path) -> None:
+def test_the_last_exit_line_is_found_behind_much_else(out_folder: Path) -> None:
     exits = b'{"kind":"exit","reason":"idle"}\n{"kind":"exit","reason":"preempted"}\n'
-    report(out).write_bytes(b'{"kind":"metrics"}\n' * 60_000 + exits)
-    said = ReportReader(out).last_record("0", "exit")
+    report(out_folder).write_bytes(b'{"kind":"metrics"}\n' * 60_000 + exits)
+    said = ReportReader(out_folder).last_record("0", "exit")
     assert said is not None
     assert said["reason"] == "preempted"
 
