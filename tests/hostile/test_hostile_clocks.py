@@ -22,7 +22,7 @@ MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 # An embedded server looks at the leases each 5 s.
 ROUND_MS = 5_000
-TURNS = 12
+ROUNDS = 12
 
 JUMPS = {
     "a day ahead": (DAY_MS,),
@@ -67,10 +67,10 @@ class TickingCluster(Cluster):
         due_rows.process_due_rows(self.engine)
 
 
-def slowly(run: Run) -> list[Line]:
+def train_slowly(run: Run) -> list[Line]:
     """Trains for some rounds, and tells each time."""
-    if run.turns < TURNS and not run.killed and not run.directives["preempt"]:
-        return [{"kind": "progress", "value": run.turns / TURNS}]
+    if run.rounds < ROUNDS and not run.killed and not run.directives["preempt"]:
+        return [{"kind": "progress", "value": run.rounds / ROUNDS}]
     return train_at_once(run)
 
 
@@ -94,7 +94,7 @@ def cluster(tmp_path: Path, mail_clocks: list[MailClocks]) -> Iterator[Cluster]:
 def start_trials(cluster: Cluster, agents: int) -> None:
     """Each agent runs trials, and the passes over the leases are in their rhythm."""
     for n in range(agents):
-        cluster.add_agent(f"node-{n}", 1, slowly)
+        cluster.add_agent(f"node-{n}", 1, train_slowly)
     cluster.submit(2 * agents)
     cluster.until(lambda: all(agent.runs for agent in cluster.agents), "all at work")
     for _ in range(3):

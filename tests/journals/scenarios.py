@@ -61,7 +61,7 @@ from tests.simulation.scenarios import (
     fail_twice,
     hold,
     ignore_all_but_a_kill,
-    train_in_turns,
+    train_in_rounds,
 )
 from tests.simulation.scripted_agent import (
     Line,
@@ -154,7 +154,7 @@ def fold_a_dead_letter(cluster: Cluster) -> None:
 def disable_and_enable(cluster: Cluster) -> None:
     """An agent is disabled under its trials, which go on when it is enabled."""
     cluster.add_pool()
-    cluster.add_agent("a", 2, train_in_turns)
+    cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(2)
     cluster.round()
     cluster.command("agent#a", AgentDisableRequested())
@@ -194,10 +194,10 @@ def move(cluster: Cluster) -> None:
     cluster.add_pool()
     for pool in ("spot", "spare"):
         cluster.command(f"pool#{pool}", PoolConfigured(pool, PoolSettings(PREEMPTING)))
-    cluster.add_agent("a", 1, train_in_turns)
+    cluster.add_agent("a", 1, train_in_rounds)
     cluster.submit(2)
     cluster.round()
-    cluster.add_agent("b", 1, train_in_turns, "spot")
+    cluster.add_agent("b", 1, train_in_rounds, "spot")
     cluster.command(EXPERIMENT, PoolChanged("spot"))
     cluster.command(EXPERIMENT, SettingsChanged(weight=2.0, priority=1, position="17.5"))
     cluster.post(EXPERIMENT, JobAudited(POOL))
@@ -223,7 +223,7 @@ def spend(cluster: Cluster) -> None:
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.round()
     assert cluster.checker.actor_state(f"pool#{POOL}").waits.startswith("waits: the budget of pool")
-    agent.script = train_in_turns
+    agent.script = train_in_rounds
     raised = replace(BUDGET, over_budget=True, budget_micros=1_000_000)
     cluster.command(f"pool#{POOL}", PoolConfigured(POOL, raised))
     check_budgets(cluster.engine, [POOL])
@@ -241,9 +241,9 @@ def _add_rented_agent(cluster: Cluster, name: str, script: Script) -> ScriptedAg
 def train_on(run: Run) -> list[Line]:
     """A script that validates in every round until it is stopped."""
     if run.directives["preempt"]:
-        return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
+        return [*checkpoint(run, run.rounds), {"kind": "exited", "reason": "preempted"}]
     metrics = {run.spec["metric"]: metric_of(run)}
-    validation = {"group": "validation", "steps_completed": run.turns, "metrics": metrics}
+    validation = {"group": "validation", "steps_completed": run.rounds, "metrics": metrics}
     return [{"kind": "metrics", **validation}]
 
 
@@ -291,11 +291,11 @@ SCENARIOS_TO_RECORD: dict[str, Callable[[Cluster], None]] = {
     **{scenario.name: scenario.play for scenario in SCENARIOS},
     "grid": search_scenario(GridPlan(4, 3, LENGTH_ERA), train_at_once),
     "halving": search_scenario(HALVING, train_at_once),
-    "stopping": search_scenario(replace(HALVING, stops=True), train_in_turns),
-    "adaptive": search_scenario(plan_adaptive_simple(LADDER, 9, (3, 2)), train_in_turns),
+    "stopping": search_scenario(replace(HALVING, stops=True), train_in_rounds),
+    "adaptive": search_scenario(plan_adaptive_simple(LADDER, 9, (3, 2)), train_in_rounds),
     "adaptive_asha": search_scenario(plan_adaptive_asha(HALVING, "conservative"), train_at_once),
     "timed": search_scenario(replace(HALVING, stops=True, by_time=True), train_on, "batches"),
-    "population": search_scenario(POPULATION, train_in_turns),
+    "population": search_scenario(POPULATION, train_in_rounds),
     "custom": drive_custom_search,
     "single": search_scenario(SinglePlan(4, LENGTH_ERA), fail_twice),
     "bayesian-failed": suggest_in_vain,

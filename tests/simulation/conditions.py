@@ -54,12 +54,12 @@ def family_of(write: Write, by_actor: bool) -> Family | None:
     if sort == HEAD:
         return _head_family(write)
     if sort.startswith((MAIL, TIMERS)):
-        return _of_mail(write)
+        return _mail_family(write)
     if partition.startswith("idempotency#"):
         return Family.BESIDE if isinstance(write, Put) else Family.EXPIRY
     if by_actor and isinstance(write, Put):
         return Family.GUARD
-    return _of_other(partition)
+    return _other_family(partition)
 
 
 def _head_family(write: Write) -> Family:
@@ -68,13 +68,13 @@ def _head_family(write: Write) -> Family:
     return Family.BIRTH if write.expect is Expect.ABSENT else Family.HEAD
 
 
-def _of_mail(write: Write) -> Family:
+def _mail_family(write: Write) -> Family:
     if isinstance(write, Delete):
         return Family.CONSUMED
     return Family.NEW_MAIL if write.expect is Expect.ABSENT else Family.ATTEMPTS
 
 
-def _of_other(partition: str) -> Family | None:
+def _other_family(partition: str) -> Family | None:
     if partition == SESSIONS:
         return Family.SESSION
     return Family.LEASE if partition.startswith("leases#") else None

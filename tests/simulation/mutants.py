@@ -61,7 +61,7 @@ def combine_patches(*patches: Patch) -> Patch:
     return apply
 
 
-def with_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch has the same token, wherever it is to be."""
     new_intents = reconcile._ReconcilePass._new_intents
 
@@ -71,7 +71,7 @@ def with_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile._ReconcilePass, "_new_intents", intents_with_one_token)
 
 
-def with_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that was not answered is asked for with another token."""
     numbers = iter(range(10**6))
 
@@ -93,7 +93,7 @@ def with_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile._ReconcilePass, "_attempt_launch", attempt_with_new_token)
 
 
-def blind_to_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches under way do not count."""
     seen = reconcile._ReconcilePass._fleet_snapshot
     monkeypatch.setattr(
@@ -223,12 +223,12 @@ MUTANTS = (
         HEAVY,
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
-    Mutant("no token of its own", with_one_token, CLOUDY, "belongs to another request"),
-    Mutant("no launches under way", blind_to_what_is_asked_for, CLOUDY, "it may have"),
+    Mutant("no token of its own", share_one_token, CLOUDY, "belongs to another request"),
+    Mutant("no launches under way", ignore_pending_launches, CLOUDY, "it may have"),
     Mutant("no sweep", unswept, SOLD_OUT, "is nobody's"),
     Mutant(
         "no frozen token and no sweep",
-        combine_patches(with_a_new_token_each_time, unswept),
+        combine_patches(renew_token_each_time, unswept),
         CLOUDY,
         "is nobody's",
     ),

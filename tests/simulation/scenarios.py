@@ -48,13 +48,13 @@ class Scenario:
     agents: bool = True
 
 
-def train_in_turns(run: Run) -> list[Line]:
-    """Trains in three turns, with a checkpoint in the middle; gives up when asked to."""
+def train_in_rounds(run: Run) -> list[Line]:
+    """Train in three rounds, with a checkpoint in the middle; give up when asked to."""
     if run.killed:
         return [{"kind": "exited", "reason": "killed"}]
     if run.directives["preempt"]:
-        return [*checkpoint(run, run.turns), {"kind": "exited", "reason": "preempted"}]
-    match run.turns:
+        return [*checkpoint(run, run.rounds), {"kind": "exited", "reason": "preempted"}]
+    match run.rounds:
         case 0:
             environment = {"kind": "environment", "python": "3.11"}
             return [{"kind": "container", "state": "RUNNING"}, environment]
@@ -94,7 +94,7 @@ def await_others(run: Run) -> list[Line]:
 
 def hold(run: Run) -> list[Line]:
     """Validates once and then trains on until it is stopped."""
-    if run.turns or run.killed or run.directives["preempt"]:
+    if run.rounds or run.killed or run.directives["preempt"]:
         return await_others(run)
     metrics = {run.spec["metric"]: 0.5}
     validation = {"group": "validation", "steps_completed": 1, "metrics": metrics}
@@ -103,7 +103,7 @@ def hold(run: Run) -> list[Line]:
 
 def ignore_all_but_a_kill(run: Run) -> list[Line]:
     """Validates once and then hears nothing."""
-    return hold(run) if run.killed or not run.turns else []
+    return hold(run) if run.killed or not run.rounds else []
 
 
 def hold_the_first(run: Run) -> list[Line]:
@@ -134,9 +134,9 @@ def cancel_the_deaf(cluster: Cluster) -> None:
 def pause_and_activate(cluster: Cluster) -> None:
     """4 trials on 2 slots, paused when two have begun, activated when nothing runs."""
     cluster.add_pool()
-    cluster.add_agent("a", 2, train_in_turns)
+    cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(4)
-    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
     cluster.command(EXPERIMENT, ActivateRequested())
@@ -196,9 +196,9 @@ def kill_a_step_era_search(cluster: Cluster) -> None:
 def pause_and_change(cluster: Cluster) -> None:
     """Settings are changed while 3 trials are paused, among them how many slots they may have."""
     cluster.add_pool()
-    cluster.add_agent("a", 2, train_in_turns)
+    cluster.add_agent("a", 2, train_in_rounds)
     cluster.submit(3)
-    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
     limited = SettingsChanged(name="slow", max_slots=1, max_slots_given=True)
     cluster.command(EXPERIMENT, limited)
@@ -228,7 +228,7 @@ def go_on_after_a_cancel(cluster: Cluster) -> None:
     cluster.until(lambda: _validated_trials(cluster) == 2, "validated twice")
     cluster.command(EXPERIMENT, CancelRequested())
     cluster.run_to_rest()
-    agent.script = train_in_turns
+    agent.script = train_in_rounds
     cluster.command_once(EXPERIMENT, ContinueRequested())
     cluster.run_to_rest()
 
@@ -278,7 +278,7 @@ def suggest_points(cluster: Cluster) -> None:
     paused as soon as one was.
     """
     cluster.add_pool()
-    cluster.add_agent("a", 2, train_in_turns)
+    cluster.add_agent("a", 2, train_in_rounds)
     # Whatever is suggested, the metric is 0.
     space = Group({"x": Int(0, 9), "y": Categorical(("a", "b"))})
     plan = SearchPlan(BayesianPlan(4, 4, 2, 1, LENGTH_ERA), space, 7)
@@ -293,10 +293,10 @@ def suggest_points(cluster: Cluster) -> None:
 def lose_an_agent(cluster: Cluster) -> None:
     """One of two agents falls silent with a trial, is given up, and comes back."""
     cluster.add_pool()
-    lost = cluster.add_agent("a", 1, train_in_turns)
-    cluster.add_agent("b", 1, train_in_turns)
+    lost = cluster.add_agent("a", 1, train_in_rounds)
+    cluster.add_agent("b", 1, train_in_rounds)
     cluster.submit(3)
-    cluster.until(lambda: any(run.turns for run in lost.runs.values()), "running on a")
+    cluster.until(lambda: any(run.rounds for run in lost.runs.values()), "running on a")
     cluster.silent.add("a")
     cluster.round_ms = 6 * ROUND_MS
     cluster.until(lambda: cluster.checker.actor_state("agent#a").lost, "lost")
@@ -308,7 +308,7 @@ def fail_as_node_1(run: Run) -> list[Line]:
     """Node 1 fails once, while the other waits for it."""
     if run.spec["restarts"] < 1:
         return fail_always(run) if run.spec["rank"] else await_others(run)
-    return train_in_turns(run)
+    return train_in_rounds(run)
 
 
 def fail_on_one_node(cluster: Cluster) -> None:
@@ -319,8 +319,8 @@ def fail_on_one_node(cluster: Cluster) -> None:
 
 def pause_a_gang(cluster: Cluster) -> None:
     """A trial over two agents is paused, and goes on from what it has saved."""
-    _submit_gangs(cluster, "ab", 1, train_in_turns)
-    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    _submit_gangs(cluster, "ab", 1, train_in_rounds)
+    cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
     cluster.command(EXPERIMENT, ActivateRequested())
@@ -332,8 +332,8 @@ def lose_a_node(cluster: Cluster) -> None:
     machine that it has left and another one.
     """
     lost: list[str] = []
-    _submit_gangs(cluster, "abc", 1, lambda run: train_in_turns(run) if lost else hold(run))
-    cluster.until(lambda: _turns(cluster) >= 2, "running")
+    _submit_gangs(cluster, "abc", 1, lambda run: train_in_rounds(run) if lost else hold(run))
+    cluster.until(lambda: _round_count(cluster) >= 2, "running")
     silent = _places(cluster)[-1]
     cluster.silent.add(silent)
     cluster.round_ms = 6 * ROUND_MS
@@ -383,8 +383,8 @@ def _places(cluster: Cluster) -> tuple[str, ...]:
     return allocation.agents if allocation else ()
 
 
-def _turns(cluster: Cluster) -> int:
-    return sum(run.turns for agent in cluster.agents for run in agent.runs.values())
+def _round_count(cluster: Cluster) -> int:
+    return sum(run.rounds for agent in cluster.agents for run in agent.runs.values())
 
 
 def _validated_trials(cluster: Cluster) -> int:

@@ -36,7 +36,7 @@ class Run:
     lines: list[tuple[str, int, Line]] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     has_ended: bool = False
-    turns: int = 0
+    rounds: int = 0
 
     def report(self, line: Line) -> None:
         """Appends a line to the stream its kind belongs to."""
@@ -125,14 +125,14 @@ class ScriptedAgent:
 
     def work(self) -> int:
         """Run one step of the script of every running allocation; returns how many were run."""
-        turns = 0
+        count = 0
         for run in self.runs.values():
             if not run.has_ended:
-                turns += 1
+                count += 1
                 for line in self.script(run):
                     run.report(line)
-                run.turns += 1
-        return turns
+                run.rounds += 1
+        return count
 
     def _apply(self, entry: Mapping[str, Any]) -> None:
         name = entry["allocation"]

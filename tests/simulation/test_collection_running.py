@@ -56,9 +56,9 @@ class Search:
     def script(self, run: Run) -> list[Line]:
         if run.killed:
             return [{"kind": "exited", "reason": "killed"}]
-        if run.turns and self.random.random() < 0.15:
+        if run.rounds and self.random.random() < 0.15:
             return [{"kind": "exited", "reason": "errored", "code": 1}]
-        steps = self.steps(run) + run.turns + 1
+        steps = self.steps(run) + run.rounds + 1
         lines = self.checkpoint(run, steps)
         if self.random.random() < 0.7:
             metrics = {run.spec["metric"]: round(metric_of(run) / steps, 6)}

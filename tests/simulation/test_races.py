@@ -228,13 +228,13 @@ def test_torn_queries_change_nothing(scenario: Scenario, torn_at: str, tmp_path:
         if partition.partition("#")[0] in actor_types.ACTOR_TYPES:
             others[0].advance(partition, timers=True)
 
-    def torn(table: StateTable, process: int) -> StateTable:
+    def build_tearing_table(table: StateTable, process: int) -> StateTable:
         return TearingTable(table, act, torn_at, queries=None)
 
     other = cluster.boot()
     others.append(other.engine)
     cluster.host.table.close()
-    cluster.faults = torn
+    cluster.faults = build_tearing_table
     cluster.host = cluster.boot()
     play(scenario, cluster)
     other.table.close()

@@ -20,7 +20,7 @@ from control_plane.engine.engine import Engine
 from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write
 from tests.simulation.cluster import Cluster, submission
-from tests.simulation.scenarios import train_in_turns
+from tests.simulation.scenarios import train_in_rounds
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Experiment 1 has completed; its one trial has a checkpoint."""
     made = Cluster(tmp_path / "table.db")
     made.add_pool()
-    made.add_agent("a", 1, train_in_turns)
+    made.add_agent("a", 1, train_in_rounds)
     made.submit(1)
     made.run_to_rest()
     yield made
