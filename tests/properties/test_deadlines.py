@@ -40,12 +40,12 @@ def feasible(draw: st.DrawFn, price_max: float = 1.0) -> tuple[DeadlineJob, Spot
     spans = (work, submitted, submitted + deadline, changeover, tick, spell)
     job = DeadlineJob(*(MINUTE * minutes for minutes in spans))
     assert job.is_feasible
-    return job, SpotTrace(job.tick_ms, _first(market, ticks), _first(prices, ticks))
+    return job, SpotTrace(job.tick_ms, _cycle_values(market, ticks), _cycle_values(prices, ticks))
 
 
-def _first(some: list[T], count: int) -> tuple[T, ...]:
-    """So many of them, over and over again."""
-    return tuple(islice(cycle(some), count))
+def _cycle_values(values: list[T], count: int) -> tuple[T, ...]:
+    """Return `count` values: these, over and over again."""
+    return tuple(islice(cycle(values), count))
 
 
 @settings(max_examples=400, deadline=None)
