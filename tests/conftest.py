@@ -1,4 +1,4 @@
-"""What every test may use: `require`, for a package that a machine may lack, and servers."""
+"""Servers that all tests share, and `require`, for a package that a machine may lack."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class CloudProviderContract:
         raise AssertionError("a suite gives its own provider")
 
     @pytest.fixture
-    def again(self) -> Callable[[], CloudProvider]:
+    def reopen(self) -> Callable[[], CloudProvider]:
         raise AssertionError("a suite gives its own way to open the cloud again")
 
     @pytest.fixture
@@ -68,10 +68,10 @@ class CloudProviderContract:
         wait(lambda: ids(cloud.list_instances(CLUSTER)) == ids(first))
 
     def test_another_process_repeats_a_launch(
-        self, cloud: CloudProvider, again: Callable[[], CloudProvider]
+        self, cloud: CloudProvider, reopen: Callable[[], CloudProvider]
     ) -> None:
         first = cloud.launch(request(cloud, "one"))
-        assert ids(again().launch(request(cloud, "one"))) == ids(first)
+        assert ids(reopen().launch(request(cloud, "one"))) == ids(first)
 
     def test_a_token_is_good_for_one_request(self, cloud: CloudProvider) -> None:
         cloud.launch(request(cloud, "one"))
@@ -130,10 +130,10 @@ class CloudProviderContract:
         wait(lambda: status(cloud, one.id) in ENDED)
 
     def test_instances_outlive_who_launched_them(
-        self, cloud: CloudProvider, again: Callable[[], CloudProvider], wait: Wait
+        self, cloud: CloudProvider, reopen: Callable[[], CloudProvider], wait: Wait
     ) -> None:
         (one,) = cloud.launch(request(cloud, "one"))
-        other = again()
+        other = reopen()
         wait(lambda: status(other, one.id) is InstanceStatus.RUNNING)
         other.terminate([one.id])
         wait(lambda: status(other, one.id) in ENDED)

@@ -91,23 +91,23 @@ class ObjectStoreContract:
         assert b"".join(store.get(LOG)) == bytes(wins) * 1000
 
     def test_a_put_whose_content_fails_leaves_nothing(self, store: ObjectStore) -> None:
-        def broken() -> Iterator[bytes]:
+        def failing_blocks() -> Iterator[bytes]:
             yield b"half"
             raise ConnectionError("gone")
 
         with pytest.raises(ConnectionError):
-            store.put(LOG, broken())
+            store.put(LOG, failing_blocks())
         assert store.size(LOG) is None
         assert list(store.list_objects(ObjectKey("logs/1"))) == []
 
     def test_a_put_whose_content_fails_leaves_the_old_object(self, store: ObjectStore) -> None:
-        def broken() -> Iterator[bytes]:
+        def failing_blocks() -> Iterator[bytes]:
             yield b"half"
             raise ConnectionError("gone")
 
         store.put(LOG, b"old")
         with pytest.raises(ConnectionError):
-            store.put(LOG, broken())
+            store.put(LOG, failing_blocks())
         assert b"".join(store.get(LOG)) == b"old"
 
     @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class TestFakeCloud(CloudProviderContract):
         return FakeCloud(lambda: time_ms[0], Random(request.param), sold, self.RULES)
 
     @pytest.fixture
-    def again(self, cloud: CloudProvider) -> Callable[[], CloudProvider]:
+    def reopen(self, cloud: CloudProvider) -> Callable[[], CloudProvider]:
         return lambda: cloud
 
     @pytest.fixture
@@ -62,7 +62,7 @@ AGENT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0
 
 class TestLocalProcesses(CloudProviderContract):
     @pytest.fixture
-    def again(self, tmp_path: Path) -> Iterator[Callable[[], CloudProvider]]:
+    def reopen(self, tmp_path: Path) -> Iterator[Callable[[], CloudProvider]]:
         def command(name: str, request: object, work: Path) -> list[str]:
             return [sys.executable, "-c", AGENT, "detcloud", str(work)]
 
@@ -70,8 +70,8 @@ class TestLocalProcesses(CloudProviderContract):
         _end_all(tmp_path)
 
     @pytest.fixture
-    def cloud(self, again: Callable[[], CloudProvider]) -> CloudProvider:
-        return again()
+    def cloud(self, reopen: Callable[[], CloudProvider]) -> CloudProvider:
+        return reopen()
 
     @pytest.fixture
     def wait(self) -> Wait:
@@ -100,7 +100,7 @@ class TestEc2Cloud(CloudProviderContract):
         return [1_000_000_000_000]
 
     @pytest.fixture
-    def again(self, ec2: tuple[Ec2Server, Any], time_ms: list[int]) -> Callable[[], CloudProvider]:
+    def reopen(self, ec2: tuple[Ec2Server, Any], time_ms: list[int]) -> Callable[[], CloudProvider]:
         account, client = ec2
         region = Region(lambda: time_ms[0], visible_ms=30_000, running_ms=20_000, ending_ms=30_000)
         account.region = region
@@ -108,8 +108,8 @@ class TestEc2Cloud(CloudProviderContract):
         return lambda: Ec2Cloud(settings, lambda request: b"boot", region.clock, client)
 
     @pytest.fixture
-    def cloud(self, again: Callable[[], CloudProvider]) -> CloudProvider:
-        return again()
+    def cloud(self, reopen: Callable[[], CloudProvider]) -> CloudProvider:
+        return reopen()
 
     @pytest.fixture
     def wait(self, time_ms: list[int]) -> Wait:

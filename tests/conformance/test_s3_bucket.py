@@ -57,15 +57,15 @@ def faults(client: Any, operation: str, *injected: Fault) -> Iterator[list[Any]]
     """Inject faults into the first requests of an operation, one each; yields all requests made."""
     left, made = list(injected), []
 
-    def before(request: Any, **_: Any) -> AWSResponse | None:
+    def inject_fault(request: Any, **_: Any) -> AWSResponse | None:
         made.append(request)
         return left.pop(0)(request) if left else None
 
-    client.meta.events.register(f"before-send.s3.{operation}", before)
+    client.meta.events.register(f"before-send.s3.{operation}", inject_fault)
     try:
         yield made
     finally:
-        client.meta.events.unregister(f"before-send.s3.{operation}", before)
+        client.meta.events.unregister(f"before-send.s3.{operation}", inject_fault)
 
 
 def error_response(status: int, code: str) -> Fault:
@@ -126,14 +126,14 @@ def test_of_two_that_go_in_parts_the_first_stays(bucket: Bucket) -> None:
 
 
 def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Bucket) -> None:
-    def broken() -> Iterator[bytes]:
+    def failing_blocks() -> Iterator[bytes]:
         yield LONG
         raise ConnectionError("gone")
 
     bucket.write("k", [b"old"])
     for key in ("k", "new"):
         with pytest.raises(ConnectionError, match="gone"):
-            bucket.write(key, broken(), part_bytes=PART)
+            bucket.write(key, failing_blocks(), part_bytes=PART)
     assert content(bucket, "k") == b"old"
     assert list(bucket.list_objects("")) == [("k", 3)]
     assert uploads(bucket) == []
