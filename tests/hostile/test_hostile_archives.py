@@ -88,13 +88,13 @@ def refusal_of(read: Callable[[], object]) -> ArchiveInvalid | None:
     return None
 
 
-class Yard:
+class ExtractionHarness:
     """A folder with something beside the place of extraction, which must stay as it is."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = folder / "yard" / "place"
+        self.place = folder / "harness" / "place"
         self.place.mkdir(parents=True)
-        self.beside = folder / "yard" / "beside"
+        self.beside = folder / "harness" / "beside"
         self.beside.write_text("untouched")
         self.archive = folder / "a.tar.gz"
 
@@ -125,8 +125,8 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path)
+def harness(tmp_path: Path) -> ExtractionHarness:
+    return ExtractionHarness(tmp_path)
 
 
 LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
@@ -185,8 +185,8 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_trick_is_refused_and_nothing_is_written(yard: Yard, slip: str) -> None:
-    found = yard.take(gzip.compress(SLIPS[slip] + END, mtime=0))
+def test_a_trick_is_refused_and_nothing_is_written(harness: ExtractionHarness, slip: str) -> None:
+    found = harness.take(gzip.compress(SLIPS[slip] + END, mtime=0))
     if slip == "two long names":
         assert found == ["x" * 150]
         return
@@ -247,9 +247,9 @@ PLAIN = file("a") + header("d", tarfile.DIRTYPE) + file("d/b", b"22") + END
     ],
 )
 def test_what_is_around_an_archive_is_read_to_its_end(
-    yard: Yard, wrapped: Callable[[bytes], bytes], names: list[str] | None
+    harness: ExtractionHarness, wrapped: Callable[[bytes], bytes], names: list[str] | None
 ) -> None:
-    found = yard.take(wrapped(PLAIN))
+    found = harness.take(wrapped(PLAIN))
     if names is None:
         assert isinstance(found, ArchiveInvalid), found
     else:
@@ -257,56 +257,56 @@ def test_what_is_around_an_archive_is_read_to_its_end(
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 5, 127, 128, 300])
-def test_what_hides_behind_the_end_is_refused(yard: Yard, zeros: int) -> None:
+def test_what_hides_behind_the_end_is_refused(harness: ExtractionHarness, zeros: int) -> None:
     # Others read on behind the end: there they would see something else than we do.
     hidden = bytes(zeros * BLOCK) + file("hidden") + END
-    found = yard.take(gzip.compress(PLAIN + hidden))
+    found = harness.take(gzip.compress(PLAIN + hidden))
     assert isinstance(found, ArchiveInvalid)
     assert "behind its end" in found.reason or "longer than any real one" in found.reason
 
 
 @pytest.mark.parametrize("place", [0, 100, 148, 156, 257])
 @pytest.mark.parametrize("entry", [0, 1, 2])
-def test_a_damaged_header_is_no_end(yard: Yard, place: int, entry: int) -> None:
+def test_a_damaged_header_is_no_end(harness: ExtractionHarness, place: int, entry: int) -> None:
     # Of the three headers, at blocks 0, 2 and 3.
     at = (0, 2, 3)[entry] * BLOCK + place
     damaged = PLAIN[:at] + b"\xee" + PLAIN[at + 1 :]
-    assert isinstance(yard.take(gzip.compress(damaged)), ArchiveInvalid)
+    assert isinstance(harness.take(gzip.compress(damaged)), ArchiveInvalid)
 
 
-def seconds_to_refuse(yard: Yard, content: bytes) -> float:
+def seconds_to_refuse(harness: ExtractionHarness, content: bytes) -> float:
     began = time.monotonic()
-    assert isinstance(yard.take(content), ArchiveInvalid)
+    assert isinstance(harness.take(content), ArchiveInvalid)
     return time.monotonic() - began
 
 
-def test_bombs_are_refused_in_seconds_and_without_their_memory(yard: Yard) -> None:
+def test_bombs_are_refused_in_seconds_and_without_their_memory(harness: ExtractionHarness) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     one = zlib.compressobj(9, zlib.DEFLATED, 31)
     zeros = bytes(2**20)
     bomb = one.compress(header("a", size=2**33)) + b"".join(one.compress(zeros) for _ in range(300))
     bomb += one.flush()
     assert len(bomb) < 2**20
-    assert seconds_to_refuse(yard, bomb) < 5
+    assert seconds_to_refuse(harness, bomb) < 5
     # 300 MiB behind the end, in members of their own.
     tail = gzip.compress(PLAIN) + gzip.compress(zeros) * 300
-    assert seconds_to_refuse(yard, tail) < 5
+    assert seconds_to_refuse(harness, tail) < 5
     # Headers that each announce another one, so that the reader calls itself.
     chain = pax({"comment": "x"}) * 5_000
-    assert seconds_to_refuse(yard, gzip.compress(chain + file("a") + END)) < 5
+    assert seconds_to_refuse(harness, gzip.compress(chain + file("a") + END)) < 5
     # KiB on Linux: a tenth of what the bombs hold.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120 * 1024
 
 
-def test_a_deep_tree_is_taken_up_to_the_length_of_a_name(yard: Yard) -> None:
+def test_a_deep_tree_is_taken_up_to_the_length_of_a_name(harness: ExtractionHarness) -> None:
     deep = "/".join("d" * 511)
-    found = yard.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
+    found = harness.take(gzip.compress(pax({"path": f"{deep}/f"}) + file("a") + END))
     # 511 folders and a file: 511 + 511 + 1 = 1,023 bytes.
     assert isinstance(found, list)
     assert len(found) == 512
     too_deep = f"{deep}/d/f"
     assert isinstance(
-        yard.take(gzip.compress(pax({"path": too_deep}) + file("a") + END)), ArchiveInvalid
+        harness.take(gzip.compress(pax({"path": too_deep}) + file("a") + END)), ArchiveInvalid
     )
 
 
@@ -366,7 +366,7 @@ def test_changed_bytes_of_a_tar_do_no_harm(
                 start = place // BLOCK * BLOCK
                 raw[start:start] = raw[start : start + 2 * BLOCK]
     content = correct_checksums(bytes(raw)) if data.draw(st.booleans()) else bytes(raw)
-    Yard(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(content, 1, mtime=0))
+    ExtractionHarness(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(content, 1, mtime=0))
 
 
 @FUZZ
@@ -381,7 +381,7 @@ def test_any_entries_in_any_order_do_no_harm(
         header(name, kind, size, "../x") + pad_block(chance.randbytes(size))
         for kind, name, size in entries
     )
-    Yard(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(raw + END, 1, mtime=0))
+    ExtractionHarness(tmp_path_factory.mktemp("fuzz")).take(gzip.compress(raw + END, 1, mtime=0))
 
 
 @FUZZ
@@ -391,7 +391,9 @@ def test_changed_bytes_of_the_compression_do_no_harm(
 ) -> None:
     whole = bytearray(gzip.compress(PLAIN, mtime=0))
     whole[place : place + len(new)] = new
-    Yard(tmp_path_factory.mktemp("fuzz")).take(bytes(whole) + bytes(whole[10:]) * copies)
+    ExtractionHarness(tmp_path_factory.mktemp("fuzz")).take(
+        bytes(whole) + bytes(whole[10:]) * copies
+    )
 
 
 TOKENS = [

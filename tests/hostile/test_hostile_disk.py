@@ -34,11 +34,11 @@ def room(cluster: Cluster) -> Iterator[Room]:
     assert isinstance(table, SqliteTable)
     pages = table._db.execute("pragma page_count").fetchone()[0]
 
-    def there_is(room: bool) -> None:
+    def set_room(room: bool) -> None:
         table._db.execute(f"pragma max_page_count={pages * 1000 if room else 1}")
 
-    yield there_is
-    there_is(True)
+    yield set_room
+    set_room(True)
 
 
 def rows_of(cluster: Cluster) -> list[Any]:
@@ -144,11 +144,11 @@ def test_an_upload_without_room_is_unavailable_and_may_be_repeated(
     digest = hashlib.sha256(content).hexdigest()
     offer = cluster.post("/model-code", {"sha256": digest, "size": len(content)}).json["upload"]
 
-    def broken(*arguments: object, **named: object) -> None:
+    def raise_error(*arguments: object, **named: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, where, broken)
+        patch.setattr(os, where, raise_error)
         answer = call(cluster.app, "PUT", offer["path"], body=content)
         if answer.status != 204:
             assert (answer.status, answer.code) == (503, "unavailable")
@@ -186,10 +186,10 @@ def test_a_log_without_room_is_taken_when_there_is_some(
 def test_an_error_that_is_no_full_disk_says_nothing_of_itself(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*arguments: object, **named: object) -> None:
+    def raise_error(*arguments: object, **named: object) -> None:
         raise OSError(errno.EBADF, "canary")
 
-    monkeypatch.setattr(type(cluster.objects), "size", broken)
+    monkeypatch.setattr(type(cluster.objects), "size", raise_error)
     answer = cluster.post("/model-code", {"sha256": "0" * 64, "size": 10})
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
@@ -303,7 +303,7 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
     table = cluster.services.table
     commit, made = table.commit, 0
 
-    def once(writes: Any) -> None:
+    def commit_once(writes: Any) -> None:
         nonlocal made
         made += 1
         if made > 1:
@@ -311,7 +311,7 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
         commit(writes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(table, "commit", once)
+        patch.setattr(table, "commit", commit_once)
         headers = [("idempotency-key", "k")]
         token = TOKENS[Role.USER]
         path = f"{V1}/experiments/1/pause"

@@ -84,8 +84,8 @@ def config(**changes: Any) -> dict[str, Any]:
     }
 
 
-class Said:
-    """Everything that was said, with where."""
+class Transcript:
+    """Every text that the cluster printed, answered or stored, with the place of each."""
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, bytes]] = []
@@ -93,7 +93,7 @@ class Said:
     def note(self, where: str, text: bytes | str) -> None:
         self.texts.append((where, text if isinstance(text, bytes) else text.encode()))
 
-    def with_any(self, secrets: dict[str, str]) -> list[str]:
+    def find_secrets(self, secrets: dict[str, str]) -> list[str]:
         return [
             f"{name} in {where}: {text[max(0, at - 60) : at + 60]!r}"
             for where, text in self.texts
@@ -111,26 +111,28 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_no_secret_is_said_anywhere(laptop: Laptop, tmp_path: Path, model: Path) -> None:
-    said = Said()
+    transcript = Transcript()
     laptop.run("up")
     with laptop.cluster() as admin:
-        minted = _lives(laptop, admin, model, said)
+        minted = _lives(laptop, admin, model, transcript)
         own = (laptop.home / "token").read_text().strip()
-        _every_answer(admin, own, "admin", said)
-        _every_answer(admin, minted["user"], "another user", said)
+        _every_answer(admin, own, "admin", transcript)
+        _every_answer(admin, minted["user"], "another user", transcript)
         lived = [(found.id, next(found.trials()).id) for found in admin.experiments()]
-    _every_command(laptop, lived, tmp_path, said)
+    _every_command(laptop, lived, tmp_path, transcript)
     laptop.run("down")
-    _every_file(laptop, said)
-    secrets = {**CONFIGURED, **POOL, **minted, **_own(laptop)}
-    assert "\n".join(said.with_any(secrets)) == ""
+    _every_file(laptop, transcript)
+    secrets = {**CONFIGURED, **POOL, **minted, **_own_secrets(laptop)}
+    assert "\n".join(transcript.find_secrets(secrets)) == ""
     # The template's are its owner's, and admins', to see.
-    said.texts = [entry for entry in said.texts if not entry[0].startswith("admin: /templates")]
-    assert "\n".join(said.with_any(TEMPLATE)) == ""
-    assert len(said.texts) > 60
+    transcript.texts = [
+        entry for entry in transcript.texts if not entry[0].startswith("admin: /templates")
+    ]
+    assert "\n".join(transcript.find_secrets(TEMPLATE)) == ""
+    assert len(transcript.texts) > 60
 
 
-def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, str]:
+def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -> dict[str, str]:
     """A whole life of experiments, with mistakes in it; the tokens that were made."""
     tokens = {
         "user": laptop.json("token", "create", "bob", "--role", "user")["token"],
@@ -148,9 +150,11 @@ def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, 
     running = admin.create_experiment(config(), model, template="shared")
     eventually(lambda: laptop.running())
     for process in laptop.processes():
-        said.note(f"command of {process.pid}", Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        transcript.note(
+            f"command of {process.pid}", Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        )
     for path in laptop.home.rglob("*"):
-        _note_file(laptop.home, path, said)
+        _note_file(laptop.home, path, transcript)
     running.pause()
     eventually(lambda: next(running.trials()).state == "PAUSED" and not laptop.running())
     running.activate()
@@ -161,7 +165,7 @@ def _lives(laptop: Laptop, admin: Client, model: Path, said: Said) -> dict[str, 
     eventually(lambda: all(found.has_ended for found in admin.experiments()))
     states = sorted(found.state for found in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
-    _mistakes(admin, model, said)
+    _mistakes(admin, model, transcript)
     return tokens
 
 
@@ -175,7 +179,7 @@ def _written_pool(folder: Path) -> Path:
     return file
 
 
-def _mistakes(admin: Client, model: Path, said: Said) -> None:
+def _mistakes(admin: Client, model: Path, transcript: Transcript) -> None:
     """Requests that are refused because of something beside a secret, or because of one."""
     wrong: list[dict[str, Any]] = [
         config(max_restarts="many"),
@@ -192,18 +196,18 @@ def _mistakes(admin: Client, model: Path, said: Said) -> None:
     for n, refused in enumerate(wrong):
         with pytest.raises(ApiError) as caught:
             admin.create_experiment(refused, model, template="shared")
-        said.note(f"mistake {n}", f"{caught.value} {caught.value.details}")
+        transcript.note(f"mistake {n}", f"{caught.value} {caught.value.details}")
     for override in (f"provider.startup_script=[{POOL['pool script']}]", "budget=x"):
         with pytest.raises(ApiError) as caught:
             admin.set_resource_pool("secret", overrides=[override])
-        said.note(f"pool override {override[:9]}", f"{caught.value} {caught.value.details}")
+        transcript.note(f"pool override {override[:9]}", f"{caught.value} {caught.value.details}")
     for override in (f"environment.registry_auth={VARIABLE}", f"data={DATUM}"):
         with pytest.raises(ApiError) as caught:
             admin.create_experiment(config(), model, overrides=[override])
-        said.note(f"override {override[:9]}", f"{caught.value} {caught.value.details}")
+        transcript.note(f"override {override[:9]}", f"{caught.value} {caught.value.details}")
 
 
-def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
+def _every_answer(client: Client, token: str, who: str, transcript: Transcript) -> None:
     """Note the answer of every route to a GET, with every id there is."""
     transport = Transport(client.url, token)
     experiments = [found.id for found in client.experiments()]
@@ -232,10 +236,10 @@ def _every_answer(client: Client, token: str, who: str, said: Said) -> None:
                 # None of these searches has a method of somebody's own.
                 with pytest.raises(ApiError) as refused:
                     transport.download(f"/api/v1{target}", content)
-                said.note(f"{who}: {target}", str(refused.value).encode())
+                transcript.note(f"{who}: {target}", str(refused.value).encode())
                 continue
             transport.download(f"/api/v1{target}{query}", content)
-            said.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
+            transcript.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
     transport.close()
 
 
@@ -249,7 +253,7 @@ def _fill_path(path: str, named: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def _every_command(
-    laptop: Laptop, lived: list[tuple[int, int]], tmp_path: Path, said: Said
+    laptop: Laptop, lived: list[tuple[int, int]], tmp_path: Path, transcript: Transcript
 ) -> None:
     commands: list[list[object]] = [
         ["list", "--json"],
@@ -276,10 +280,10 @@ def _every_command(
         ]
         bundle = ["trial", "support-bundle", trial, "-o", tmp_path]
         path = Path(laptop.run(*bundle).stdout.strip())
-        said.note(f"support bundle {trial}", _unpack_answer(path.read_bytes()))
+        transcript.note(f"support bundle {trial}", _unpack_answer(path.read_bytes()))
     for words in commands:
         done = laptop.run(*words)
-        said.note(f"detcloud {words}", done.stdout + done.stderr)
+        transcript.note(f"detcloud {words}", done.stdout + done.stderr)
 
 
 def _unpack_answer(content: bytes) -> bytes:
@@ -292,12 +296,12 @@ def _unpack_answer(content: bytes) -> bytes:
     return b"".join(text for text in texts if b"the variable is not the one" not in text)
 
 
-def _every_file(laptop: Laptop, said: Said) -> None:
+def _every_file(laptop: Laptop, transcript: Transcript) -> None:
     for path in laptop.home.rglob("*"):
-        _note_file(laptop.home, path, said)
+        _note_file(laptop.home, path, transcript)
 
 
-def _note_file(home: Path, path: Path, said: Said) -> None:
+def _note_file(home: Path, path: Path, transcript: Transcript) -> None:
     """Files but those that are there to keep secrets, and the model code, which has ours in it."""
     name = path.relative_to(home).as_posix()
     keeps = name.startswith(("state.db", "token", "agent.token", "signing.key", "objects/model-"))
@@ -315,10 +319,12 @@ def _note_file(home: Path, path: Path, said: Said) -> None:
     if name.endswith("in/spec.json"):
         # The trial's own data are for it to read.
         content = json.dumps({**json.loads(content), "config": {}}).encode()
-    said.note(f"file {name}", gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    transcript.note(
+        f"file {name}", gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    )
 
 
-def _own(laptop: Laptop) -> dict[str, str]:
+def _own_secrets(laptop: Laptop) -> dict[str, str]:
     """The cluster's own secrets."""
     names = ("token", "agent.token", "signing.key")
     return {name: (laptop.home / name).read_text().strip() for name in names}

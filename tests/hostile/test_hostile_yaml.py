@@ -22,26 +22,26 @@ SECONDS_MAX = 5.0
 Way = Callable[[Cluster, str], Answer]
 
 
-def as_experiment(cluster: Cluster, text: str) -> Answer:
+def submit_experiment(cluster: Cluster, text: str) -> Answer:
     return cluster.create(f"{CONFIG}\n{text}")
 
 
-def as_template(cluster: Cluster, text: str) -> Answer:
+def store_template(cluster: Cluster, text: str) -> Answer:
     path = f"{V1}/templates/hostile"
     return call(
         cluster.app, "PUT", path, token=TOKENS[Role.USER], content={"config": f"a: 1\n{text}"}
     )
 
 
-def as_override(cluster: Cluster, text: str) -> Answer:
-    """In pieces that an override may have."""
+def submit_override(cluster: Cluster, text: str) -> Answer:
+    """Submit the text in a piece as long as an override may be."""
     return cluster.create(CONFIG, overrides=[f"data={text[:4000]}"])
 
 
 WAYS: dict[str, Way] = {
-    "experiment": as_experiment,
-    "template": as_template,
-    "override": as_override,
+    "experiment": submit_experiment,
+    "template": store_template,
+    "override": submit_override,
 }
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -150,7 +150,7 @@ def test_it_is_refused_in_a_moment_with_a_reason(cluster: Cluster, way: Way, nam
         assert len(answer.body) < 64 * 1024
     if answer.status != 201:
         assert cluster.get("/experiments").json == before
-    if way is as_experiment and name not in ODD_BUT_FINE:
+    if way is submit_experiment and name not in ODD_BUT_FINE:
         assert answer.status == 422, answer.body[:500]
 
 
