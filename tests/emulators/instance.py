@@ -44,21 +44,23 @@ class Instance:
     name: str
     users: Path
 
-    def inside(self, *command: str | Path, place: str = "it") -> list[str]:
+    def command_inside(self, *command: str | Path, place: str = "it") -> list[str]:
         """Return the command that runs another on the instance, or in another `place`."""
         return ["nsenter", f"--net=/run/netns/{self.name}-{place}", *map(str, command)]
 
     def fetch(self, url: str, uid: int = 0, place: str = "it") -> str:
         """Return what a process of a user gets from a URL."""
         user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-        fetch = self.inside(*user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place)
+        fetch = self.command_inside(
+            *user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place
+        )
         return subprocess.run(fetch, capture_output=True, text=True, check=True).stdout.strip()
 
     def start(self, name: str) -> None:
         """Run the unit's ExecStart lines, with the names of the instance's own users."""
         known = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"')
         for line in directives(name, "ExecStart"):
-            command = self.inside(*known, self.users, *shlex.split(line.removeprefix("-")))
+            command = self.command_inside(*known, self.users, *shlex.split(line.removeprefix("-")))
             subprocess.run(command, check=not line.startswith("-"))
 
 
@@ -98,7 +100,7 @@ def instance(folder: Path) -> Iterator[Instance]:
             if made.fetch(METADATA[0]) != INSTANCE_ID:
                 raise OSError("no metadata")
 
-        service = made.inside(*serve, place="cloud")
+        service = made.command_inside(*serve, place="cloud")
         cleanup.enter_context(serving(service, answers, folder / "metadata.log"))
         yield made
 
@@ -111,30 +113,30 @@ def _namespace(name: str, cleanup: ExitStack) -> None:
 
 
 def _link_up(made: Instance) -> None:
-    def at(place: str) -> tuple[str, str]:
+    def namespace(place: str) -> tuple[str, str]:
         return ("-n", f"{made.name}-{place}")
 
     for near, far in LINKS:
-        ends = [["name", device, "netns", at(place)[1]] for place, device, _ in (near, far)]
+        ends = [["name", device, "netns", namespace(place)[1]] for place, device, _ in (near, far)]
         _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
         for place, device, addresses in (near, far):
             for address in addresses.split():
-                _ip(*at(place), "address", "add", address, "dev", device, *_at_once(address))
-            _ip(*at(place), "link", "set", device, "up")
-            _ip(*at(place), "link", "set", "lo", "up")
+                _ip(*namespace(place), "address", "add", address, "dev", device, *_flags(address))
+            _ip(*namespace(place), "link", "set", device, "up")
+            _ip(*namespace(place), "link", "set", "lo", "up")
     for address in ("169.254.169.254/32", "fd00:ec2::254/128"):
-        _ip(*at("cloud"), "address", "add", address, "dev", "to-it", *_at_once(address))
+        _ip(*namespace("cloud"), "address", "add", address, "dev", "to-it", *_flags(address))
     for place, gateways in ROUTES.items():
         for gateway in gateways:
-            _ip(*at(place), "route", "add", "default", "via", gateway)
+            _ip(*namespace(place), "route", "add", "default", "via", gateway)
     for network, gateway in BACK:
-        _ip(*at("cloud"), "route", "add", network, "via", gateway)
+        _ip(*namespace("cloud"), "route", "add", network, "via", gateway)
     forwards = "echo 1 | tee /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding"
-    _run(made.inside("sh", "-c", forwards))
+    _run(made.command_inside("sh", "-c", forwards))
 
 
-def _at_once(address: str) -> Sequence[str]:
-    """Other addresses of version 6 are looked for on the link for a second."""
+def _flags(address: str) -> Sequence[str]:
+    """Return the flag that spares an address of version 6 a second of checks."""
     return ("nodad",) if ":" in address else ()
 
 

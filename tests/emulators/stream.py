@@ -136,7 +136,7 @@ class Pump:
                 batch, tries = batch[failed:], 1
             elif tries >= mapping.tries_max:
                 mapping.lost += batch
-                self._bury(mapping, batch)
+                self._send_dead_letter(mapping, batch)
                 return
             elif mapping.halves and len(batch) > 1:
                 half = len(batch) // 2
@@ -171,7 +171,7 @@ class Pump:
             return 0
         return min((numbers.index(it) for it in failed), default=None)
 
-    def _bury(self, mapping: StreamMapping, batch: Sequence[Record]) -> None:
+    def _send_dead_letter(self, mapping: StreamMapping, batch: Sequence[Record]) -> None:
         if not mapping.dead_letters:
             return
         sqs = self._aws.client("sqs")

@@ -63,7 +63,7 @@ def play(document: Path, laptop: Laptop, home: str) -> None:
 
 
 def command_output(command: str, laptop: Laptop, home: str) -> str:
-    """What the command prints, which must succeed, with `home` for the laptop's data folder."""
+    """Return what the command prints, with `home` for the laptop's data folder; it must succeed."""
     done = laptop.shell(["sh", "-ec", f"({command}) 2>&1"])
     assert done.returncode == 0, (command, done.stdout)
     return done.stdout.replace(str(laptop.home), home)
@@ -88,7 +88,7 @@ def steps(document: Path) -> list[Command | File]:
 
 
 def missing_lines(documented: list[str], printed: str) -> list[str]:
-    """What is not printed in the documented order, or printed where no gap allows it.
+    """Return the lines that are not printed in the documented order, or where no gap allows them.
 
     Numbers, UUIDs and the widths of columns do not count.
     """

@@ -25,7 +25,7 @@ from tests.end_to_end.strikes import (
     OF_SERVERS,
     PROGRESS_MAX,
     Kill,
-    Struck,
+    KillRecord,
     Target,
     draw_kills,
     strike,
@@ -65,7 +65,7 @@ class Run:
 
     outcome: Outcome
     seconds: float
-    struck: list[Struck] = dataclasses.field(default_factory=list)
+    struck: list[KillRecord] = dataclasses.field(default_factory=list)
     losses: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -114,7 +114,7 @@ def run(home: Path, overrides: Sequence[str], kills: Sequence[Kill] = ()) -> Run
 
 
 def verdict(expected: Run, found: Run, kills: int) -> list[str]:
-    """What is wrong, a line each; empty when nothing is."""
+    """Return a line for each thing that is wrong."""
     lines = differences(expected.outcome, found.outcome)
     lines += [f"undisturbed run: {line}" for line in expected.outcome.contradictions]
     lines += [f"undisturbed run: {line}" for line in expected.losses]
@@ -124,7 +124,7 @@ def verdict(expected: Run, found: Run, kills: int) -> list[str]:
     return lines
 
 
-def table(struck: Sequence[Struck]) -> str:
+def table(struck: Sequence[KillRecord]) -> str:
     """The kills, one a line."""
     items = [{"number": number, "struck": one} for number, one in enumerate(struck, 1)]
     return render_table(COLUMNS, items, None)
@@ -134,7 +134,7 @@ class _DisturbedSearch:
     """A search under way; before each kill it notes what the cluster has accepted so far."""
 
     def __init__(self, laptop: Laptop, began: float) -> None:
-        self.struck: list[Struck] = []
+        self.struck: list[KillRecord] = []
         self.losses: list[str] = []
         self._laptop = laptop
         self._began = began
@@ -146,7 +146,7 @@ class _DisturbedSearch:
             while self._completed_share() < kill.progress:
                 time.sleep(POLLING_SECONDS)
             time.sleep(kill.pause_seconds)
-            self._witness()
+            self._note_losses()
             struck = None
             while struck is None and self._completed_share() < inf:
                 struck = strike(self._laptop, kill, self._began)
@@ -164,7 +164,7 @@ class _DisturbedSearch:
                 break
             time.sleep(POLLING_SECONDS)
         seconds = time.monotonic() - self._began
-        self._witness()
+        self._note_losses()
         return seconds
 
     def _completed_share(self) -> float:
@@ -176,8 +176,8 @@ class _DisturbedSearch:
         wanted = sum(int(trial["target_steps"]) for trial in trials)
         return sum(int(trial["steps_completed"]) for trial in trials) / max(1, wanted)
 
-    def _witness(self) -> None:
-        """What was there before must still be there."""
+    def _note_losses(self) -> None:
+        """Note as lost what the cluster showed before a kill and does not show now."""
         with self._laptop.cluster() as cluster:
             for trial in cluster.experiment(EXPERIMENT).trials():
                 # What came after the checkpoint is shown no more once it is trained again.
@@ -196,7 +196,7 @@ class _DisturbedSearch:
                 self._accepted[trial.id] = (safe, log)
 
 
-def _lost_experiments(cluster: Client, struck: Sequence[Struck]) -> list[str]:
+def _lost_experiments(cluster: Client, struck: Sequence[KillRecord]) -> list[str]:
     """The experiments that `create` submitted while it brought the server back are all there."""
     created = [one for one in struck if one.server_seconds and one.kill.revival == "create"]
     expected = [(2 + index, "PAUSED") for index in range(len(created))]
@@ -204,7 +204,7 @@ def _lost_experiments(cluster: Client, struck: Sequence[Struck]) -> list[str]:
     return [] if found == expected else [f"experiments {found} instead of {expected}"]
 
 
-def _revival(struck: Struck) -> str | None:
+def _revival(struck: KillRecord) -> str | None:
     kill = struck.kill
     if kill.target not in OF_SERVERS:
         return None

@@ -64,7 +64,7 @@ class Laptop:
         )
 
     def json(self, *words: object, code: int = 0) -> Any:
-        """What `detcloud WORDS --json` prints."""
+        """Return what `detcloud WORDS --json` prints."""
         return json.loads(self.run(*words, "--json", code=code).stdout)
 
     def spawn(self, *words: object) -> subprocess.Popen[str]:
@@ -80,7 +80,7 @@ class Laptop:
         )
 
     def record(self) -> dict[str, Any]:
-        """What server.json says; empty where there is none."""
+        """Return the fields of server.json; none where there is no such file."""
         try:
             fields: dict[str, Any] = json.loads((self.home / "server.json").read_text())
         except (OSError, ValueError):
@@ -141,5 +141,5 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
-    """What `look` finds once it finds something. Raises AssertionError long after `seconds`."""
+    """Return what `look` finds at last. Raises AssertionError long after `seconds`."""
     return poll_until(look, seconds, "an event", pause_seconds=0.02)

@@ -1,4 +1,4 @@
-"""What a search came to, in a form that two runs of it can be compared by."""
+"""The outcome of a search, in a form that two runs of it can be compared by."""
 
 from __future__ import annotations
 

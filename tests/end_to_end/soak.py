@@ -23,7 +23,7 @@ from typing import NamedTuple
 from detcloud.client import Trial
 from detcloud.shared.processes import pss_bytes
 from tests.end_to_end.laptop import Laptop, eventually
-from tests.end_to_end.strikes import Kill, Revival, Struck, Target, draw_kills, strike
+from tests.end_to_end.strikes import Kill, KillRecord, Revival, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import BATCHES, write_model
 
 KILL_EVERY_SECONDS = 30.0
@@ -48,15 +48,15 @@ class Sample(NamedTuple):
 
 @dataclass
 class Soak:
-    """What happened: `searches` were submitted and verified, `wrong` has a line for each loss."""
+    """Events so far: `searches` were submitted and verified, `wrong` has a line for each loss."""
 
     searches: int = 0
-    struck: list[Struck] = field(default_factory=list)
+    struck: list[KillRecord] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def verdict(self) -> list[str]:
-        """What is wrong, a line each; empty when nothing is."""
+        """Return a line for each thing that is wrong."""
         return [*self.wrong, *_memory_growth(self.samples)]
 
 
@@ -90,7 +90,7 @@ def soak(folder: Path, seconds: float, seed: int) -> Soak:
 
 
 def report(found: Soak) -> str:
-    """What was done, and the memory in the first and the last third of the time."""
+    """Render what was done, and the memory in the first and the last third of the time."""
     hits = {target: 0 for target in Target}
     for one in found.struck:
         hits[one.kill.target] += 1
@@ -181,8 +181,8 @@ class _Soaking:
 
 
 def _faults(trial: Trial) -> list[str]:
-    """What a trial lacks or has twice: each batch reports once, in order, and the end is in the
-    log.
+    """Return what a trial does not have or has twice: each batch reports once, in order, and the
+    end is in the log.
     """
     faults = []
     steps: dict[str, list[int]] = {"training": [], "validation": []}

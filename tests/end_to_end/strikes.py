@@ -63,7 +63,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Struck:
+class KillRecord:
     """A kill that happened, and how long server and agent took to come back from it.
 
     The server's time is that of the command. The agent's runs from the kill, where the server was
@@ -98,7 +98,7 @@ def draw_kills(
     ]
 
 
-def strike(laptop: Laptop, kill: Kill, began: float) -> Struck | None:
+def strike(laptop: Laptop, kill: Kill, began: float) -> KillRecord | None:
     """Kills, and returns once server and agent work again. Raises AssertionError if they do not.
 
     Returns None where it is a trial's turn and none runs at this moment.
@@ -108,7 +108,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> Struck | None:
         return None
     at_seconds = time.monotonic() - began
     if kill.target in OF_TRIALS:
-        return Struck(kill, at_seconds, victims)
+        return KillRecord(kill, at_seconds, victims)
     since, since_ms = time.monotonic(), time.time_ns() // 1_000_000
     server_seconds = None
     if kill.target in OF_SERVERS:
@@ -117,7 +117,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> Struck | None:
         _revive(laptop, kill.revival)
         server_seconds = time.monotonic() - since
     eventually(lambda: agent_works(laptop, since_ms), BACK_SECONDS_MAX)
-    return Struck(kill, at_seconds, victims, server_seconds, time.monotonic() - since)
+    return KillRecord(kill, at_seconds, victims, server_seconds, time.monotonic() - since)
 
 
 def agent_works(laptop: Laptop, since_ms: int) -> bool:

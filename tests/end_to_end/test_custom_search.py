@@ -57,13 +57,13 @@ class Runner:
         )
 
     def kill(self) -> None:
-        """As the machine's owner does who has had enough."""
+        """Kill the process, as an owner of the machine does who has had enough."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
     def output(self) -> str:
-        """What it printed by its own end."""
+        """Return what the process printed until its own end."""
         assert self._process is not None
         return self._process.communicate(timeout=120)[0]
 

@@ -44,7 +44,7 @@ def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: L
     laptop.run("activate", 2)
     assert {laptop.run("wait", number).stdout.split()[-1] for number in (1, 2)} == {"COMPLETED"}
     with laptop.cluster() as cluster:
-        unbroken, interrupted = _only(outcome_of(cluster, 1)), _only(outcome_of(cluster, 2))
+        unbroken, interrupted = (_only_trial(outcome_of(cluster, number)) for number in (1, 2))
     assert interrupted == unbroken
 
 
@@ -56,6 +56,6 @@ def test_test_mode_trains_one_batch_on_the_cluster(laptop: Laptop) -> None:
     assert len(laptop.json("checkpoint", "list", 1)) == 1
 
 
-def _only(outcome: Outcome) -> TrialOutcome:
+def _only_trial(outcome: Outcome) -> TrialOutcome:
     [trial] = outcome.trials
     return trial

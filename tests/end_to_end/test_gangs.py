@@ -88,7 +88,7 @@ class Agents:
             )
 
     def strike(self, name: str) -> None:
-        """As a power cut does: agent, supervisors and trials end at one moment."""
+        """Kill agent, supervisors and trials at one moment, as a power cut does."""
         hit = [self._processes[name].pid]
         for path in self._laptop.home.glob(f"{name}/allocations/*/agent/process.json"):
             fields = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What a newcomer's mistakes look like, and what of a model directory reaches a trial."""
+"""Messages for a newcomer's mistakes, and the files of a model directory that reach a trial."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from detcloud.agent.docker.engine import EngineClient
 from detcloud.agent.docker.launch import container_name
 from tests.conformance.container_runtime import begin, run, states
 from tests.conftest import require
-from tests.emulators.docker_engine import IMAGE, DockerEngine, root_folder
+from tests.emulators.docker_engine import IMAGE, DockerEngine, machine_mounts, root_folder
 from tests.integration.agent_process import LEAVE, OBEY
 from tests.integration.docker_node import USER, container_spec, docker_runtime
 from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
@@ -152,8 +152,8 @@ except OSError as error:
 def test_a_mount_that_cannot_be_is_the_trials_failure(
     tmp_path: Path, engine: DockerEngine, mount: dict[str, Any], message: str
 ) -> None:
-    allowed = (Path("/usr"), Path("/root"), Path("/tmp"), Path("/work"))
-    runtime = docker_runtime(engine, tmp_path, mounts_allowed=(*allowed, Path.cwd()))
+    machine = (Path(one["host_path"]) for one in machine_mounts())
+    runtime = docker_runtime(engine, tmp_path, mounts_allowed=(Path("/tmp"), *machine))
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec(bind_mounts=[mount]))
     ended = exit_record(run(node, LEAVE))
     assert ended["reason"] == "errored"
@@ -287,7 +287,7 @@ def test_a_crash_right_after_the_record_starts_the_container_once(
 
 
 @pytest.fixture
-def away(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
+def engine_socket(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
     """The engine's socket at a place from which it can be taken away."""
     place = tmp_path / "d.sock"
     place.symlink_to(engine.socket)
@@ -297,33 +297,33 @@ def away(tmp_path: Path, engine: DockerEngine) -> Iterator[Path]:
 
 
 def test_an_engine_that_is_away_changes_nothing(
-    tmp_path: Path, engine: DockerEngine, away: Path
+    tmp_path: Path, engine: DockerEngine, engine_socket: Path
 ) -> None:
     said: list[str] = []
-    runtime = docker_runtime(EngineClient(str(away)), tmp_path, said)
+    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path, said)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, 'report("ready")\n' + OBEY)
     node.watch(trial, lambda: report_lines(trial))
-    away.unlink()
+    engine_socket.unlink()
     node.watch(trial, lambda: said)
     assert "could not be looked after, trying again: the container engine at" in said[0]
     trial.apply_directives({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
     wait_until(lambda: (trial.directory.agent / "container/exit.json").exists())
     node.watch(trial, lambda: True)
     assert trial.is_active
-    away.symlink_to(engine.socket)
+    engine_socket.symlink_to(engine.socket)
     node.watch(trial)
     assert exit_record(trial)["reason"] == "preempted"
 
 
 def test_a_start_waits_for_an_engine_that_is_away(
-    tmp_path: Path, engine: DockerEngine, away: Path
+    tmp_path: Path, engine: DockerEngine, engine_socket: Path
 ) -> None:
-    away.unlink()
-    runtime = docker_runtime(EngineClient(str(away)), tmp_path)
+    engine_socket.unlink()
+    runtime = docker_runtime(EngineClient(str(engine_socket)), tmp_path)
     node = TrialNode(tmp_path, runtime=runtime, spec=container_spec())
     trial = begin(node, LEAVE)
-    threading.Timer(0.5, lambda: away.symlink_to(engine.socket)).start()
+    threading.Timer(0.5, lambda: engine_socket.symlink_to(engine.socket)).start()
     node.watch(trial)
     assert exit_record(trial)["reason"] == "completed"
     assert "trying again" in log_text(trial)

@@ -61,7 +61,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def other() -> Iterator[Server]:
+def other_server() -> Iterator[Server]:
     started = Server()
     yield started
     started.close()
@@ -202,15 +202,15 @@ def test_a_download_that_breaks_for_good_is_told_without_its_signature(
 
 
 def test_a_redirect_to_another_host_gets_no_token(
-    server: Server, other: Server, client: Transport
+    server: Server, other_server: Server, client: Transport
 ) -> None:
-    server.script = [answers(307, b"", Location=f"{other.url}/object?signature=1")]
-    other.script = [answers(200, b"content")]
+    server.script = [answers(307, b"", Location=f"{other_server.url}/object?signature=1")]
+    other_server.script = [answers(200, b"content")]
     file = io.BytesIO()
     client.download("/file", file)
     assert file.getvalue() == b"content"
-    assert "Authorization" not in other.seen[0][2]
-    assert other.seen[0][1] == "/object?signature=1"
+    assert "Authorization" not in other_server.seen[0][2]
+    assert other_server.seen[0][1] == "/object?signature=1"
 
 
 def test_redirects_end(server: Server, client: Transport) -> None:

@@ -43,7 +43,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 @pytest.fixture(scope="module")
 def bridged_engine(machine: Instance) -> Iterator[DockerEngine]:
     """Docker begins after the firewall, as the units say, and has rules of its own."""
-    with docker_engine(machine.inside(), flags=()) as started:
+    with docker_engine(machine.command_inside(), flags=()) as started:
         yield started
 
 

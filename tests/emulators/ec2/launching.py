@@ -49,7 +49,7 @@ def create_launch_template(region: Region, params: Params) -> Result:
         region.templates[key] = Template(key, name, data, tags, region.clock())
         return {"LaunchTemplate": shown_template(region.templates[key])}
 
-    return region.once("CreateLaunchTemplate", params, make_template)
+    return region.answer_once("CreateLaunchTemplate", params, make_template)
 
 
 def delete_launch_template(region: Region, params: Params) -> Result:
@@ -72,7 +72,7 @@ def shown_template(template: Template) -> Result:
 def create_fleet(region: Region, params: Params) -> Result:
     if params.get("Type") != "instant":
         raise Ec2Error("InvalidParameterValue", "only fleets of type instant are simulated")
-    return region.once("CreateFleet", params, lambda: _fleet(region, params))
+    return region.answer_once("CreateFleet", params, lambda: _fleet(region, params))
 
 
 def _fleet(region: Region, params: Params) -> Result:
@@ -112,7 +112,7 @@ def _fleet(region: Region, params: Params) -> Result:
 
 
 def run_instances(region: Region, params: Params) -> Result:
-    return region.once("RunInstances", params, lambda: _run(region, params))
+    return region.answer_once("RunInstances", params, lambda: _run(region, params))
 
 
 def _run(region: Region, params: Params) -> Result:

@@ -160,7 +160,7 @@ class Region:
         self._numbers += 1
         return self._numbers
 
-    def once(self, action: str, params: Params, make: Callable[[], Result]) -> Result:
+    def answer_once(self, action: str, params: Params, make: Callable[[], Result]) -> Result:
         """Return the answer to a request, which is carried out once for each client token."""
         token = params.get("ClientToken")
         if not token:

@@ -1,4 +1,4 @@
-"""What people and tests do with a deployed cluster, and what they wait for."""
+"""Steps that tests and users take with a deployed cluster, and waits for their results."""
 
 import json
 import shutil
@@ -191,7 +191,7 @@ def prove(to: Stack, machine: Machine, kept: Path) -> str:
 
 
 def status_of(call: Callable[[], object]) -> int:
-    """Of HTTP; 200 where it succeeds."""
+    """Return the HTTP status of a call; 200 where it succeeds."""
     try:
         call()
     except ApiError as error:

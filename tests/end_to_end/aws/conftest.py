@@ -35,38 +35,38 @@ def company(
 
 
 @pytest.fixture(scope="package")
-def deployed(company: Account) -> Iterator[Deployment]:
+def deployment(company: Account) -> Iterator[Deployment]:
     with running(stack(company, "vision", POOLS)) as cluster:
         wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
         yield cluster
 
 
 @pytest.fixture
-def person(deployed: Deployment, tmp_path: Path) -> Laptop:
+def person(deployment: Deployment, tmp_path: Path) -> Laptop:
     """Somebody with the `detcloud` command and the administrator's token."""
-    variables = {"DETCLOUD_URL": deployed.url, "DETCLOUD_TOKEN": deployed.token}
+    variables = {"DETCLOUD_URL": deployment.url, "DETCLOUD_TOKEN": deployment.token}
     return Laptop(tmp_path / "home", **variables)
 
 
 @pytest.fixture
-def instance(deployed: Deployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
+def instance(deployment: Deployment, person: Laptop, tmp_path: Path) -> Iterator[Machine]:
     """One that was launched for work and runs nothing: the test speaks for it."""
-    deployed.account.ec2.region.sleepers = 1
+    deployment.account.ec2.region.sleepers = 1
     experiment = create(person, SHORT, tmp_path)
-    (machine,) = instances(deployed)
+    (machine,) = instances(deployment)
     yield machine
     person.run("experiment", "kill", experiment)
-    end(deployed, machine)
+    end(deployment, machine)
 
 
 @pytest.fixture(autouse=True)
-def as_before(deployed: Deployment) -> Iterator[None]:
-    """Each test leaves a cluster without instances, in a cloud without faults."""
+def restore_cluster(deployment: Deployment) -> Iterator[None]:
+    """Leave a cluster without instances, in a cloud without faults, to the next test."""
     yield
-    region, tables = deployed.account.ec2.region, deployed.account.tables
+    region, tables = deployment.account.ec2.region, deployment.account.tables
     tables.refused_of = tables.lost_of = 0
     region.capacity.clear()
     region.sleepers = 0
-    for mapping in deployed.pump.mappings.values():
+    for mapping in deployment.pump.mappings.values():
         mapping.lag_seconds, mapping.repeats = 0.0, 0
-    wait_until(lambda: not deployed.billed_instances(), 90, "no instance without work")
+    wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")

@@ -38,53 +38,53 @@ NOTICE_SECONDS = 120
 
 
 def test_a_trial_runs_from_create_to_an_empty_pool(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     # One zone has no room, and what the stream brings comes late and twice.
-    deployed.account.ec2.region.capacity["g5.xlarge", "us-east-1a", "spot"] = 0
-    for mapping in deployed.pump.mappings.values():
+    deployment.account.ec2.region.capacity["g5.xlarge", "us-east-1a", "spot"] = 0
+    for mapping in deployment.pump.mappings.values():
         mapping.lag_seconds, mapping.repeats = 2.0, 1
     experiment = create(person, SHORT, tmp_path)
-    (machine,) = running(deployed)
+    (machine,) = running(deployment)
     assert machine.zone == "us-east-1b"
-    trial = wait_for(deployed, person, experiment)
+    trial = wait_for(deployment, person, experiment)
     assert trial["best_metric"] > 0.8
     assert trial["restarts"] == 0
-    assert checkpoints(deployed, trial["id"])
+    assert checkpoints(deployment, trial["id"])
     assert "validation at batch" in person.run("trial", "logs", trial["id"]).stdout
-    assert not any(mapping.lost for mapping in deployed.pump.mappings.values())
-    commands = (deployed.account.machines.disk(machine.id) / "commands.log").read_text()
+    assert not any(mapping.lost for mapping in deployment.pump.mappings.values())
+    commands = (deployment.account.machines.disk(machine.id) / "commands.log").read_text()
     # The machine would end itself, and its credentials are closed, before anything else runs.
     order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
 
 
 def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    region = deployed.account.ec2.region
+    region = deployment.account.ec2.region
     before = len(region.machines)
     # About 20 s of training, a second for each epoch and its checkpoint.
     experiment = create(person, LONG, tmp_path, batch_seconds=0.07)
-    (machine,) = running(deployed)
-    trial = first_checkpoint(deployed, experiment)
+    (machine,) = running(deployment)
+    trial = first_checkpoint(deployment, experiment)
     region.interrupt(machine.id, notice_ms=NOTICE_SECONDS * 1000)
     noticed = time.monotonic()
-    send_warning(deployed, "EC2 Spot Instance Interruption Warning", machine, "terminate")
+    send_warning(deployment, "EC2 Spot Instance Interruption Warning", machine, "terminate")
     wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
     assert time.monotonic() - noticed < NOTICE_SECONDS, "the replacement comes before the end"
-    described = wait_for(deployed, person, experiment)
+    described = wait_for(deployment, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 1)
     assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
     assert described["steps_completed"] == described["target_steps"]
     # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
-    left, resumed = (steps_kept(deployed, trial, epoch) for epoch in (1, 2))
+    left, resumed = (steps_kept(deployment, trial, epoch) for epoch in (1, 2))
     assert left[-1] % EPOCH_BATCHES
     assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
 
 
 def test_a_model_is_asked_for_the_points_of_a_search(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     config = tmp_path / "bayesian.yaml"
     text = (DIGITS / "bayesian.yaml").read_text()
@@ -92,7 +92,7 @@ def test_a_model_is_asked_for_the_points_of_a_search(
     few = ("searcher.max_trials=3", "searcher.startup_trials=1", "searcher.max_concurrent_trials=1")
     words = [word for setting in few for word in ("--config", setting)]
     experiment = person.json("create", config, DIGITS, *words)["id"]
-    with deployed.client() as client:
+    with deployment.client() as client:
         search = client.experiment(experiment)
 
         def is_over() -> bool:
@@ -106,64 +106,64 @@ def test_a_model_is_asked_for_the_points_of_a_search(
     # One point was drawn, and none of the others. Of two answers to one question the later is late.
     came = dict.fromkeys(text.partition(":")[0] for text in told)
     assert list(came) == ["suggestion 0 came", "suggestion 1 came"]
-    assert ("suggestions", str(experiment)) not in deployed.rows()
+    assert ("suggestions", str(experiment)) not in deployment.rows()
 
 
 def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_more(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    region = deployed.account.ec2.region
+    region = deployment.account.ec2.region
     before = set(region.machines)
     first = create(person, LONG, tmp_path)
-    (advised,) = running(deployed)
-    first_checkpoint(deployed, first)
+    (advised,) = running(deployment)
+    first_checkpoint(deployment, first)
     region.advise(advised.id)
-    wait_until(lambda: is_drained(deployed, advised), 30, "a drained agent")
+    wait_until(lambda: is_drained(deployment, advised), 30, "a drained agent")
     # What comes now gets another instance, of which EC2 speaks by its own event instead.
     second = create(person, 2 * LONG, tmp_path)
     wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
     (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
-    first_checkpoint(deployed, second)
-    send_warning(deployed, "EC2 Instance Rebalance Recommendation", other)
-    wait_until(lambda: is_drained(deployed, other), 30, "a drained agent")
+    first_checkpoint(deployment, second)
+    send_warning(deployment, "EC2 Instance Rebalance Recommendation", other)
+    wait_until(lambda: is_drained(deployment, other), 30, "a drained agent")
     for experiment in (first, second):
-        described = wait_for(deployed, person, experiment)
+        described = wait_for(deployment, person, experiment)
         assert (described["restarts"], described["losses"]) == (0, 0)
     # Advice stops nothing, and brings nothing by itself.
     assert set(region.machines) - before == {advised.id, other.id}
 
 
-def is_drained(deployed: Deployment, machine: Machine) -> bool:
+def is_drained(deployment: Deployment, machine: Machine) -> bool:
     """Whether its agent may finish what it has and gets nothing more."""
-    with deployed.client() as client:
+    with deployment.client() as client:
         return client.agent(machine.id).draining
 
 
 def test_what_is_deleted_leaves_nothing_in_the_buckets(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = create(person, SHORT, tmp_path)
-    trial = wait_for(deployed, person, experiment)["id"]
-    store = deployed.aws.client("s3")
+    trial = wait_for(deployment, person, experiment)["id"]
+    store = deployment.aws.client("s3")
 
-    def left() -> list[str]:
+    def remaining_keys() -> list[str]:
         found = []
         for bucket, below in (("checkpoints", f"{experiment}/"), ("objects", f"logs/{trial}/")):
-            listed = store.list_objects_v2(Bucket=deployed.outputs[bucket], Prefix=below)
+            listed = store.list_objects_v2(Bucket=deployment.outputs[bucket], Prefix=below)
             found += [it["Key"] for it in listed.get("Contents", ())]
         return found
 
-    assert left()
+    assert remaining_keys()
     person.run("experiment", "delete", experiment, "--yes")
-    wait_until(lambda: not left(), 60, f"the end of {left()}")
-    with deployed.client() as client:
+    wait_until(lambda: not remaining_keys(), 60, f"the end of {remaining_keys()}")
+    with deployment.client() as client:
         wait_until(
             lambda: status_of(lambda: client.experiment(experiment)) == 404, 30, "its deletion"
         )
 
 
 def test_the_functions_keep_to_the_quotas(
-    deployed: Deployment, archives: Mapping[str, Path]
+    deployment: Deployment, archives: Mapping[str, Path]
 ) -> None:
     for kind, archive in archives.items():
         with zipfile.ZipFile(archive) as opened:
@@ -174,5 +174,5 @@ def test_the_functions_keep_to_the_quotas(
         assert unpacked <= 250_000_000
         assert not names & {"torch", "boto3", "botocore"}
         assert ("numpy" in names) == (kind == "suggest")
-    for function in deployed.aws.client("lambda").list_functions()["Functions"]:
+    for function in deployment.aws.client("lambda").list_functions()["Functions"]:
         assert len(json.dumps(function["Environment"]["Variables"])) <= 4096

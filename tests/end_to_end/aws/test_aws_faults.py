@@ -22,84 +22,86 @@ from tests.end_to_end.laptop import Laptop
 
 
 def test_an_instance_that_never_boots_is_replaced_and_ends(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    region = deployed.account.ec2.region
+    region = deployment.account.ec2.region
     region.sleepers = 1
     experiment = create(person, SHORT, tmp_path, IMPATIENT)
-    (sleeper,) = running(deployed)
+    (sleeper,) = running(deployment)
     assert not sleeper.boots
-    described = wait_for(deployed, person, experiment)
+    described = wait_for(deployment, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 0)
     # Its time to start is over, so another one did the work; it has ten minutes more to come back.
-    assert sleeper in deployed.billed_instances()
-    let_ten_minutes_pass(deployed, IMPATIENT, sleeper)
-    wait_until(lambda: sleeper not in deployed.billed_instances(), 60, "its end")
+    assert sleeper in deployment.billed_instances()
+    let_ten_minutes_pass(deployment, IMPATIENT, sleeper)
+    wait_until(lambda: sleeper not in deployment.billed_instances(), 60, "its end")
     assert sleeper.reason is not None
     assert sleeper.reason[0] == "Client.UserInitiatedShutdown"
-    with deployed.client() as client:
+    with deployment.client() as client:
         assert sleeper.id not in [agent.id for agent in client.agents()]
 
 
 def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    region, table = deployed.account.ec2.region, deployed.account.tables
+    region, table = deployment.account.ec2.region, deployment.account.tables
     before = len(region.machines)
     # What is refused passes with the next try, but a lost answer to a single write is an error.
     table.refused_of, table.lost_of = 5, 9
     experiment = create(person, SHORT, tmp_path)
-    described = wait_for(deployed, person, experiment)
-    wait_until(lambda: not deployed.billed_instances(), 90, "no instance without work")
+    described = wait_for(deployment, person, experiment)
+    wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
     # Reads and transactions met both.
     for operation in ("Query", "TransactWriteItems"):
         assert table.refused[operation], operation
     assert table.lost.total()
     assert len(region.machines) == before + 1
     assert (described["restarts"], described["losses"]) == (0, 0)
-    assert validation_steps(deployed, described["id"]) == [44]
+    assert validation_steps(deployment, described["id"]) == [44]
 
 
 def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     experiment = create(person, LONGEST, tmp_path)
-    running(deployed)
-    launched = len(deployed.account.ec2.region.machines)
-    trial = first_checkpoint(deployed, experiment)
-    client = deployed.aws.client("lambda")
-    name = deployed.function_name("api")
+    running(deployment)
+    launched = len(deployment.account.ec2.region.machines)
+    trial = first_checkpoint(deployment, experiment)
+    client = deployment.aws.client("lambda")
+    name = deployment.function_name("api")
     # Of ticks there come as many as in any minute.
-    deployed.tick_seconds = 60.0
+    deployment.tick_seconds = 60.0
     client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
     down_until = time.monotonic() + 60.0
     try:
         # Its work goes on to the end, and then it waits with what it has to say.
-        assert len(checkpoints(deployed, trial)) <= LONGEST
-        wait_until(lambda: len(checkpoints(deployed, trial)) > LONGEST, 50, "training without API")
+        assert len(checkpoints(deployment, trial)) <= LONGEST
+        wait_until(
+            lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
+        )
         # What the gateway says of a function that may not run.
-        assert status_of(deployed.client().agents) == 429
+        assert status_of(deployment.client().agents) == 429
         wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
     finally:
         client.delete_function_concurrency(FunctionName=name)
-        deployed.tick_seconds = TICK_SECONDS
-    described = wait_for(deployed, person, experiment)
+        deployment.tick_seconds = TICK_SECONDS
+    described = wait_for(deployment, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 0)
-    assert len(deployed.account.ec2.region.machines) == launched
+    assert len(deployment.account.ec2.region.machines) == launched
     # 40 epochs of 1,437 records in batches of 64.
-    assert validation_steps(deployed, trial) == [898]
+    assert validation_steps(deployment, trial) == [898]
 
 
 def test_an_actor_that_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nobody(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    table = deployed.aws.client("dynamodb")
+    table = deployment.aws.client("dynamodb")
     for sort in ("M", "M#0000000000000001#nobody"):
         row: dict[str, Any] = {"p": {"S": "trial#999999"}, "s": {"S": sort}, "r": {"N": "1"}}
         row["b"] = {"B": b"no actor's"}
-        table.put_item(TableName=deployed.outputs["table"], Item=row)
-    wait_for(deployed, person, create(person, SHORT, tmp_path))
-    queue, sqs = deployed.outputs["deadLetters"], deployed.aws.client("sqs")
+        table.put_item(TableName=deployment.outputs["table"], Item=row)
+    wait_for(deployment, person, create(person, SHORT, tmp_path))
+    queue, sqs = deployment.outputs["deadLetters"], deployment.aws.client("sqs")
 
     def has_letter() -> bool:
         found = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]

@@ -45,27 +45,27 @@ def speech(company: Account) -> Stack:
 
 
 def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
-    deployed: Deployment,
+    deployment: Deployment,
     speech: Stack,
     instance: Machine,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for own, other in ((deployed, speech), (speech, deployed)):
+    for own, other in ((deployment, speech), (speech, deployment)):
         with own.client() as admin:
             colleague = admin.create_token("ada").data["token"]
         for token in (own.token, colleague):
             with own.client(token) as at_home, other.client(token) as abroad:
                 assert status_of(at_home.whoami) == 200
                 assert status_of(abroad.whoami) == 401
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployment.aws.url)
     with pytest.raises(IdentityRefused, match="not one of an instance of this cluster"):
         prove(speech, instance, tmp_path / "join.token")
 
 
 @pytest.mark.parametrize("function", ["api", "advance", "tick", "checkpoint_gc"])
 def test_the_functions_of_a_team_read_nothing_of_the_others(
-    function: str, deployed: Deployment, speech: Stack
+    function: str, deployment: Deployment, speech: Stack
 ) -> None:
     sts = speech.aws.client("sts")
     role = f"arn:aws:iam::{ACCOUNT}:role/{speech.function_name(function)}"
@@ -76,7 +76,7 @@ def test_the_functions_of_a_team_read_nothing_of_the_others(
     table = session.client("dynamodb", endpoint_url=speech.aws.url)
     bucket = session.client("s3", endpoint_url=speech.aws.url)
     row = {"p": {"S": "pools"}, "s": {"S": POOL}}
-    for team in (speech, deployed):
+    for team in (speech, deployment):
         may = team is speech
         outputs = team.outputs
         config = {"Bucket": outputs["objects"], "Key": "config/cluster.yaml"}
@@ -87,12 +87,12 @@ def test_the_functions_of_a_team_read_nothing_of_the_others(
 
 
 def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
-    deployed: Deployment, speech: Stack
+    deployment: Deployment, speech: Stack
 ) -> None:
     client, name = speech.aws.client("lambda"), speech.function_name("checkpoint_gc")
     said = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     speech.invoke("checkpoint_gc", {})
-    sent = {**said, "DETCLOUD_TABLE": deployed.outputs["table"]}
+    sent = {**said, "DETCLOUD_TABLE": deployment.outputs["table"]}
     client.update_function_configuration(FunctionName=name, Environment={"Variables": sent})
     with pytest.raises(AssertionError, match="failed"):
         speech.invoke("checkpoint_gc", {})
@@ -100,14 +100,14 @@ def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
 
 
 def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others(
-    deployed: Deployment, speech: Stack, instance: Machine
+    deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:
-    region = deployed.account.ec2.region
+    region = deployment.account.ec2.region
     region.sleepers = 1
     speech.invoke("tick", {})
     (own,) = speech.billed_instances()
     # What was launched for nobody, long ago; and those who are somebody's are as old.
-    strays = {team.team: stray(team, of) for team, of in ((deployed, instance), (speech, own))}
+    strays = {team.team: stray(team, of) for team, of in ((deployment, instance), (speech, own))}
     for machine in (instance, own):
         machine.launched_ms -= OLD_MS
     wait_until(
@@ -120,14 +120,14 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
 
 
 def test_a_warning_about_a_teams_instance_leaves_nothing_at_the_others(
-    deployed: Deployment, speech: Stack, instance: Machine
+    deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:
     row = (instances_partition(POOL), instance.id)
-    wait_until(lambda: row in deployed.rows(), 30, "the instance in its cluster's books")
-    for team in (speech, deployed):
+    wait_until(lambda: row in deployment.rows(), 30, "the instance in its cluster's books")
+    for team in (speech, deployment):
         send_warning(team, "EC2 Instance Rebalance Recommendation", instance)
     told = (NOTICES, f"{instance.id}#rebalance")
-    assert [told in team.rows() for team in (speech, deployed)] == [False, True]
+    assert [told in team.rows() for team in (speech, deployment)] == [False, True]
     assert not any(instance.id in line for line in speech.log_messages("spot_notice"))
 
 

@@ -1,5 +1,5 @@
-"""Whose word counts in a deployed cluster: tokens that were stolen or are over, and a machine that
-somebody started by hand.
+"""Trust in a deployed cluster: tokens that were stolen or are over, and a machine that somebody
+started by hand.
 """
 
 import json
@@ -42,7 +42,7 @@ HOUR_MS = 3_600_000
 
 
 class Overheard(Transport):
-    """What an instance sends to its cluster, as somebody on its way would see it."""
+    """A transport that keeps what an instance sends, as somebody on the way would see it."""
 
     bodies: list[Any] = []  # noqa: RUF012
 
@@ -51,27 +51,27 @@ class Overheard(Transport):
         return super().request(method, path, body, *rest, **named)
 
 
-def enrol(deployed: Stack, token: str, name: str, pool: str) -> dict[str, Any]:
-    with deployed.client(token) as client:
+def enrol(deployment: Stack, token: str, name: str, pool: str) -> dict[str, Any]:
+    with deployment.client(token) as client:
         asked = {"name": name, "resource_pool": pool, "slots": SLOTS}
         enrolled: dict[str, Any] = client.post("/agents", asked)
         return enrolled
 
 
 def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
-    deployed: Deployment,
+    deployment: Deployment,
     person: Laptop,
     instance: Machine,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployed.aws.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployment.aws.url)
     monkeypatch.setattr(join_token, "Transport", Overheard)
-    joins = prove(deployed, instance, tmp_path / "join.token")
+    joins = prove(deployment, instance, tmp_path / "join.token")
     proof = Overheard.bodies[-1]
 
     # Who saw the proof gains nothing by it: neither for a token of theirs, nor for another name.
-    with deployed.client("dct_nobodys") as thief:
+    with deployment.client("dct_nobodys") as thief:
 
         def send(name: str, **other: str) -> int:
             path = f"/instances/{name}/identity"
@@ -80,17 +80,17 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
         assert send(instance.id) == 200
         assert send(instance.id, token_sha256=token_digest("dct_the-thiefs")) == 403
         assert send("i-0123456789abcdef0") == 403
-    assert not alarms(deployed, instance)
+    assert not alarms(deployment, instance)
     # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
     with pytest.raises(IdentityRefused, match="has proved its identity before"):
-        prove(deployed, instance, tmp_path / "thiefs.token")
-    assert len(alarms(deployed, instance)) == 1
+        prove(deployment, instance, tmp_path / "thiefs.token")
+    assert len(alarms(deployment, instance)) == 1
 
-    assert status_of(lambda: enrol(deployed, joins, "i-0123456789abcdef0", POOL)) == 403
-    assert status_of(lambda: enrol(deployed, joins, instance.id, IMPATIENT)) == 403
-    enrolled = enrol(deployed, joins, instance.id, POOL)
-    with deployed.client(enrolled["token"]) as agent:
-        assert set(map(status_of, people_do(agent))) == {403}
+    assert status_of(lambda: enrol(deployment, joins, "i-0123456789abcdef0", POOL)) == 403
+    assert status_of(lambda: enrol(deployment, joins, instance.id, IMPATIENT)) == 403
+    enrolled = enrol(deployment, joins, instance.id, POOL)
+    with deployment.client(enrolled["token"]) as agent:
+        assert set(map(status_of, user_requests(agent))) == {403}
         assert status_of(lambda: agent.post("/agents/other/sync", {"epoch": 1})) == 403
         allocation = assigned_allocation(agent, enrolled)
 
@@ -99,20 +99,20 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
             return status_of(lambda: agent.post(path, {"allocation": of}))
 
         assert (keys(allocation), keys("999.1")) == (200, 403)
-        person.run("experiment", "kill", experiment_of(deployed))
-        end(deployed, instance)
+        person.run("experiment", "kill", experiment_of(deployment))
+        end(deployment, instance)
         wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
         wait_until(lambda: keys(allocation) == 403, 10, "the end of what it may ask for")
-    assert status_of(lambda: enrol(deployed, joins, instance.id, POOL)) == 403
+    assert status_of(lambda: enrol(deployment, joins, instance.id, POOL)) == 403
 
 
-def alarms(deployed: Stack, machine: Machine) -> list[str]:
+def alarms(deployment: Stack, machine: Machine) -> list[str]:
     """Lines of the API's log for which its team is woken."""
-    lines = deployed.log_messages("api")
+    lines = deployment.log_messages("api")
     return [it for it in lines if '"level": "CRITICAL"' in it and machine.id in it]
 
 
-def people_do(client: Client) -> list[Callable[[], object]]:
+def user_requests(client: Client) -> list[Callable[[], object]]:
     reads = ("experiments", "agents", "tokens", "jobs", "resource-pools", "whoami", "cost")
     return [
         *(partial(client.get, f"/{path}") for path in reads),
@@ -138,52 +138,52 @@ def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
     return given[0]
 
 
-def experiment_of(deployed: Stack) -> int:
+def experiment_of(deployment: Stack) -> int:
     """The newest."""
-    with deployed.client() as client:
+    with deployment.client() as client:
         return max(experiment.id for experiment in client.experiments())
 
 
 def test_a_persons_token_ends_when_it_expires_or_is_revoked(
-    deployed: Deployment, person: Laptop
+    deployment: Deployment, person: Laptop
 ) -> None:
-    with deployed.client() as admin:
+    with deployment.client() as admin:
         expiring = admin.create_token("ada", expires_days=1).data["token"]
         revoked = admin.create_token("ada").data
-        table = deployed.aws.client("dynamodb")
+        table = deployment.aws.client("dynamodb")
         for token in (expiring, revoked["token"]):
-            with deployed.client(token) as ada:
+            with deployment.client(token) as ada:
                 assert ada.whoami()["user"] == "ada"
                 assert status_of(partial(ada.post, "/agents/node/disable")) == 403
         # A day goes by for the row.
         row = {"p": {"S": "tokens"}, "s": {"S": token_digest(expiring)}}
-        found = table.get_item(TableName=deployed.outputs["table"], Key=row)["Item"]
+        found = table.get_item(TableName=deployment.outputs["table"], Key=row)["Item"]
         fields = json.loads(found["b"]["B"])
         assert 23 * HOUR_MS < fields["expires_ms"] - time.time() * 1000 <= 24 * HOUR_MS
         body = json.dumps({**fields, "expires_ms": fields["expires_ms"] - 24 * HOUR_MS}).encode()
-        table.put_item(TableName=deployed.outputs["table"], Item={**found, "b": {"B": body}})
+        table.put_item(TableName=deployment.outputs["table"], Item={**found, "b": {"B": body}})
         person.run("token", "revoke", revoked["id"])
     for token in (expiring, revoked["token"]):
-        with deployed.client(token) as ada:
+        with deployment.client(token) as ada:
             assert status_of(ada.whoami) == 401
 
 
-def test_whoever_has_no_token_is_told_so(deployed: Deployment) -> None:
+def test_whoever_has_no_token_is_told_so(deployment: Deployment) -> None:
     with pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(f"{deployed.url}/api/v1/experiments", timeout=30)
+        urllib.request.urlopen(f"{deployment.url}/api/v1/experiments", timeout=30)
     assert raised.value.code == 401
     assert json.loads(raised.value.read())["error"]["code"] == "unauthenticated"
     raised.value.close()
 
 
 def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
-    deployed: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
     # As docs/resource-pools.md says it.
     (tmp_path / "join.token").write_text(person.run("token", "create", "--join", DESK).stdout)
 
     def agent(pool: str) -> subprocess.Popen[str]:
-        given = {"--url": deployed.url, "--pool": pool, "--name": "node-1", "--slots": "1"}
+        given = {"--url": deployment.url, "--pool": pool, "--name": "node-1", "--slots": "1"}
         given |= {"--token-file": "join.token", "--work-dir": f"work-{pool}"}
         return subprocess.Popen(
             [
@@ -203,12 +203,12 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
     assert refused.returncode == 1
     joined = agent(DESK)
     try:
-        described = wait_for(deployed, person, create(person, SHORT, tmp_path, DESK))
+        described = wait_for(deployment, person, create(person, SHORT, tmp_path, DESK))
         assert described["best_metric"] > 0.8
         # It has no keys of AWS: those for its trial's checkpoints come from the cluster.
-        assert checkpoints(deployed, described["id"])
+        assert checkpoints(deployment, described["id"])
     finally:
         joined.send_signal(signal.SIGTERM)
         said = joined.communicate(timeout=60)[1]
     assert joined.returncode == 0, said
-    assert not deployed.billed_instances()
+    assert not deployment.billed_instances()
