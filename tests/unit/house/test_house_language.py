@@ -17,6 +17,7 @@ from tests.unit.house.language import (
 from tests.unit.house.rules import Rule, Source, breaches, sources
 
 API = "control_plane/api/app.py"
+TESTS = "tests/unit/api/test_api_app.py"
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +89,25 @@ def test_a_word_that_the_glossary_replaces_is_caught() -> None:
 
 
 def test_tests_may_be_named_by_sentences() -> None:
+    word = next(iter(forbidden_terms()))
+    text = f"def test_{word}(): pass\ndef test_told(): pass"
+    assert all(not breaches(rule, [Source(TESTS, text)]) for rule in LANGUAGE_RULES)
+    assert breaches(terms_are_the_glossarys, [Source(API, text)])
+
+
+def test_what_tests_stand_on_keeps_the_rules() -> None:
+    word = next(iter(forbidden_terms()))
+    for rule, text in (
+        (names_are_verbs_or_nouns, "def told(): pass"),
+        (docstrings_stand_alone, 'def test_a_trial():\n    """It is told."""'),
+        (terms_are_the_glossarys, f"def {word}(): pass"),
+    ):
+        assert breaches(rule, [Source(TESTS, text)])
+
+
+def test_examples_are_their_readers_own() -> None:
     text = 'def told():\n    """It is told."""'
-    assert all(not breaches(rule, [Source("tests/unit/x.py", text)]) for rule in LANGUAGE_RULES)
+    assert all(not breaches(rule, [Source("examples/x.py", text)]) for rule in LANGUAGE_RULES)
 
 
 def test_names_are_split_into_words() -> None:
