@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detcloud.cli.framework.command_parser import Handler
 
 import detcloud as package
 from detcloud.cli.commands import deploy
+from detcloud.cli.framework.command_parser import Handler
 from detcloud.cli.framework.deployable_clouds import DeployableCloud
 from tests.unit.cli.conftest import Detcloud
 
