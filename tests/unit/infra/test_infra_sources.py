@@ -1,4 +1,4 @@
-"""What functions need, from a checkout and from an installation."""
+"""The sources and packages that functions need, from a checkout and from an installation."""
 
 from importlib import metadata
 from pathlib import Path
