@@ -93,8 +93,11 @@ class Agent:
 
     def _scan_allocation(self, allocation: Allocation) -> None:
         try:
-            allocation.poll()
-            output = allocation.scan_output()
+            try:
+                allocation.poll()
+            finally:
+                # The trial's own news are sent also where the agent finds no room for a record.
+                self._scan_output(allocation)
         except OSError as error:
             # A full disk or too many open files: the next scan may succeed.
             self._report_trouble(allocation.allocation, str(error))
@@ -102,6 +105,9 @@ class Agent:
             return
         if self._troubles.pop(allocation.allocation, None):
             self._log_line(f"{allocation.allocation} is looked after again")
+
+    def _scan_output(self, allocation: Allocation) -> None:
+        output = allocation.scan_output()
         if output.has_urgent or output.has_deferrable:
             self._schedule.request_sync(urgent=output.has_urgent)
 

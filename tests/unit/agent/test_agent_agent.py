@@ -1,0 +1,63 @@
+"""The agent's main loop: what it looks at and sends while something of its own fails."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from detcloud.agent import agent as agent_module
+from detcloud.agent.agent import Agent
+from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.node import Node
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.sync.schedule import SyncSchedule
+from detcloud.agent.sync.session import Session
+from detcloud.shared.notices import FileNotices
+
+
+class RecordingSchedule(SyncSchedule):
+    """Keeps the urgency of each sync that is requested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[bool] = []
+
+    def request_sync(self, *, urgent: bool) -> None:
+        self.requests.append(urgent)
+
+
+class RefusedSession:
+    """The cluster does not want this agent, which therefore looks once and leaves."""
+
+    refusal = "enough"
+
+    def run(self) -> None:
+        pass
+
+
+def test_reports_are_sent_while_a_record_of_the_agents_own_finds_no_room(
+    tmp_path: Path, directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    # Nothing proves that the trial's supervisor lives, so its end is to be recorded.
+    (directory.agent / "launch.json").write_text("{}")
+    (directory.out / "report-0.jsonl").write_text('{"kind": "exit", "reason": "completed"}\n')
+    monkeypatch.setattr(AgentReport, "append", find_no_room)
+    monkeypatch.setattr(agent_module, "RETRY_SECONDS", 0.0)
+    said: list[str] = []
+    no_code = cast(CodeCache, None)
+    node = Node(tmp_path, [], ProcessRuntime(), no_code, said.append)
+    schedule, session = RecordingSchedule(), cast(Session, RefusedSession())
+    notices = FileNotices(tmp_path / "none.json")
+    Agent(node, schedule, session, notices, 0.0, said.append).run()
+    assert schedule.requests == [True]
+    assert said == [
+        "4.1 could not be looked after, trying again: [Errno 28] No space left on device"
+    ]
