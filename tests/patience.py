@@ -1,23 +1,48 @@
 """How long tests wait for what must come: limits are for what never comes, not for what is slow."""
 
+import linecache
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 # A limit is what a quiet machine needs with room to spare; one that is busy may take so many times
 # as long. Only a test that fails waits for all of it.
 PATIENCE = 5
+# For a process that ends by itself.
+PROCESS_SECONDS_MAX = 60.0 * PATIENCE
+# For an answer on a socket, and for a thread that is about to end.
+ANSWER_SECONDS_MAX = 20.0 * PATIENCE
 
 T = TypeVar("T")
 
 
-def poll_until(look: Callable[[], T], seconds: float, what: str, pause_seconds: float) -> T:
+def wait_until(look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+    """Returns what `look` finds once that is true. Raises AssertionError after PATIENCE times
+    `seconds`, which names `what` was waited for, or else the line that waits.
+    """
+    return poll_until(look, seconds, what or _calling_line(), pause_seconds=0.02)
+
+
+def poll_until(
+    look: Callable[[], T], seconds: float, what: str | Callable[[], str], pause_seconds: float
+) -> T:
     """Returns what `look` finds once that is true. Raises AssertionError, which names `what` was
     waited for, after PATIENCE times `seconds`.
     """
     limit = seconds * PATIENCE
     give_up_at = time.monotonic() + limit
     while not (seen := look()):
-        assert time.monotonic() < give_up_at, f"{what}: waited {limit:.0f} s in vain"
+        if time.monotonic() > give_up_at:
+            told = what() if callable(what) else what
+            raise AssertionError(f"{told}: waited {limit:.0f} s in vain")
         time.sleep(pause_seconds)
     return seen
+
+
+def _calling_line() -> str:
+    """The place and the line of the test, or of its helper, that called the function that asks."""
+    caller = sys._getframe(2)
+    path, number = Path(caller.f_code.co_filename), caller.f_lineno
+    return f"{path.name}:{number} {linecache.getline(str(path), number).strip()}"

@@ -21,13 +21,12 @@ from tests.emulators.ec2.serving import Ec2Server, ec2_server
 from tests.emulators.machines import Machines
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
-from tests.emulators.stream import Pump
+from tests.emulators.stream import INVOKE_SECONDS_MAX, Pump
 from tests.emulators.throttling import ThrottledTables, throttling
 from tests.patience import poll_until
 
 # A minute is long where somebody waits for it.
 TICK_SECONDS = 2.0
-INVOKE_SECONDS_MAX = 120
 
 
 @dataclass
@@ -205,5 +204,5 @@ def _ticks(deployed: Deployment) -> Iterator[None]:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until something holds. Raises AssertionError after `seconds`."""
+    """Wait until something holds. Raises AssertionError long after `seconds`."""
     poll_until(holds, seconds, what, pause_seconds=0.2)

@@ -24,7 +24,7 @@ AGENT_UID, TRIAL_UID = 995, 1000
 FETCH = """
 import sys, urllib.request
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=0.5).read().decode())
+    print(urllib.request.urlopen(sys.argv[1], timeout=2).read().decode())
 except OSError:
     print("nothing")
 """

@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from tests.emulators.server import free_port, require_program, serving
+from tests.patience import ANSWER_SECONDS_MAX
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
@@ -33,13 +34,14 @@ class Ministack:
 # To make one takes longer than a call of it does.
 @lru_cache(maxsize=100)
 def _client(url: str, service: str, **named: Any) -> Any:
+    options = {"read_timeout": ANSWER_SECONDS_MAX, **named}
     return boto3.client(
         service,
         endpoint_url=url,
         region_name=REGION,
         aws_access_key_id="test",
         aws_secret_access_key="test",
-        config=Config(retries={"total_max_attempts": 1}, **named),
+        config=Config(retries={"total_max_attempts": 1}, **options),
     )
 
 

@@ -3,7 +3,6 @@
 import json
 import secrets
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from detcloud.shared.s3 import Bucket, BucketPlace, new_client
 from tests.emulators.server import free_port, require_program, serving
+from tests.patience import poll_until
 
 REGION = "us-east-1"
 ACCESS_KEY = "AKIAOFTHETESTS"
@@ -85,12 +85,14 @@ def _wait_until_it_stores(store: SeaweedFs) -> None:
     """Wait until the store can store: it answers before it knows where its volumes are."""
     from botocore.exceptions import ClientError
 
-    give_up_at = time.monotonic() + _READY_SECONDS_MAX
-    while True:
+    refused: list[ClientError] = []
+
+    def stores() -> bool:
         try:
             store.client.put_object(Bucket=store.place().name, Key="ready", Body=b"yes")
-            return
-        except ClientError:
-            if time.monotonic() > give_up_at:
-                raise
-            time.sleep(0.1)
+        except ClientError as error:
+            refused.append(error)
+            return False
+        return True
+
+    poll_until(stores, _READY_SECONDS_MAX, lambda: f"{refused[-1]}", pause_seconds=0.1)

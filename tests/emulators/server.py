@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,10 @@ from typing import NoReturn
 
 import pytest
 
+from tests.patience import ANSWER_SECONDS_MAX, PATIENCE, poll_until
+
 READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 10.0 * PATIENCE
 LOOK_SECONDS = 0.05
 
 
@@ -86,7 +87,7 @@ def serving(
 
 def _answers(url: str) -> None:
     try:
-        urllib.request.urlopen(url, timeout=5).close()
+        urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX).close()
     except urllib.error.HTTPError as answer:
         answer.close()
 
@@ -94,15 +95,16 @@ def _answers(url: str) -> None:
 def _wait_until_ready(
     process: subprocess.Popen[bytes], is_ready: Callable[[], object], log: Path
 ) -> None:
-    give_up_at = time.monotonic() + READY_SECONDS_MAX
-    while time.monotonic() < give_up_at:
-        if process.poll() is not None:
-            break
+    def describe() -> str:
+        said = log.read_text(errors="replace")[-2000:]
+        return f"{process.args!r} does not get ready:\n{said}"
+
+    def look() -> bool:
+        assert process.poll() is None, describe()
         try:
             is_ready()
         except OSError:
-            time.sleep(LOOK_SECONDS)
-            continue
-        return
-    said = log.read_text(errors="replace")[-2000:]
-    raise AssertionError(f"{process.args!r} does not get ready:\n{said}")
+            return False
+        return True
+
+    poll_until(look, READY_SECONDS_MAX, describe, LOOK_SECONDS)

@@ -4,6 +4,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 from control_plane.objects.store import SignedUrl
+from tests.patience import ANSWER_SECONDS_MAX
 
 
 def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
@@ -12,7 +13,7 @@ def send(signed: SignedUrl, body: bytes) -> tuple[int, bytes]:
     The length is the body's own, whatever was signed: a longer one would be cut off else.
     """
     parts = urlsplit(signed.url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS_MAX)
     headers = dict(signed.headers)
     if signed.method == "PUT":
         headers["Content-Length"] = str(len(body))

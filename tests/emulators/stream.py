@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.emulators.ministack import Ministack
+from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 POLL_SECONDS = 0.2
+INVOKE_SECONDS_MAX = 120 * PATIENCE
 READ_MAX = 500
 # In the place of a pause that doubles, of which the tests would have to wait for each.
 RETRY_SECONDS = 0.2
@@ -78,7 +80,7 @@ class Pump:
         finally:
             self._stopped.set()
             for thread in threads:
-                thread.join(30)
+                thread.join(ANSWER_SECONDS_MAX)
 
     def _mappings(self) -> Iterator[StreamMapping]:
         found = self._aws.client("lambda").list_event_source_mappings(EventSourceArn=self._arn)
@@ -106,7 +108,7 @@ class Pump:
             )["ShardIterator"]
             for shard in shards
         ]
-        client = self._aws.client("lambda", read_timeout=120)
+        client = self._aws.client("lambda", read_timeout=INVOKE_SECONDS_MAX)
         waiting: list[Record] = []
         since = 0.0
         while not self._stopped.wait(POLL_SECONDS):

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-ANSWER_SECONDS_MAX = 30
+from tests.patience import ANSWER_SECONDS_MAX
+
 # Then a connection closes on which nobody asks anything.
 IDLE_SECONDS_MAX = 2.0
 JSON = "application/x-amz-json-1.0"

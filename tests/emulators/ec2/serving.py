@@ -21,6 +21,7 @@ from moto.core.utils import get_service_model
 from tests.emulators.ec2 import describing, launching, metadata
 from tests.emulators.ec2.machine import Ec2Error
 from tests.emulators.ec2.region import Fault, Params, Region, Result
+from tests.patience import ANSWER_SECONDS_MAX
 
 BEAT_SECONDS = 0.1
 ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
@@ -66,7 +67,7 @@ class Ec2Server:
             region_name=self.region.name,
             aws_access_key_id="test",
             aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 1}, read_timeout=10),
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=ANSWER_SECONDS_MAX),
         )
 
 
