@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from control_plane.agents.leases import Lease, read_leases
 from control_plane.aws.state_table import DynamoDbTable
 from control_plane.fleet.records import instances_partition
 from control_plane.fleet.rows import decode_instance, encode_row
@@ -197,6 +198,12 @@ def status_of(call: Callable[[], object]) -> int:
     except ApiError as error:
         return error.status
     return 200
+
+
+def lease_of(deployed: Deployment, machine: Machine) -> Lease:
+    """The lease of the agent of a machine of the first pool."""
+    table = DynamoDbTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
+    return read_leases(table, POOL)[machine.id]
 
 
 def let_ten_minutes_pass(deployed: Deployment, pool: str, machine: Machine) -> None:

@@ -64,10 +64,11 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
 ) -> None:
     region = deployment.account.ec2.region
     before = len(region.machines)
-    # About 20 s of training, a second for each epoch and its checkpoint.
-    experiment = create(person, LONG, tmp_path, batch_seconds=0.07)
+    # Three epochs of 7 s each: the notice is heard in the middle of the second.
+    experiment = create(person, 3, tmp_path, batch_seconds=0.3)
     (machine,) = running(deployment)
     trial = first_checkpoint(deployment, experiment)
+    time.sleep(1.0)
     region.interrupt(machine.id, notice_ms=NOTICE_SECONDS * 1000)
     noticed = time.monotonic()
     send_warning(deployment, "EC2 Spot Instance Interruption Warning", machine, "terminate")

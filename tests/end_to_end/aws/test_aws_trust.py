@@ -36,6 +36,7 @@ from tests.end_to_end.aws.cluster import (
     wait_for,
 )
 from tests.end_to_end.laptop import Laptop
+from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
 
 SLOTS = [{"id": 0, "type": "cuda", "uuid": "gpu-0", "name": "A10G"}]
 HOUR_MS = 3_600_000
@@ -170,7 +171,7 @@ def test_a_persons_token_ends_when_it_expires_or_is_revoked(
 
 def test_whoever_has_no_token_is_told_so(deployment: Deployment) -> None:
     with pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(f"{deployment.url}/api/v1/experiments", timeout=30)
+        urllib.request.urlopen(f"{deployment.url}/api/v1/experiments", timeout=ANSWER_SECONDS_MAX)
     assert raised.value.code == 401
     assert json.loads(raised.value.read())["error"]["code"] == "unauthenticated"
     raised.value.close()
@@ -199,7 +200,7 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
         )
 
     refused = agent(POOL)
-    assert f"not for pool {POOL}" in refused.communicate(timeout=60)[1]
+    assert f"not for pool {POOL}" in refused.communicate(timeout=PROCESS_SECONDS_MAX)[1]
     assert refused.returncode == 1
     joined = agent(DESK)
     try:
@@ -209,6 +210,6 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
         assert checkpoints(deployment, described["id"])
     finally:
         joined.send_signal(signal.SIGTERM)
-        said = joined.communicate(timeout=60)[1]
+        said = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
     assert joined.returncode == 0, said
     assert not deployment.billed_instances()
