@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -22,8 +21,7 @@ from provisioner.model import ProvisionerSettings
 from tests.conformance.cloud_provider import CloudProviderContract, Wait
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
-
-WAIT_SECONDS_MAX = 20.0
+from tests.patience import wait_until
 
 
 class TestFakeCloud(CloudProviderContract):
@@ -75,13 +73,10 @@ class TestLocalProcesses(CloudProviderContract):
 
     @pytest.fixture
     def wait(self) -> Wait:
-        def wait_until(holds: Callable[[], bool]) -> None:
-            give_up_at = time.monotonic() + WAIT_SECONDS_MAX
-            while not holds():
-                assert time.monotonic() < give_up_at, f"waited {WAIT_SECONDS_MAX} s in vain"
-                time.sleep(0.02)
+        def wait(holds: Callable[[], bool]) -> None:
+            wait_until(holds, what="what a cloud comes to by itself")
 
-        return wait_until
+        return wait
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from tests.conformance.state_table import (
     increment,
 )
 from tests.emulators.ministack import Ministack
+from tests.patience import PROCESS_SECONDS_MAX
 
 PROCESSES = 2
 
@@ -50,7 +51,7 @@ class TestSqliteTable(StateTableContract):
         for process in processes:
             process.start()
         for process in processes:
-            process.join(60)
+            process.join(PROCESS_SECONDS_MAX)
             assert process.exitcode == 0
         found = table.get(KEY)
         assert found is not None

@@ -7,14 +7,14 @@ begins with `$ ` is a command, and what follows is what it prints.
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.end_to_end.laptop import Laptop
+from tests.patience import poll_until
 
 GAP = "..."
-AFTER_SLEEP_SECONDS_MAX = 120.0
+AFTER_SLEEP_SECONDS_MAX = 30.0
 _BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -53,13 +53,26 @@ def play(document: Path, laptop: Laptop, home: str) -> None:
         command = step.command
         for uuid, real in known.items():
             command = command.replace(uuid[:8], real[:8])
-        printed = command_output(command, laptop, home)
-        give_up_at = time.monotonic() + AFTER_SLEEP_SECONDS_MAX
-        while was_sleep and missing_lines(step.lines, printed) and time.monotonic() < give_up_at:
+        if was_sleep:
+            printed = wait_for_output(step.lines, command, laptop, home)
+        else:
             printed = command_output(command, laptop, home)
         assert missing_lines(step.lines, printed) == [], f"{command}\n{printed}"
         known |= zip(uuids("\n".join(step.lines)), uuids(printed), strict=False)
         was_sleep = command.startswith("sleep ")
+
+
+def wait_for_output(lines: list[str], command: str, laptop: Laptop, home: str) -> str:
+    """What the command prints, once that is what `lines` say."""
+    printed = ""
+
+    def is_complete() -> bool:
+        nonlocal printed
+        printed = command_output(command, laptop, home)
+        return not missing_lines(lines, printed)
+
+    poll_until(is_complete, AFTER_SLEEP_SECONDS_MAX, lambda: f"{command}\n{printed}", 0.1)
+    return printed
 
 
 def command_output(command: str, laptop: Laptop, home: str) -> str:

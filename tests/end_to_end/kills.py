@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.end_to_end.strikes import (
     draw_kills,
     strike,
 )
+from tests.patience import poll_until
 
 CONFIG = DIGITS / "random.yaml"
 EXPERIMENT = 1
@@ -157,12 +158,11 @@ class _DisturbedSearch:
 
     def wait_for_end(self) -> float:
         """Waits for the end; returns the seconds since the beginning."""
-        give_up_at = time.monotonic() + END_SECONDS_MAX
-        while self._completed_share() < inf:
-            if time.monotonic() > give_up_at:
-                self.losses.append(f"the search did not end within {END_SECONDS_MAX:.0f} s")
-                break
-            time.sleep(POLLING_SECONDS)
+        try:
+            has_ended: Callable[[], bool] = lambda: self._completed_share() == inf  # noqa: E731
+            poll_until(has_ended, END_SECONDS_MAX, "the search's end", POLLING_SECONDS)
+        except AssertionError as error:
+            self.losses.append(str(error))
         seconds = time.monotonic() - self._began
         self._note_losses()
         return seconds

@@ -8,22 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from detcloud.client import Client
 from detcloud.shared.processes import PROC, Process, is_alive, read_process
-from tests.patience import PATIENCE, poll_until
+from tests.patience import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 # -P as the installed command has it: the folder we are in is no place to import from.
 DETCLOUD = (sys.executable, "-P", "-m", "detcloud.cli.main")
 COMMAND_SECONDS_MAX = 120.0 * PATIENCE
-END_SECONDS_MAX = 10.0
-
-T = TypeVar("T")
 
 
 class Running(NamedTuple):
@@ -121,7 +118,7 @@ class Laptop:
         for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        eventually(lambda: not any(map(is_alive, left)), END_SECONDS_MAX)
+        wait_until(lambda: not any(map(is_alive, left)), what=f"the end of {left}")
         return left
 
     def _mentions_home(self, pid: int) -> bool:
@@ -138,8 +135,3 @@ def environment(home: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if "DETCLOUD" not in name}
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "harness")))
     return {**inherited, "PYTHONPATH": paths, "DETCLOUD_HOME": str(home), "HOME": str(home.parent)}
-
-
-def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
-    """Return what `look` finds at last. Raises AssertionError long after `seconds`."""
-    return poll_until(look, seconds, "an event", pause_seconds=0.02)

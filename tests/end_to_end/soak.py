@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 from detcloud.client import Trial
 from detcloud.shared.processes import pss_bytes
-from tests.end_to_end.laptop import Laptop, eventually
-from tests.end_to_end.strikes import Kill, KillRecord, Revival, Target, draw_kills, strike
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.strikes import Kill, Revival, KillRecord, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import BATCHES, write_model
+from tests.patience import poll_until, wait_until
 
 KILL_EVERY_SECONDS = 30.0
 SAMPLE_EVERY_SECONDS = 2.0
@@ -135,19 +136,18 @@ class _Soaking:
 
     def _strike(self, kill: Kill, began: float) -> None:
         # A trial's turn waits until one runs.
-        struck = eventually(lambda: strike(self._laptop, kill, began), END_SECONDS_MAX)
+        struck = wait_until(lambda: strike(self._laptop, kill, began), END_SECONDS_MAX)
         assert struck is not None
         self._found.struck.append(struck)
         print(f"{struck.at_seconds:6.0f} s  {kill.target:10}  {struck.victims}", flush=True)
 
     def _settle(self) -> None:
         """Waits for what is open, and sees that all that had ended is as it was."""
-        give_up_at = time.monotonic() + END_SECONDS_MAX
-        while self._open and time.monotonic() < give_up_at:
-            self._verify()
-            time.sleep(1)
         wrong = self._found.wrong
-        wrong += [f"experiment {number} did not end" for number in sorted(self._open)]
+        try:
+            poll_until(self._is_settled, END_SECONDS_MAX, lambda: f"ends of {self._open}", 1.0)
+        except AssertionError as error:
+            wrong.append(str(error))
         with self._laptop.cluster() as cluster:
             states = {one.id: one.state for one in cluster.experiments()}
         wrong += [
@@ -155,6 +155,10 @@ class _Soaking:
             for number, state in self._ended.items()
             if states.get(number) != state
         ]
+
+    def _is_settled(self) -> bool:
+        self._verify()
+        return not self._open
 
     def _verify(self) -> None:
         with self._laptop.cluster() as cluster:

@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from detcloud.shared.http import ApiError, Unreachable
 from detcloud.shared.processes import Process, is_alive, read_process
-from tests.end_to_end.laptop import DIGITS, Laptop, eventually
+from tests.end_to_end.laptop import DIGITS, Laptop
+from tests.patience import wait_until
 
 VICTIM_SECONDS_MAX = 20.0
 BACK_SECONDS_MAX = 60.0
@@ -116,7 +117,7 @@ def strike(laptop: Laptop, kill: Kill, began: float) -> KillRecord | None:
         since, since_ms = time.monotonic(), time.time_ns() // 1_000_000
         _revive(laptop, kill.revival)
         server_seconds = time.monotonic() - since
-    eventually(lambda: agent_works(laptop, since_ms), BACK_SECONDS_MAX)
+    wait_until(lambda: agent_works(laptop, since_ms), BACK_SECONDS_MAX)
     return KillRecord(kill, at_seconds, victims, server_seconds, time.monotonic() - since)
 
 
@@ -154,7 +155,7 @@ def _kill_target(laptop: Laptop, kill: Kill) -> str:
 
 def _process(laptop: Laptop, field: str) -> Process:
     """The one whose id server.json names; it may be starting."""
-    found = eventually(lambda: read_process(laptop.record().get(field) or 0), VICTIM_SECONDS_MAX)
+    found = wait_until(lambda: read_process(laptop.record().get(field) or 0), VICTIM_SECONDS_MAX)
     assert found is not None
     return found
 
@@ -163,7 +164,7 @@ def _kill(processes: list[Process]) -> str:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: not any(map(is_alive, processes)))
+    wait_until(lambda: not any(map(is_alive, processes)))
     return f"{len(processes)} processes" if len(processes) > 1 else f"pid {processes[0].pid}"
 
 

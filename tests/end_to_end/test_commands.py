@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from detcloud.shared.processes import read_process
-from tests.end_to_end.laptop import DIGITS, Laptop, eventually
+from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.tiny_model import BATCHES, write_model
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -67,9 +68,9 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
 
 def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1)))
-    eventually(laptop.running)
+    wait_until(laptop.running)
     following = laptop.spawn("trial", "logs", 1, "-f")
-    text, _ = following.communicate(timeout=60)
+    text, _ = following.communicate(timeout=PROCESS_SECONDS_MAX)
     assert following.returncode == 0
     said = [line for line in text.splitlines() if not line.startswith("[detcloud] ")]
     assert said == ["files train.py", "starts at 0", "stops at 10"]
@@ -90,10 +91,10 @@ def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: P
 
 def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=150)))
-    eventually(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
+    wait_until(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
     assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
-    eventually(lambda: not laptop.running())
-    stopped_at = eventually(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
+    wait_until(lambda: not laptop.running())
+    stopped_at = wait_until(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
     assert 0 < stopped_at < 150
     assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
     laptop.run("wait", 1)
@@ -106,8 +107,8 @@ def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_pa
 @pytest.mark.parametrize("command", ["cancel", "kill"])
 def test_what_is_ended_by_hand_is_canceled(command: str, laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(batches=1000)))
-    eventually(lambda: len(laptop.running()) == 2)
-    eventually(lambda: "starts at" in laptop.run("trial", "logs", 1).stdout)
+    wait_until(lambda: len(laptop.running()) == 2)
+    wait_until(lambda: "starts at" in laptop.run("trial", "logs", 1).stdout)
     assert laptop.json(command, 1)["state"].startswith("STOPPING_")
     assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
     assert laptop.running() == []
@@ -133,13 +134,13 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     assert up.stdout == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})\n"
     again = laptop.run("up")
     assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
-    eventually(lambda: laptop.json("status")["resource_pools"][0]["slots"] == 3)
+    wait_until(lambda: laptop.json("status")["resource_pools"][0]["slots"] == 3)
     command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(laptop.home)]
     second = laptop.shell(command)
     refusal = f"detcloud server: a server runs on {laptop.home} already\n"
     assert (second.returncode, second.stderr) == (1, refusal)
     laptop.run("create", *write_model(tmp_path, 0.2))
-    eventually(laptop.running)
+    wait_until(laptop.running)
     assert laptop.run("down").stdout == "the local cluster was stopped\n"
     assert read_process(pid) is None
     assert laptop.processes() == []

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 from tests.unit.searcher.search_harness import expected_lengths
 
 pytestmark = pytest.mark.end_to_end
@@ -65,7 +66,7 @@ class Runner:
     def output(self) -> str:
         """Return what the process printed until its own end."""
         assert self._process is not None
-        return self._process.communicate(timeout=120)[0]
+        return self._process.communicate(timeout=2 * PROCESS_SECONDS_MAX)[0]
 
 
 @pytest.fixture
@@ -80,12 +81,12 @@ def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
     laptop: Laptop, runner: Runner
 ) -> None:
     runner.start()
-    eventually(lambda: _trials(laptop) >= FIRST)
+    wait_until(lambda: _trials(laptop) >= FIRST)
     runner.kill()
     # The trials go on without it, as far as they were told.
-    eventually(lambda: _waiting_events(laptop) > FIRST)
+    wait_until(lambda: _waiting_events(laptop) > FIRST)
     runner.start()
-    eventually(lambda: _trials(laptop) > FIRST)
+    wait_until(lambda: _trials(laptop) > FIRST)
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up", "--slots", 2)
@@ -99,7 +100,7 @@ def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
 
 def test_a_runner_ends_with_its_experiment(laptop: Laptop, runner: Runner) -> None:
     runner.start()
-    eventually(lambda: _trials(laptop) >= FIRST)
+    wait_until(lambda: _trials(laptop) >= FIRST)
     laptop.run("kill", 1)
     assert runner.output().splitlines()[-1] == "experiment 1"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import require
-from tests.end_to_end.laptop import DIGITS, Laptop, eventually
+from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.outcome import Outcome, TrialOutcome, outcome_of
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -35,10 +36,10 @@ def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: L
         metrics = laptop.json("trial", "describe", second, "--metrics")["metrics"]
         return any(report["group"] == "validation" for report in metrics)
 
-    eventually(trains)
+    wait_until(trains)
     laptop.run("pause", 2)
-    [checkpoint] = eventually(lambda: laptop.json("checkpoint", "list", 2))
-    eventually(lambda: not any(one.allocation.startswith(f"{second}.") for one in laptop.running()))
+    [checkpoint] = wait_until(lambda: laptop.json("checkpoint", "list", 2))
+    wait_until(lambda: not any(one.allocation.startswith(f"{second}.") for one in laptop.running()))
     target = laptop.json("trial", "describe", second)["target_steps"]
     assert 0 < checkpoint["steps_completed"] < target
     laptop.run("activate", 2)

@@ -17,8 +17,9 @@ from control_plane.state.sqlite import SqliteTable
 from detcloud.shared.processes import Process, is_alive, read_process
 from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
 from lambdas.local.home import HomeFolder
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -70,10 +71,10 @@ def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_
     laptop.run("up")
     assert agents(laptop) == []
     laptop.run("create", *write_model(tmp_path, 0.5))
-    eventually(lambda: len(running(laptop)) == 2)
+    wait_until(lambda: len(running(laptop)) == 2)
     assert len(agents(laptop)) == 2
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
-    eventually(lambda: not rows(laptop), 60)
+    wait_until(lambda: not rows(laptop), 60)
     assert agents(laptop) == []
     assert [reason[:11] for reason in end_reasons(laptop)] == ["it was idle"] * 2
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
@@ -84,11 +85,11 @@ def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
 ) -> None:
     configure(laptop.home, min_instances=1, max_instances=1)
     laptop.run("up")
-    (first,) = eventually(lambda: running(laptop))
+    (first,) = wait_until(lambda: running(laptop))
     laptop.run("create", *write_model(tmp_path, 0.5))
-    trial = eventually(lambda: trials(laptop, first))
+    trial = wait_until(lambda: trials(laptop, first))
     os.kill(agent(laptop, first).pid, signal.SIGKILL)
-    eventually(lambda: running(laptop) not in ([], [first]))
+    wait_until(lambda: running(laptop) not in ([], [first]))
     # Nothing of it is left to run beside its successor.
     assert not any(map(is_alive, trial))
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
@@ -102,12 +103,12 @@ def test_a_notice_is_obeyed_and_the_replacement_comes_at_once(
     configure(laptop.home, max_instances=1)
     laptop.run("up")
     laptop.run("create", *write_model(tmp_path, 0.5))
-    (first,) = eventually(lambda: running(laptop))
-    eventually(lambda: trials(laptop, first))
+    (first,) = wait_until(lambda: running(laptop))
+    wait_until(lambda: trials(laptop, first))
     notice = {"deadline_ms": 2_000_000_000_000, "reason": "the spot market wants it"}
     path = laptop.home / "instances" / first / "work" / "preemption-notice.json"
     path.write_text(json.dumps(notice))
-    eventually(lambda: set(running(laptop)) - {first})
+    wait_until(lambda: set(running(laptop)) - {first})
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
 
 
@@ -123,10 +124,10 @@ def trials(laptop: Laptop, name: str) -> list[Process]:
 def test_instances_outlive_a_server_that_is_killed(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home, min_instances=1, max_instances=1)
     laptop.run("up")
-    (first,) = eventually(lambda: running(laptop))
+    (first,) = wait_until(lambda: running(laptop))
     before = agent(laptop, first)
     laptop.run("create", *write_model(tmp_path, 0.3))
-    eventually(lambda: trials(laptop, first))
+    wait_until(lambda: trials(laptop, first))
     os.kill(laptop.record()["pid"], signal.SIGKILL)
     laptop.run("up")
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"

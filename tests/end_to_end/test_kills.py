@@ -9,9 +9,10 @@ import pytest
 
 from tests.conftest import require
 from tests.end_to_end.kills import OVERRIDES, run, table, verdict
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.strikes import Kill, Revival, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -39,13 +40,13 @@ def test_three_kills_change_nothing(tmp_path: Path) -> None:
 
 def test_a_pause_that_was_answered_outlives_a_power_cut(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.3))
-    eventually(lambda: len(laptop.running()) == 2)
+    wait_until(lambda: len(laptop.running()) == 2)
     laptop.run("pause", 1)
     power_cut = Kill(Target.MACHINE, 0.0, 0.0, 0.0, outage_seconds=0.1, revival=Revival.UP)
     strike(laptop, power_cut, began=0.0)
     assert laptop.json("describe", 1)["state"] == "PAUSED"
     # What ran was lost with the machine: nothing is left of it, and nothing starts.
-    eventually(lambda: laptop.json("status")["resource_pools"][0]["free_slots"] == 2)
+    wait_until(lambda: laptop.json("status")["resource_pools"][0]["free_slots"] == 2)
     assert laptop.running() == []
     laptop.run("activate", 1)
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -66,7 +67,7 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     shared = submit(laptop, tmp_path / "c", "shared_job", "default")
     first = submit(laptop, tmp_path / "a", "first_job", "first-come")
     second = submit(laptop, tmp_path / "b", "second_job", "first-come")
-    eventually(lambda: trains(laptop, first))
+    wait_until(lambda: trains(laptop, first))
     assert list(slots(laptop, "first-come").items()) == [
         ("first_job", "1/1"),
         ("second_job", "0/1"),
@@ -74,12 +75,12 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     (_, waiting) = queue(laptop, "first-come")
     assert waiting["waits"].startswith("needs 1 slot, 0 free")
     # The pools are independent of each other.
-    eventually(lambda: slots(laptop, "default") == {"shared_job": "1/1"})
+    wait_until(lambda: slots(laptop, "default") == {"shared_job": "1/1"})
 
     ids = [job["job_id"][:8] for job in queue(laptop, "first-come")]
     laptop.run("job", "update", ids[1], "--ahead-of", ids[0])
     wanted = [("second_job", "1/1"), ("first_job", "0/1")]
-    eventually(lambda: list(slots(laptop, "first-come").items()) == wanted)
+    wait_until(lambda: list(slots(laptop, "first-come").items()) == wanted)
     laptop.run("job", "update-batch", f"{ids[1]}.priority=1", f"{ids[0]}.priority=1")
     assert list(slots(laptop, "first-come").items()) == wanted
     assert [job["priority"] for job in queue(laptop, "first-come")] == [1, 1]
@@ -87,9 +88,9 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
     refused = laptop.run("job", "update", shared, "--ahead-of", ids[0], code=3)
     assert "unable to perform operation on resource pool with fair_share" in refused.stderr
     laptop.run("kill", second)
-    eventually(lambda: slots(laptop, "first-come") == {"first_job": "1/1"})
+    wait_until(lambda: slots(laptop, "first-come") == {"first_job": "1/1"})
     # It goes on where it was told to go.
-    log = eventually(lambda: _log_after_resume(laptop, first))
+    log = wait_until(lambda: _log_after_resume(laptop, first))
     assert "starts at 0\n" in log
 
 
@@ -110,7 +111,7 @@ def test_a_cluster_starts_with_the_pools_of_a_file(laptop: Laptop, tmp_path: Pat
     (pool,) = laptop.json("resource-pool", "list")
     assert (pool["name"], pool["scheduler"]["type"]) == ("mine", "round_robin")
     # The machine's own agent is there.
-    eventually(lambda: laptop.json("resource-pool", "list")[0]["slots"] == 1)
+    wait_until(lambda: laptop.json("resource-pool", "list")[0]["slots"] == 1)
     laptop.run("down")
     laptop.run("up", "--slots", 1)
     assert [pool["name"] for pool in laptop.json("resource-pool", "list")] == ["mine"]

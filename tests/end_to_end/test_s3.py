@@ -9,8 +9,9 @@ import pytest
 
 from detcloud.shared.s3 import Bucket
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import BATCHES, write_model
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -68,4 +69,4 @@ def test_a_trial_goes_on_from_s3_and_its_checkpoint_is_fetched_and_deleted_there
     assert json.loads((tmp_path / "fetched" / "state.json").read_text()) == BATCHES
     assert SECRET_KEY not in laptop.run("describe", 1).stdout
     laptop.run("delete", 1, "--yes")
-    eventually(lambda: list(bucket.list_objects("")) == [])
+    wait_until(lambda: list(bucket.list_objects("")) == [])

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -81,9 +82,9 @@ def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     searcher = {**ASHA, "stop_once": stop_once}
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=searcher)
     laptop.run("create", config, model)
-    eventually(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
+    wait_until(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
     laptop.run("pause", 1)
-    eventually(lambda: not laptop.running())
+    wait_until(lambda: not laptop.running())
     assert laptop.json("describe", 1)["state"] == "PAUSED"
     laptop.run("activate", 1)
     assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
@@ -94,7 +95,7 @@ def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
 def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=ASHA)
     laptop.run("create", config, model)
-    eventually(lambda: any(trial["target_steps"] == 9 for trial in _trials(laptop)))
+    wait_until(lambda: any(trial["target_steps"] == 9 for trial in _trials(laptop)))
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
@@ -121,11 +122,11 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
 ) -> None:
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=PBT)
     laptop.run("create", config, model)
-    eventually(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
+    wait_until(lambda: any(trial["metric"] is not None for trial in _trials(laptop)))
     laptop.run("pause", 1)
-    eventually(lambda: not laptop.running())
+    wait_until(lambda: not laptop.running())
     laptop.run("activate", 1)
-    eventually(lambda: len(_trials(laptop)) > 4)
+    wait_until(lambda: len(_trials(laptop)) > 4)
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
@@ -145,7 +146,7 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
     assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
     # The checkpoints that copies began with go with the experiment, and not before.
     laptop.run("experiment", "delete", 1, "--yes")
-    eventually(lambda: laptop.json("list") == [])
+    wait_until(lambda: laptop.json("list") == [])
 
 
 def test_trials_measured_by_time_train_until_they_are_stopped(
@@ -155,9 +156,9 @@ def test_trials_measured_by_time_train_until_they_are_stopped(
     config, model = write_model(tmp_path, searcher=TIMED, entrypoint=entrypoint)
     (model / "train_on.py").write_text(TRAIN_ON)
     laptop.run("create", config, model)
-    eventually(lambda: any((trial["steps_completed"] or 0) >= 4 for trial in _trials(laptop)))
+    wait_until(lambda: any((trial["steps_completed"] or 0) >= 4 for trial in _trials(laptop)))
     laptop.run("pause", 1)
-    eventually(lambda: not laptop.running())
+    wait_until(lambda: not laptop.running())
     laptop.run("activate", 1)
     assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
     trials = _trials(laptop)
@@ -185,11 +186,11 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     require("optuna")
     config, model = write_model(tmp_path, pause_seconds=0.15, searcher=BAYESIAN)
     laptop.run("create", config, model)
-    eventually(lambda: len(_trials(laptop)) >= 4)
+    wait_until(lambda: len(_trials(laptop)) >= 4)
     laptop.run("pause", 1)
-    eventually(lambda: not laptop.running())
+    wait_until(lambda: not laptop.running())
     laptop.run("activate", 1)
-    eventually(lambda: len(_trials(laptop)) >= 6)
+    wait_until(lambda: len(_trials(laptop)) >= 6)
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")

@@ -275,9 +275,9 @@ def test_a_damaged_header_is_no_end(harness: ExtractionHarness, place: int, entr
 
 
 def seconds_to_refuse(harness: ExtractionHarness, content: bytes) -> float:
-    began = time.monotonic()
+    began = time.process_time()
     assert isinstance(harness.take(content), ArchiveInvalid)
-    return time.monotonic() - began
+    return time.process_time() - began
 
 
 def test_bombs_are_refused_in_seconds_and_without_their_memory(harness: ExtractionHarness) -> None:

@@ -21,13 +21,8 @@ import pytest
 from detcloud.client import Client, Experiment
 from detcloud.shared.http import ApiError, Transport
 from detcloud.shared.processes import list_descendants
-from tests.integration.embedded_cluster import (
-    EmbeddedCluster,
-    config,
-    environment,
-    eventually,
-    model_dir,
-)
+from tests.integration.embedded_cluster import EmbeddedCluster, config, environment, model_dir
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -35,7 +30,6 @@ NOBODY = 65534
 # Of linux/capability.h and linux/prctl.h.
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER = 1, 2, 3
 PR_CAPBSET_DROP = 24
-START_SECONDS_MAX = 20
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def start_refusal(cluster: EmbeddedCluster, **options: Any) -> str:
         cluster.command(), env=environment(), stderr=subprocess.PIPE, text=True, **options
     )
     try:
-        _, told = server.communicate(timeout=START_SECONDS_MAX)
+        _, told = server.communicate(timeout=PROCESS_SECONDS_MAX)
     except subprocess.TimeoutExpired:
         for process in [server.pid, *(found.pid for found in list_descendants(server.pid))]:
             os.kill(process, signal.SIGKILL)
@@ -84,7 +78,7 @@ def test_a_full_disk_under_a_running_cluster_loses_nothing(
     client = cluster.start()
     model = model_dir(tmp_path / "model")
     running = client.create_experiment(config(0.2, batches=20, trials=2), model)
-    eventually(lambda: client.overview()["resource_pools"][0]["running"] == 2)
+    wait_until(lambda: client.overview()["resource_pools"][0]["running"] == 2)
     limit(server_pid(cluster), 0)
     with closing(Transport(client.url, token_of(cluster), attempts_max=1)) as once:
         _nothing_happens(once, running, model)
@@ -252,12 +246,17 @@ def test_what_may_not_be_written_is_named(cluster: EmbeddedCluster, name: str) -
 
 def test_two_agents_do_not_share_a_work_folder(cluster: EmbeddedCluster) -> None:
     client = cluster.start()
-    eventually(lambda: client.agents())
+    wait_until(lambda: client.agents())
     command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", client.url, "--name", "x"]
     command += ["--pool", "default", "--token-file", str(cluster.home / "agent.token")]
     command += ["--work-dir", str(cluster.home / "agent"), "--slots", "1"]
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=20, check=False
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
     )
     assert done.returncode == 2
     assert "another agent works in" in done.stderr
@@ -275,7 +274,7 @@ def test_an_agent_with_a_token_that_is_none_says_so(tmp_path: Path, content: byt
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PROCESS_SECONDS_MAX,
         check=False,
     )
     assert done.returncode == 2
@@ -298,16 +297,19 @@ def test_a_damaged_table_is_not_believed_by_the_next_server(cluster: EmbeddedClu
 
 
 def test_a_client_that_is_told_of_no_room_tries_again(
-    cluster: EmbeddedCluster, tmp_path: Path
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client: Client = cluster.start()
     model = model_dir(tmp_path / "model")
+    refusals = []
+
+    def lift_limit(failures: int) -> float:
+        refusals.append(failures)
+        limit(server_pid(cluster))
+        return 0.0
+
+    monkeypatch.setattr("detcloud.shared.http.backoff_seconds", lift_limit)
     limit(server_pid(cluster), 0)
-    command = [sys.executable, "-c", f"import time; time.sleep(1); {LIFT % server_pid(cluster)}"]
-    lifting = subprocess.Popen(command)
     found = client.create_experiment(config(trials=1), model)
-    assert lifting.wait() == 0
+    assert refusals == [1]
     assert [one.id for one in client.experiments()] == [found.id]
-
-
-LIFT = "import resource; resource.prlimit(%d, resource.RLIMIT_FSIZE, (-1, -1))"

@@ -17,7 +17,8 @@ import pytest
 
 from detcloud.client import Client
 from detcloud.shared.http import ApiError, Transport
-from tests.end_to_end.laptop import Laptop, eventually
+from tests.end_to_end.laptop import Laptop
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -148,7 +149,7 @@ def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -
     laptop.run("resource-pool", "create", "secret", _written_pool(laptop.home.parent))
     (model / "wait").touch()
     running = admin.create_experiment(config(), model, template="shared")
-    eventually(lambda: laptop.running())
+    wait_until(lambda: laptop.running())
     for process in laptop.processes():
         transcript.note(
             f"command of {process.pid}", Path(f"/proc/{process.pid}/cmdline").read_bytes()
@@ -156,13 +157,13 @@ def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -
     for path in laptop.home.rglob("*"):
         _note_file(laptop.home, path, transcript)
     running.pause()
-    eventually(lambda: next(running.trials()).state == "PAUSED" and not laptop.running())
+    wait_until(lambda: next(running.trials()).state == "PAUSED" and not laptop.running())
     running.activate()
     running.kill()
     (model / "wait").unlink()
     admin.create_experiment(config(hyperparameters={"x": 2}), model, template="shared")
     admin.create_experiment(config(), model, template="shared").wait()
-    eventually(lambda: all(found.has_ended for found in admin.experiments()))
+    wait_until(lambda: all(found.has_ended for found in admin.experiments()))
     states = sorted(found.state for found in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
     _mistakes(admin, model, transcript)

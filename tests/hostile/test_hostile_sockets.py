@@ -18,11 +18,11 @@ from control_plane.access.principals import Role
 from control_plane.api import request_limits as limits
 from lambdas.local import connections
 from lambdas.local.http_server import EmbeddedServer, open_listener
-from tests.integration.embedded_cluster import EmbeddedCluster, eventually
+from tests.integration.embedded_cluster import EmbeddedCluster
+from tests.patience import ANSWER_SECONDS_MAX, poll_until, wait_until
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 
-ANSWER_SECONDS_MAX = 10.0
 TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
 
 
@@ -41,11 +41,11 @@ class Live:
 
     def start(self) -> None:
         self._thread.start()
-        eventually(lambda: self.ask("GET /health").startswith(b"HTTP/1.1 200"))
+        wait_until(lambda: self.ask("GET /health").startswith(b"HTTP/1.1 200"))
 
     def stop(self) -> None:
         self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(ANSWER_SECONDS_MAX)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS_MAX)
@@ -249,24 +249,29 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.4)
 
 
-def send_slowly(live: Live, first: bytes, seconds: float = 5.0) -> tuple[bytes, float]:
-    """Sends a beginning and then a byte again and again; what is answered, and after what time."""
+def send_slowly(live: Live, first: bytes) -> tuple[bytes, float]:
+    """Sends a beginning and then a byte again and again until the server closes; what is answered,
+    and after how many seconds.
+    """
     began = time.monotonic()
     with live.connect() as connection:
         connection.sendall(first)
         connection.settimeout(0.05)
         content = b""
-        while time.monotonic() - began < seconds:
+
+        def is_closed() -> bool:
+            nonlocal content
             try:
                 connection.sendall(b"a")
                 block = connection.recv(65536)
             except TimeoutError:
-                continue
+                return False
             except OSError:
-                break
-            if not block:
-                break
+                return True
             content += block
+            return not block
+
+        poll_until(is_closed, 5.0, "the end of a connection that is slow", pause_seconds=0.0)
         return content, time.monotonic() - began
 
 
@@ -275,47 +280,44 @@ def send_slowly(live: Live, first: bytes, seconds: float = 5.0) -> tuple[bytes, 
 def test_a_head_that_comes_slowly_is_not_waited_for(live: Live, sent: str) -> None:
     content, seconds = send_slowly(live, sent.encode())
     assert content == b""
-    assert 0.3 < seconds < 3
+    assert seconds > 0.3
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_second_head_that_comes_slowly_is_not_waited_for(live: Live) -> None:
     first = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\nGET "
-    content, seconds = send_slowly(live, first.encode())
+    content, _ = send_slowly(live, first.encode())
     assert statuses(content) == [200]
-    assert seconds < 3
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_body_that_comes_slowly_is_refused(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 10000\r\n\r\n"
-    content, seconds = send_slowly(live, head.encode())
+    content, _ = send_slowly(live, head.encode())
     assert statuses(content)[:1] == [422]
     assert b"the body came too slowly" in content
-    assert seconds < 3
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_body_that_nobody_wants_is_not_taken_for_ever(live: Live) -> None:
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}Content-Length: 10000000\r\n\r\n"
-    content, seconds = send_slowly(live, head.encode())
+    content, _ = send_slowly(live, head.encode())
     assert statuses(content) == [401]
-    assert seconds < 3
 
 
 def test_a_body_that_comes_as_fast_as_it_must_is_taken(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.2)
-    body = json.dumps({"sha256": "0" * 64, "size": 10, "x": "y" * 40_000}).encode()
+    body = json.dumps({"sha256": "0" * 64, "size": 10, "x": "y" * 400_000}).encode()
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
     with live.connect() as connection:
         connection.sendall(head.encode())
-        # 40 KiB in 0.8 s, where 16 KiB a second on top of 0.2 s are asked for.
-        for start in range(0, len(body), 4_096):
-            connection.sendall(body[start : start + 4_096])
-            time.sleep(0.08)
+        # 400 KB in 1 s, where 16 KiB a second on top of 0.2 s are asked for: 25 s.
+        for start in range(0, len(body), 40_000):
+            connection.sendall(body[start : start + 40_000])
+            time.sleep(0.1)
         answers = receive_all(connection)
     assert b"is not a known field" in answers or statuses(answers) == [200], answers
 
@@ -325,13 +327,10 @@ def test_many_connections_that_say_nothing_keep_nobody_out(live: Live) -> None:
     try:
         for connection in silent[::2]:
             connection.sendall(b"GET / HTTP/1.1\r\nX: ")
-        began = time.monotonic()
         for _ in range(5):
             assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        assert time.monotonic() - began < 5
         # Those that wait longest are gone.
         assert len(connections.Connection.waiting) <= connections.WAITING_MAX
-        silent[0].settimeout(2)
         assert receive_all(silent[0]) == b""
     finally:
         for connection in silent:
@@ -361,4 +360,4 @@ def test_one_who_leaves_in_the_middle_leaves_nothing(live: Live) -> None:
             connection.sendall(head.encode() + cut)
     answer = live.ask("GET /experiments", TOKEN)
     assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["items"]) == 1
-    eventually(lambda: len(connections.Connection.waiting) == 0)
+    wait_until(lambda: len(connections.Connection.waiting) == 0)

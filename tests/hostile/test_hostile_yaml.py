@@ -17,6 +17,7 @@ from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
+# Of a processor: a busy machine takes no more of them.
 SECONDS_MAX = 5.0
 
 Way = Callable[[Cluster, str], Answer]
@@ -138,9 +139,9 @@ ODD_BUT_FINE = {
 def test_it_is_refused_in_a_moment_with_a_reason(cluster: Cluster, way: Way, name: str) -> None:
     cluster.store_code()
     before = cluster.get("/experiments").json
-    began = time.monotonic()
+    began = time.process_time()
     answer = way(cluster, HOSTILE[name])
-    assert time.monotonic() - began < SECONDS_MAX
+    assert time.process_time() - began < SECONDS_MAX
     assert answer.status in (200, 201, 413, 422), answer.body[:500]
     if answer.status == 422:
         error = answer.json["error"]
@@ -189,9 +190,9 @@ def test_a_grid_of_too_many_points_is_refused_with_their_number(
     cluster: Cluster, axes: int, count: int, number: str
 ) -> None:
     lines = [f"  x{n}: {{type: double, minval: 0, maxval: 1, count: {count}}}" for n in range(axes)]
-    began = time.monotonic()
+    began = time.process_time()
     answer = cluster.create(GRID + "\n".join(lines))
-    assert time.monotonic() - began < SECONDS_MAX
+    assert time.process_time() - began < SECONDS_MAX
     assert (answer.status, answer.code) == (422, "invalid")
     told = json.dumps(answer.json["error"]).replace(",", "").replace("_", "")
     assert number.replace(",", "") in told, told
@@ -260,15 +261,15 @@ def test_a_template_and_what_is_laid_over_it_do_not_multiply(cluster: Cluster) -
     put = call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content={"config": wide})
     assert put.status == 200
     overrides = [f"data.k{n}.a=1" for n in range(200)]
-    began = time.monotonic()
+    began = time.process_time()
     answer = cluster.create(CONFIG, template="wide", overrides=overrides)
-    assert time.monotonic() - began < SECONDS_MAX
+    assert time.process_time() - began < SECONDS_MAX
     assert answer.status in (201, 422)
     # A configuration at its limit, over a template at its limit.
     near = "data: {" + ", ".join(f"j{n}: [1, 2]" for n in range(20_000)) + "}"
-    began = time.monotonic()
+    began = time.process_time()
     answer = cluster.create(f"{CONFIG}\n{near}", template="wide")
-    assert time.monotonic() - began < 2 * SECONDS_MAX
+    assert time.process_time() - began < 2 * SECONDS_MAX
     assert answer.status in (201, 413, 422), answer.body[:300]
 
 

@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.integration.agent_cluster import JOIN_TOKEN
+from tests.patience import wait_until
 
 HARNESS = Path(__file__).parents[2] / "harness"
 PRELUDE = """
@@ -27,6 +27,11 @@ def directives():
         return json.load(file)
 """
 LEAVE = 'report("exit", reason="completed", directive_revision=directives()["revision"])\n'
+# The test says when: `AgentProcess.let_go`.
+GO = """
+while not os.path.exists(f"{home}/home/go"):
+    time.sleep(0.01)
+"""
 OBEY = """
 while not directives().get("preempt"):
     time.sleep(0.01)
@@ -55,6 +60,10 @@ class AgentProcess:
             self.process = subprocess.Popen(command, env=environment, stderr=errors)
         return self.process
 
+    def let_go(self, allocation: str) -> None:
+        """End a trial's wait of GO."""
+        (self.work / f"allocations/{allocation}/home/go").touch()
+
     def end(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -65,14 +74,7 @@ class AgentProcess:
                 with contextlib.suppress(ProcessLookupError):
                     # A supervisor that is told to ends its trial and all that descends from it.
                     os.kill(json.loads(path.read_bytes())["supervisor"], signal.SIGTERM)
-                    until(exited.exists, seconds=5.0)
-
-
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.01)
+                    wait_until(exited.exists, what=f"the record {exited}")
 
 
 def alive(pid: int) -> bool:

@@ -8,17 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from detcloud.client import Client
 from detcloud.shared.processes import list_descendants
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 ROOT = Path(__file__).parents[2]
-
-T = TypeVar("T")
 
 # Trains one batch in PAUSE seconds, obeys the cluster's wish to stop, checkpoints at every end.
 TRAIN = """
@@ -68,8 +65,8 @@ class EmbeddedCluster:
             [*self.command(), "--slots", str(slots)], env=environment(), stderr=subprocess.DEVNULL
         )
         pid = self.process.pid
-        eventually(lambda: self.record().get("pid") == pid)
-        eventually(lambda: self.record().get("agent_pid"))
+        wait_until(lambda: self.record().get("pid") == pid, what="the server's record")
+        wait_until(lambda: self.record().get("agent_pid"), what="the agent's record")
         return self.client()
 
     def command(self) -> list[str]:
@@ -99,7 +96,7 @@ class EmbeddedCluster:
         assert self.process is not None
         self._note()
         self.process.terminate()
-        return self.process.wait(timeout=25)
+        return self.process.wait(PROCESS_SECONDS_MAX)
 
     def end(self) -> None:
         for client in self._clients:
@@ -138,12 +135,3 @@ def config(pause_seconds: float = 0.0, batches: int = 4, trials: int = 4) -> dic
         "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
         "reproducibility": {"experiment_seed": 7},
     }
-
-
-def eventually(look: Callable[[], T], seconds: float = 20.0) -> T:
-    """The first true value of `look`, which is called until there is one."""
-    give_up_at = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.02)
-    return seen

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.agent_cluster import JOIN_TOKEN, FakeCluster
-from tests.integration.agent_process import LEAVE, OBEY, PRELUDE, AgentProcess, alive, until
+from tests.integration.agent_process import GO, LEAVE, OBEY, PRELUDE, AgentProcess, alive
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -23,7 +24,7 @@ def test_a_trial_is_started_reported_and_forgotten(
     cluster.forgets_exited = True
     cluster.assign("4.1", PRELUDE + 'print("hello")\nreport("completed", length=1)\n' + LEAVE)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
     assert [line["kind"] for line in cluster.lines("4.1")] == ["completed", "exit"]
     exited = cluster.exit_record("4.1")
@@ -31,7 +32,7 @@ def test_a_trial_is_started_reported_and_forgotten(
     assert (exited["reason"], exited["code"], exited["signal"]) == ("completed", 0, None)
     assert exited["directive_revision"] == 1
     assert cluster.log["4.1"] == b"hello\n"
-    until(lambda: not (agent.work / "allocations/4.1").exists())
+    wait_until(lambda: not (agent.work / "allocations/4.1").exists())
 
 
 def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
@@ -41,7 +42,7 @@ def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
     config = {"environment": {"environment_variables": ["COLOUR=blue", "PYTHONHASHSEED=9"]}}
     cluster.assign("4.1", program, config=config)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     seen = cluster.lines("4.1")[0]
     environment, home = seen["env"], agent.work / "allocations/4.1"
     assert "AGENT_SECRET" not in environment
@@ -57,9 +58,11 @@ def test_a_trial_gets_its_own_environment_and_nothing_of_the_agents(
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_lines_and_directives_travel_within_a_tenth_of_a_second(
+def test_lines_and_directives_wait_for_no_call_that_is_held(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
+    # A call is held for a third of it, at most 20 s.
+    cluster.lease_ms = 60_000
     loop = """
 for length in range(2, 7):
     while directives()["length"] < length:
@@ -68,8 +71,10 @@ for length in range(2, 7):
 """
     cluster.assign("4.1", PRELUDE + 'report("ready")\nprint("log line")\n' + loop + LEAVE)
     agent.start()
-    until(lambda: cluster.lines("4.1"))
-    until(lambda: cluster.log.get("4.1") == b"log line\n", seconds=2.0)
+    wait_until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.log.get("4.1") == b"log line\n")
+    # From now on only what is urgent ends a call that is held.
+    cluster.patient_ms = 60_000
 
     def has_arrived(count: int) -> bool:
         return len(cluster.lines("4.1")) >= count
@@ -78,38 +83,44 @@ for length in range(2, 7):
     for length in range(2, 7):
         changed = time.time()
         cluster.change("4.1", directives={"revision": length, "length": length})
-        until(functools.partial(has_arrived, length))
+        wait_until(functools.partial(has_arrived, length))
         completed = next(r for r in cluster.reports if r.line.get("length") == length)
         down_seconds.append(completed.line["seen"] - changed)
         up_seconds.append(completed.at - completed.line["seen"])
-    # Medians: this machine may be busy for a moment.
-    assert sorted(down_seconds)[2] < 0.1
-    assert sorted(up_seconds)[2] < 0.1
+    # Hundredths of a second; half of what a call is held for is out of the reach of a busy machine.
+    assert sorted(down_seconds)[2] < 10
+    assert sorted(up_seconds)[2] < 10
 
 
 def test_metrics_wait_for_as_long_as_the_cluster_says_and_validations_never(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    cluster.patient_ms = 60_000
+    # A call is held for a third of the lease, at most 20 s, and its end would take anything along.
+    cluster.lease_ms = cluster.patient_ms = 60_000
     program = """
 report("ready")
 while directives()["length"] < 2:
     time.sleep(0.002)
+time.sleep(1)
 report("metrics", group="training", n=1)
 time.sleep(3)
 report("metrics", group="validation", n=2, written=time.time())
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
-    # Nothing urgent is still to be said, which would take the metrics along.
-    until(lambda: any(it.line.get("state") == "RUNNING" for it in cluster.reports))
-    until(lambda: cluster.lines("4.1"))
+    # Nothing urgent is still to be said, which would take the metrics along; the answer that brings
+    # the new length begins a call that is held, and what was seen before is done with in a second.
+    wait_until(lambda: any(it.line.get("state") == "RUNNING" for it in cluster.reports))
+    wait_until(lambda: cluster.lines("4.1"))
     cluster.change("4.1", directives={"revision": 2, "length": 2})
-    until(lambda: len(cluster.lines("4.1")) >= 3)
-    training, validation = [r for r in cluster.reports if r.line["kind"] == "metrics"]
-    # Without a word of the cluster's the first would have come 1.5 s before.
-    assert training.at == pytest.approx(validation.at, abs=0.1)
-    assert validation.at - validation.line["written"] < 1.0
+    wait_until(lambda: len(cluster.lines("4.1")) >= 3)
+    # Without a word of the cluster's the first would have come 1.5 s before, in a call of its own.
+    calls = [[it["line"].get("group") for it in call["reports"]] for call in cluster.calls]
+    (groups,) = (it for it in calls if "training" in it)
+    assert groups[:2] == ["training", "validation"]
+    validation = next(it for it in cluster.reports if it.line.get("group") == "validation")
+    # The call's end would have come more than 10 s later.
+    assert validation.at - validation.line["written"] < 10
 
 
 def test_a_killed_trial_gets_a_term_first_and_all_its_children_die(
@@ -129,11 +140,11 @@ while True:
 """
     cluster.assign("4.1", PRELUDE + program)
     agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     pids = cluster.lines("4.1")[0]["pids"]
     assert all(map(alive, pids))
-    cluster.change("4.1", state="kill", grace_ms=300)
-    until(lambda: cluster.exit_record("4.1"))
+    cluster.change("4.1", state="kill", grace_ms=2000)
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["signal"]) == ("killed", signal.SIGKILL)
@@ -147,7 +158,7 @@ def test_children_left_behind_by_a_finished_trial_are_reaped(
     program = 'report("child", pid=subprocess.Popen(["sleep", "600"]).pid)\n'
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert not alive(cluster.lines("4.1")[0]["pid"])
 
 
@@ -156,7 +167,7 @@ def test_a_trial_without_an_exit_line_failed_with_the_end_of_its_log(
 ) -> None:
     cluster.assign("4.1", 'raise ValueError("the learning rate is a fish")')
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"]) == ("errored", 1)
@@ -169,7 +180,7 @@ def test_a_failed_startup_hook_fails_the_trial_before_it_runs(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook="echo no such package; exit 3\n")
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "errored"
@@ -192,7 +203,7 @@ report("seen", greeting=os.environ["GREETING"], files=files, sleeper=sleeper)
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE, hook=hook)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     seen = cluster.lines("4.1")[0]
     assert (seen["greeting"], seen["files"]) == ("hello", 77)
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
@@ -207,7 +218,7 @@ def test_a_startup_hooks_failing_command_ends_it_and_an_early_exit_does_not(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, hook=hook)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["code"], exited["reason"]) == (code, "errored" if code else "completed")
@@ -219,7 +230,7 @@ def test_a_trial_that_fails_after_its_hook_is_no_failure_of_the_hook(
 ) -> None:
     cluster.assign("4.1", PRELUDE + "sys.exit(5)", hook="echo ready\n")
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["message"].startswith("the trial's process ended with exit code 5")
@@ -229,7 +240,7 @@ def test_wrong_model_code_is_never_run(agent: AgentProcess, cluster: FakeCluster
     cluster.assign("4.1", PRELUDE + LEAVE)
     cluster.archives = {digest: b"something else" for digest in cluster.archives}
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "start_failed"
@@ -247,12 +258,12 @@ for n in range(150):
 """
     cluster.assign("4.1", PRELUDE + count + LEAVE)
     first = agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     first.kill()
     first.wait()
     time.sleep(0.5)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(150))
     assert cluster.log["4.1"] == b"".join(b"%d\n" % n for n in range(150))
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
@@ -265,14 +276,15 @@ for n in range(150):
 def test_an_exit_while_no_agent_ran_is_reported_by_the_next_one(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(0.6)\nsys.exit(7)\n')
+    cluster.assign("4.1", PRELUDE + 'report("ready")\n' + GO + "sys.exit(7)\n")
     first = agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     first.kill()
     first.wait()
-    until((agent.work / "allocations/4.1/agent/exit.json").exists)
+    agent.let_go("4.1")
+    wait_until((agent.work / "allocations/4.1/agent/exit.json").exists)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert (exited["reason"], exited["code"]) == ("errored", 7)
@@ -284,10 +296,10 @@ def test_a_trial_whose_supervisor_was_killed_is_lost_and_ended(
     program = 'report("ready", pid=os.getpid(), parent=os.getppid())\ntime.sleep(600)\n'
     cluster.assign("4.1", PRELUDE + program)
     agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     ready = cluster.lines("4.1")[0]
     os.kill(ready["parent"], signal.SIGKILL)
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     assert exited["reason"] == "lost"
@@ -301,9 +313,9 @@ def test_a_kill_for_what_never_ran_here_is_answered(
     cluster.assign("4.1", PRELUDE + LEAVE)
     cluster.change("4.1", state="kill")
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
-    until(lambda: not (agent.work / "allocations/4.1").exists())
+    wait_until(lambda: not (agent.work / "allocations/4.1").exists())
 
 
 def test_an_outage_stops_no_trial_and_lost_answers_repeat_nothing(
@@ -317,11 +329,11 @@ for n in range(60):
     cluster.assign("4.1", PRELUDE + count + LEAVE)
     cluster.answers_to_drop = 3
     agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     cluster.down = True
     time.sleep(1.0)
     cluster.down = False
-    until(lambda: cluster.exit_record("4.1"), seconds=20)
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(60))
     assert cluster.answers_to_drop == 0
 
@@ -331,11 +343,11 @@ def test_a_fenced_agent_kills_its_trials_and_enrols_again(
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready", pid=os.getpid())\ntime.sleep(600)\n')
     agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     cluster.fence()
-    until(lambda: cluster.epoch == 3)
+    wait_until(lambda: cluster.epoch == 3)
     assert not alive(cluster.lines("4.1")[0]["pid"])
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     exited = cluster.exit_record("4.1")
     assert exited is not None
     # A loss: for the nodes of a gang that fail of it, it is the cause.
@@ -352,13 +364,13 @@ while directives()["revision"] < 5:
     saved = 'report("saved", preempt=directives()["preempt"])\n'
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + program + saved + OBEY)
     agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     notice = {"deadline_ms": 1_900_000_000_000, "reason": "spot interruption"}
     (agent.work / "preemption-notice.json").write_text(json.dumps(notice))
     directives = agent.work / "allocations/4.1/in/directives.json"
-    until(lambda: json.loads(directives.read_bytes()).get("preempt") == notice, seconds=1.0)
+    wait_until(lambda: json.loads(directives.read_bytes()).get("preempt") == notice)
     cluster.change("4.1", directives={"revision": 5, "length": 9, "preempt": None})
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert cluster.lines("4.1")[1]["preempt"] == notice
     exited = cluster.exit_record("4.1")
     assert exited is not None
@@ -370,10 +382,10 @@ def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\n' + OBEY)
     cluster.assign("5.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
-    process = agent.start("--stop-seconds", "1.5")
-    until(lambda: cluster.lines("4.1") and cluster.lines("5.1"))
+    process = agent.start("--stop-seconds", "4")
+    wait_until(lambda: cluster.lines("4.1") and cluster.lines("5.1"))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 0
+    assert process.wait(PROCESS_SECONDS_MAX) == 0
     reasons = {name: (cluster.exit_record(name) or {}).get("reason") for name in ("4.1", "5.1")}
     assert reasons == {"4.1": "preempted", "5.1": "killed"}
 
@@ -388,7 +400,7 @@ for n in range(10):
 """
     cluster.assign("4.1", PRELUDE + program + LEAVE)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert [line.get("value") for line in cluster.lines("4.1")] == [
         0,
         1,
@@ -405,7 +417,7 @@ def test_a_wrong_join_token_ends_the_agent_with_a_message(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     agent.token_file.write_text("another")
-    assert agent.start().wait(timeout=10) == 1
+    assert agent.start().wait(PROCESS_SECONDS_MAX) == 1
     assert "unknown join token" in agent.errors.read_text()
     assert "another" not in agent.errors.read_text().replace("another agent", "")
 
@@ -414,9 +426,9 @@ def test_a_second_agent_in_the_same_directory_is_refused(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
     first = agent.start()
-    until(lambda: cluster.calls)
+    wait_until(lambda: cluster.calls)
     second = agent.start()
-    assert second.wait(timeout=10) == 2
+    assert second.wait(PROCESS_SECONDS_MAX) == 2
     assert "--work-dir" in agent.errors.read_text()
     first.kill()
     first.wait()
@@ -425,14 +437,17 @@ def test_a_second_agent_in_the_same_directory_is_refused(
 def test_the_agent_stays_small_and_calls_rarely_when_idle(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    cluster.assign("4.1", PRELUDE + 'print("x" * 300000)\nreport("ready")\ntime.sleep(3)\n' + LEAVE)
+    cluster.assign("4.1", PRELUDE + 'print("x" * 300000)\nreport("ready")\n' + OBEY)
     process = agent.start()
-    until(lambda: cluster.lines("4.1"))
-    until(lambda: len(cluster.log.get("4.1", b"")) == 300001)
-    time.sleep(0.2)
-    calls = len(cluster.calls)
-    time.sleep(1.0)
-    assert len(cluster.calls) - calls <= 1
+    wait_until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: len(cluster.log.get("4.1", b"")) == 300001)
+
+    def is_quiet_for_a_second() -> bool:
+        calls = len(cluster.calls)
+        time.sleep(1.0)
+        return len(cluster.calls) - calls <= 1
+
+    wait_until(is_quiet_for_a_second)
     rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
     pss_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     assert pss_kb < 25 * 1024

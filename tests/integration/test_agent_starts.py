@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.integration.agent_cluster import FakeCluster
-from tests.integration.agent_process import AgentProcess, alive, until
+from tests.integration.agent_process import GO, AgentProcess, alive
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -19,9 +20,9 @@ pytestmark = pytest.mark.end_to_end
 LEAVES = """
 import os, sys, time
 print(open("/proc/self/cmdline").read().split("\\0")[2], flush=True)
-time.sleep(float(os.environ.get("STAY", 0)))
 sys.exit(0)
 """
+STAYS = LEAVES.replace("sys.exit(0)", f'home = os.environ["DETCLOUD_TRIAL_DIR"]{GO}sys.exit(0)')
 
 
 def assign(cluster: FakeCluster, name: str, program: str = LEAVES, **spec: Any) -> None:
@@ -42,26 +43,23 @@ def fork_servers(agent: AgentProcess) -> list[int]:
     return found
 
 
-def stay(seconds: float) -> dict[str, Any]:
-    return {"environment": {"environment_variables": [f"STAY={seconds}"]}}
-
-
 def test_a_template_ends_with_its_agent_and_the_trial_goes_on_under_the_next(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
-    assign(cluster, "4.1", config=stay(2.0))
+    assign(cluster, "4.1", STAYS)
     first = agent.start()
-    until(lambda: b"launch.fork_server" in cluster.log.get("4.1", b""), seconds=40)
+    wait_until(lambda: b"launch.fork_server" in cluster.log.get("4.1", b""), seconds=40)
     process = json.loads((agent.work / "allocations/4.1/agent/process.json").read_bytes())
     first.kill()
     first.wait()
     # The supervisor was forked in the same folder and stays.
-    until(lambda: fork_servers(agent) == [process["supervisor"]])
+    wait_until(lambda: fork_servers(agent) == [process["supervisor"]])
+    agent.let_go("4.1")
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["code"] == 0
     assert cluster.kinds("4.1") == ["PULLING", "STARTING", "RUNNING", "exited"]
-    until(lambda: not alive(process["supervisor"]))
+    wait_until(lambda: not alive(process["supervisor"]))
 
 
 def test_a_stopped_agent_leaves_no_template_behind(
@@ -69,12 +67,12 @@ def test_a_stopped_agent_leaves_no_template_behind(
 ) -> None:
     assign(cluster, "4.1")
     process = agent.start()
-    until(lambda: cluster.exit_record("4.1"), seconds=40)
+    wait_until(lambda: cluster.exit_record("4.1"), seconds=40)
     assert cluster.log["4.1"] == b"detcloud.launch.fork_server\n"
-    until(lambda: len(fork_servers(agent)) == 1)
+    wait_until(lambda: len(fork_servers(agent)) == 1)
     (fork_server,) = fork_servers(agent)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(PROCESS_SECONDS_MAX) == 0
     assert not alive(fork_server)
 
 
@@ -86,7 +84,7 @@ def test_fast_starts_can_be_switched_off(
     if how == "variable":
         monkeypatch.setenv("DETCLOUD_PLAIN_STARTS", "1")
     agent.start(*(["--plain-starts"] if how == "option" else []))
-    until(lambda: cluster.exit_record("4.1"), seconds=30)
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert cluster.log["4.1"] == b"detcloud.launch.trial\n"
     assert not (agent.work / "template").exists()
 
@@ -114,7 +112,7 @@ sys.exit(0)
 """
     assign(cluster, "4.1", program, config=config)
     agent.start("--plain-starts")
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     reason = "this agent runs trials as processes"
     assert cluster.log["4.1"].decode().splitlines() == [
         f"[detcloud] image org/image:1 is not used: {reason}",
@@ -126,8 +124,8 @@ sys.exit(0)
     ]
     # Deleting the trial's directory does not follow the link.
     cluster.change("4.1", state="forget")
-    until(lambda: not (agent.work / "allocations/4.1").exists())
-    until(lambda: not os.listdir(agent.work / "trash"))  # noqa: PTH208
+    wait_until(lambda: not (agent.work / "allocations/4.1").exists())
+    wait_until(lambda: not os.listdir(agent.work / "trash"))  # noqa: PTH208
     assert (data / "rows").exists()
 
 
@@ -145,7 +143,7 @@ def test_a_mount_that_cannot_be_fails_the_start_clearly(
     mount = {"host_path": host, "container_path": container}
     assign(cluster, "4.1", config={"bind_mounts": [mount]})
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     found = cluster.exit_record("4.1")
     assert found is not None
     # It is the trial's own failure, unlike a start that the machine is not up to.
@@ -161,5 +159,5 @@ def test_a_startup_hook_sees_the_configured_variables(
     config = {"environment": {"environment_variables": {"cpu": ["COLOUR=blue"], "cuda": []}}}
     cluster.assign_files("4.1", files, version=1, entrypoint="model_def:Trial", config=config)
     agent.start()
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert cluster.log["4.1"] == b"blue\n"

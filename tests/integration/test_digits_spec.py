@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import require
+from tests.patience import PROCESS_SECONDS_MAX, poll_until
 from tests.unit.core.trial_files import direct, make_trial, reports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,14 +42,14 @@ def test_a_stopped_process_goes_on_and_ends_with_the_weights_of_an_unbroken_one(
     unbroken = make_trial(tmp_path / "unbroken", **SPEC)
     direct(unbroken, revision=1, length=LENGTH, closed=True)
     with _start(unbroken) as process:
-        assert process.wait(timeout=120) == 0
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
 
     stopped = make_trial(tmp_path / "stopped", **SPEC)
     direct(stopped, revision=1, length=LENGTH, closed=True)
     with _start(stopped) as process:
-        _wait_for(stopped / "out" / "report-0.jsonl", b'"group":"training"')
+        _wait_for_content(stopped / "out" / "report-0.jsonl", b'"group":"training"')
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=120) == 0
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
     assert reports(stopped)[-1]["reason"] == "preempted"
     checkpoint = {**reports(stopped, "checkpoint")[-1], "trial_id": 4}
     assert 10 <= checkpoint["steps_completed"] < LENGTH
@@ -57,7 +57,7 @@ def test_a_stopped_process_goes_on_and_ends_with_the_weights_of_an_unbroken_one(
 
     make_trial(tmp_path / "stopped", **SPEC, epoch=2, latest_checkpoint=checkpoint)
     with _start(stopped) as process:
-        assert process.wait(timeout=120) == 0
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
     states = [
         torch.load(
             trial.parent / "store" / reports(trial, "checkpoint")[-1]["path"] / "state_dict.pth",
@@ -119,8 +119,6 @@ def _environment(trial: Path) -> dict[str, str]:
     }
 
 
-def _wait_for(path: Path, content: bytes) -> None:
-    until = time.monotonic() + 120
-    while not path.exists() or content not in path.read_bytes():
-        assert time.monotonic() < until, f"{path} never held {content!r}"
-        time.sleep(0.005)
+def _wait_for_content(path: Path, content: bytes) -> None:
+    what = f"{content!r} in {path}"
+    poll_until(lambda: path.exists() and content in path.read_bytes(), 60, what, 0.005)

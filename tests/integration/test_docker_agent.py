@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,18 @@ import pytest
 from detcloud.agent.docker.container import LABEL
 from tests.emulators.docker_engine import DockerEngine
 from tests.integration.agent_cluster import FakeCluster
-from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
+from tests.integration.agent_process import GO, LEAVE, PRELUDE, AgentProcess
 from tests.integration.docker_node import container_spec
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
 COUNT = """
-for n in range(100):
-    report("metrics", group="training", n=n)
-    print(n)
-    time.sleep(0.02)
+def count(start):
+    for n in range(start, start + 50):
+        report("metrics", group="training", n=n)
+        print(n)
+        time.sleep(0.02)
 """
 
 
@@ -39,16 +40,18 @@ def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
     agent: AgentProcess, cluster: FakeCluster, options: list[str], engine: DockerEngine
 ) -> None:
     cluster.forgets_exited = True
-    cluster.assign("4.1", PRELUDE + COUNT + LEAVE, **container_spec())
+    cluster.assign(
+        "4.1", PRELUDE + COUNT + "count(0)\n" + GO + "count(50)\n" + LEAVE, **container_spec()
+    )
     first = agent.start(*options)
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     first.kill()
     first.wait()
-    time.sleep(0.3)
     (container,) = containers(engine, agent)
     assert container["State"] == "running"
+    agent.let_go("4.1")
     agent.start(*options)
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert [line["n"] for line in cluster.lines("4.1")[:-1]] == list(range(100))
     notice, *printed = cluster.log["4.1"].decode().splitlines()
     assert notice.startswith("[detcloud] image ")
@@ -61,23 +64,23 @@ def test_a_killed_agent_is_replaced_without_a_line_lost_or_repeated(
         "exited",
     ]
     # Nothing of it is left, on the disk or in the engine.
-    until(lambda: not (agent.work / "allocations/4.1").exists())
-    until(lambda: not containers(engine, agent))
+    wait_until(lambda: not (agent.work / "allocations/4.1").exists())
+    wait_until(lambda: not containers(engine, agent))
 
 
 def test_a_kill_that_came_before_the_agent_died_is_carried_out_by_the_next(
     agent: AgentProcess, cluster: FakeCluster, options: list[str]
 ) -> None:
-    program = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("ready")\ntime.sleep(60)\n'
+    program = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("ready")\ntime.sleep(600)\n'
     cluster.assign("4.1", PRELUDE + program, **container_spec())
     first = agent.start(*options)
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     cluster.change("4.1", state="kill", grace_ms=500)
-    until((agent.work / "allocations/4.1/agent/kill.json").exists)
+    wait_until((agent.work / "allocations/4.1/agent/kill.json").exists)
     first.kill()
     first.wait()
     agent.start(*options)
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
@@ -86,7 +89,7 @@ def test_an_agent_that_is_given_no_folders_mounts_nothing(
 ) -> None:
     cluster.assign("4.1", PRELUDE + LEAVE, **container_spec())
     agent.start(*options, "--allow-mount")
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     ended = cluster.exit_record("4.1") or {}
     assert ended["reason"] == "errored"
     assert "not allowed on this agent; allowed are: none" in ended["message"]
@@ -104,7 +107,7 @@ def test_without_an_engine_the_agent_says_so_and_leaves(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     process = agent.start("--container-runtime", "docker")
-    assert process.wait(timeout=20) == 2
+    assert process.wait(PROCESS_SECONDS_MAX) == 2
     said = agent.errors.read_text()
     assert why in said
     assert "run trials with --container-runtime process" in said
@@ -116,15 +119,15 @@ def test_a_trial_of_another_runtime_is_not_taken_over(
 ) -> None:
     cluster.assign("4.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n')
     first = agent.start()
-    until(lambda: cluster.lines("4.1"))
+    wait_until(lambda: cluster.lines("4.1"))
     first.kill()
     first.wait()
-    assert agent.start(*options).wait(timeout=20) == 2
+    assert agent.start(*options).wait(PROCESS_SECONDS_MAX) == 2
     said = agent.errors.read_text()
     assert "allocations/4.1 was begun with --container-runtime process" in said
     agent.start()
     cluster.change("4.1", state="kill", grace_ms=0)
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     assert (cluster.exit_record("4.1") or {})["reason"] == "killed"
 
 
@@ -132,12 +135,12 @@ def test_a_runtime_that_is_none_is_refused(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "podman")
-    assert agent.start().wait(timeout=20) == 2
+    assert agent.start().wait(PROCESS_SECONDS_MAX) == 2
     expected = "DETCLOUD_CONTAINER_RUNTIME must be process or docker, not 'podman'"
     assert expected in agent.errors.read_text()
 
 
 def test_a_user_that_is_none_is_refused(agent: AgentProcess) -> None:
     process = agent.start("--container-runtime", "docker", "--container-user", "root")
-    assert process.wait(timeout=20) == 2
+    assert process.wait(PROCESS_SECONDS_MAX) == 2
     assert "must be UID:GID, two numbers, not 'root'" in Path(agent.errors).read_text()

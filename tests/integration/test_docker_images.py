@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,13 @@ def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
         node = TrialNode(tmp_path / folder, runtime=runtime, spec=container_spec())
         assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
+    def let_time_pass() -> None:
+        """As long as an image is kept, in the books of what was used when."""
+        books = tmp_path / "images.json"
+        used_at = json.loads(books.read_text())
+        earlier = {image: at - pulled_images.KEPT_SECONDS for image, at in used_at.items()}
+        books.write_text(json.dumps(earlier))
+
     # Of its own content, or it would be other tests' image under one more name.
     made = Registry(root_folder(), [PATH, "OF=a full disk"], "team", PASSWORD)
     with serving_registry(made) as registry:
@@ -151,12 +158,11 @@ def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
         monkeypatch.setattr(pulled_images, "DISK_SHARE_MAX", 0.0)
         # It was used just now.
         run_trial("b")
-        monkeypatch.setattr(pulled_images, "KEPT_SECONDS", 1.0)
-        time.sleep(1.0)
+        let_time_pass()
         # It is wanted, and then a container has it.
         run_trial("c", **asking(name))
         engine.docker("create", "--name", "holder", name, "true")
-        time.sleep(1.0)
+        let_time_pass()
         run_trial("d")
         assert (bool(engine.api.find_image(name)), said) == (True, [])
         engine.docker("rm", "holder")

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ from tests.emulators.docker_engine import IMAGE, DockerEngine, machine_mounts, r
 from tests.integration.agent_process import LEAVE, OBEY
 from tests.integration.docker_node import USER, container_spec, docker_runtime
 from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-READY = 'report("ready")\ntime.sleep(60)\n'
+READY = 'report("ready")\ntime.sleep(600)\n'
 # By hand, since the optimizers of torch take longer to import than all the rest.
 LINE = """
 import torch
@@ -62,13 +63,6 @@ def node(tmp_path: Path, engine: DockerEngine) -> TrialNode:
 def environments(trial: Any) -> list[dict[str, Any]]:
     found = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
     return [line for line in found if line["kind"] == "environment"]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_container_is_nobodys_and_sees_little(node: TrialNode, engine: DockerEngine) -> None:
@@ -248,7 +242,7 @@ def test_an_ended_container_is_removed_and_so_are_those_that_nobody_wants(
     def make(name: str, work: Path) -> None:
         labels = {f"{LABEL}work": str(work), f"{LABEL}directory": str(work / "gone")}
         engine.api.create_container(
-            name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": labels}
+            name, {"Image": IMAGE, "Cmd": ["sleep", "600"], "Labels": labels}
         )
 
     make("left", tmp_path)
@@ -265,7 +259,7 @@ def test_a_name_that_an_older_launch_holds_is_taken_from_it(
     node: TrialNode, tmp_path: Path, engine: DockerEngine
 ) -> None:
     name = container_name(tmp_path / "allocations/4.1/agent")
-    engine.api.create_container(name, {"Image": IMAGE, "Cmd": ["sleep", "60"], "Labels": {}})
+    engine.api.create_container(name, {"Image": IMAGE, "Cmd": ["sleep", "600"], "Labels": {}})
     assert exit_record(run(node, LEAVE))["reason"] == "completed"
 
 
@@ -345,7 +339,7 @@ open(records + "/kill.json/full", "w").close()
     time.sleep(0.2)
     node.watch(trial, lambda: True)
     assert trial.is_active
-    trial.kill(30_000)
+    trial.kill(3_600_000)
     # The supervisor reads no grace there, and gives none.
     node.watch(trial)
     assert exit_record(trial)["reason"] in ("killed", "errored")

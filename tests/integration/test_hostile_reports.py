@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.agent_cluster import FakeCluster
-from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
+from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -25,7 +26,7 @@ def ran(agent: AgentProcess, cluster: FakeCluster, program: str) -> dict[str, An
     cluster.assign("4.1", PRELUDE + program)
     cluster.assign("5.1", PRELUDE + FINE + LEAVE)
     process = agent.start()
-    until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"), seconds=30)
+    wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
     assert process.poll() is None
     assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
     found = cluster.exit_record("4.1")
@@ -181,7 +182,7 @@ def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
     # A directory where the archive should be cached.
     (agent.work / f"cache/code/{intact['sha256']}.tar.gz/below").mkdir(parents=True)
     agent.start()
-    until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
+    wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
     refused, ended = cluster.exit_record("4.1"), cluster.exit_record("5.1")
     assert refused is not None
     assert ended is not None

@@ -13,7 +13,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
-from tests.integration.embedded_cluster import EmbeddedCluster, config, eventually, model_dir
+from tests.integration.embedded_cluster import EmbeddedCluster, config, model_dir
+from tests.patience import wait_until
 
 # Of the integers that a path takes, most name nothing: these have a good chance to.
 IDS = ("experiment_id", "trial_id")
@@ -30,7 +31,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         model = model_dir(folder / "model")
         done = client.create_experiment(config(trials=2), model)
         client.create_experiment(config(trials=2), model, paused=True)
-        eventually(lambda: client.experiment(done.id).has_ended)
+        wait_until(lambda: client.experiment(done.id).has_ended)
         token = (cluster.home / "token").read_text().strip()
         yield schemathesis.openapi.from_url(
             f"{client.url}/api/v1/openapi.json", headers={"Authorization": f"Bearer {token}"}

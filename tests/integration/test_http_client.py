@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 
@@ -23,7 +24,15 @@ class Server:
         self.script: list[Answer] = []
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
         self.connections = 0
+        self.connections_closed = 0
         outer = self
+
+        class CountingServer(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def shutdown_request(self, request: Any) -> None:
+                super().shutdown_request(request)
+                outer.connections_closed += 1
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -43,8 +52,7 @@ class Server:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
+        self.http = CountingServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -69,7 +77,9 @@ def other_server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Transport]:
-    made = Transport(server.url, "secret-token", timeout_seconds=5, sleep=lambda _: None)
+    made = Transport(
+        server.url, "secret-token", timeout_seconds=2 * ANSWER_SECONDS_MAX, sleep=lambda _: None
+    )
     yield made
     made.close()
 
@@ -154,22 +164,25 @@ def test_a_connection_closed_while_idle_is_replaced(server: Server, client: Tran
 
     server.script = [answers_and_closes, answers(200, {})]
     client.request("POST", "/", retry=False)
-    time.sleep(0.1)
+    wait_until(lambda: server.connections_closed == 1)
     client.request("POST", "/", retry=False)
     assert server.connections == 2
 
 
 def test_an_interrupted_request_ends_at_once(server: Server, client: Transport) -> None:
+    is_over, was_held_to_its_end = threading.Event(), threading.Event()
+
     def holds(handler: BaseHTTPRequestHandler, _: bytes) -> None:
-        time.sleep(3)
+        client.interrupt()
+        if not is_over.wait(ANSWER_SECONDS_MAX):
+            was_held_to_its_end.set()
         handler.close_connection = True
 
     server.script = [holds]
-    threading.Timer(0.2, client.interrupt).start()
-    began = time.monotonic()
     with pytest.raises(Unreachable):
         client.request("POST", "/", retry=False)
-    assert time.monotonic() - began < 2
+    is_over.set()
+    assert not was_held_to_its_end.is_set()
 
 
 def test_a_download_starts_again_after_a_break(server: Server, client: Transport) -> None:

@@ -22,9 +22,10 @@ from tests.emulators.instance import (
     instance,
 )
 from tests.integration.agent_cluster import FakeCluster
-from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess, until
+from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess
 from tests.integration.docker_node import container_spec, docker_runtime
 from tests.integration.trial_node import TrialNode, log_text
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -115,12 +116,12 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     docker = ["--container-runtime", "docker", "--container-user", option("--container-user")]
     agent.start(*docker, inside=as_its_unit_says(engine))
     spec = container_spec() | {"storage": {"type": "s3", "credentials": "given"}}
-    cluster.assign("5.1", PRELUDE + 'report("ready")\ntime.sleep(60)\n', **spec)
-    until(lambda: cluster.lines("5.1"))
+    cluster.assign("5.1", PRELUDE + 'report("ready")\ntime.sleep(600)\n', **spec)
+    wait_until(lambda: cluster.lines("5.1"))
     cluster.assign("4.1", PRELUDE + TAKES + LEAVE, **spec)
-    until(lambda: cluster.exit_record("4.1"))
+    wait_until(lambda: cluster.exit_record("4.1"))
     cluster.change("5.1", state="kill", grace_ms=0)
-    until(lambda: cluster.exit_record("5.1"))
+    wait_until(lambda: cluster.exit_record("5.1"))
     assert (cluster.exit_record("4.1") or {})["reason"] == "completed", cluster.log
     seen = cluster.lines("4.1")[0]
     assert seen["uid"] == TRIAL_UID
@@ -134,7 +135,9 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     # What became the trial's comes back to the agent's hand.
     for name in ("4.1", "5.1"):
         cluster.change(name, state="forget")
-    until(lambda: not list(agent.work.glob("allocations/*")) + list(agent.work.glob("trash/*")))
+    wait_until(
+        lambda: not list(agent.work.glob("allocations/*")) + list(agent.work.glob("trash/*"))
+    )
 
 
 def option(name: str) -> str:

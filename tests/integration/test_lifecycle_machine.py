@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from hypothesis.stateful import (
 
 from detcloud.client import Client, Experiment
 from detcloud.shared.http import ApiError
-from tests.integration.embedded_cluster import EmbeddedCluster, config, eventually, model_dir
+from tests.integration.embedded_cluster import EmbeddedCluster, config, model_dir
+from tests.patience import wait_until
 
 FINAL = {"COMPLETED", "CANCELED", "ERROR"}
 STOPPING = {"STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED", "STOPPING_ERROR"}
@@ -149,8 +151,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(experiment=experiments)
     def wait_a_little(self, experiment: Experiment) -> None:
         """Lets it come to an end, so that the commands of ended experiments are tried too."""
-        with contextlib.suppress(AssertionError):
-            eventually(lambda: self._state(experiment) not in {"ACTIVE", *STOPPING}, 1.0)
+        for _ in range(50):
+            if self._state(experiment) not in {"ACTIVE", *STOPPING}:
+                break
+            time.sleep(0.02)
 
     @rule()
     def kill_the_server(self) -> None:
@@ -174,12 +178,12 @@ class Lifecycle(RuleBasedStateMachine):
             with contextlib.suppress(ApiError):
                 experiment.activate()
         for experiment in self.created.values():
-            eventually(partial(self._has_ended, experiment), 60.0)
+            wait_until(partial(self._has_ended, experiment), 60.0)
             states = {trial.state for trial in experiment.trials()}
             assert states <= FINAL, states
-        eventually(self._pool_is_idle)
+        wait_until(self._pool_is_idle)
         for number in self.deleted:
-            eventually(partial(self._is_gone, number))
+            wait_until(partial(self._is_gone, number))
 
     def restart(self) -> None:
         raise AssertionError("the fixture says how")

@@ -1,7 +1,6 @@
 """A team's stack on the emulator: what was made is what was asked for, and answers."""
 
 import json
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from infra.aws.program import run
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.integration.team_stack import team_config
+from tests.patience import ANSWER_SECONDS_MAX, poll_until
 
 ARRIVES_SECONDS_MAX = 20.0
 
@@ -53,7 +53,7 @@ def test_the_functions_stream_is_filtered(aws: Ministack, outputs: dict[str, Any
 
 
 def test_a_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> None:
-    with urllib.request.urlopen(f"{outputs['url']}/health", timeout=20) as answer:
+    with urllib.request.urlopen(f"{outputs['url']}/health", timeout=ANSWER_SECONDS_MAX) as answer:
         assert answer.read().endswith(b"/health")
 
 
@@ -114,7 +114,7 @@ def test_two_teams_live_beside_each_other(
 ) -> None:
     second = materialise(run, "speech", team_config(tmp_path), EmulatorMaker(aws))
     assert not {outputs[name] for name in ("url", "table", "objects")} & set(second.values())
-    with urllib.request.urlopen(f"{second['url']}/", timeout=20) as answer:
+    with urllib.request.urlopen(f"{second['url']}/", timeout=ANSWER_SECONDS_MAX) as answer:
         assert answer.read().startswith(b"detcloud-speech")
 
 
@@ -143,13 +143,15 @@ def test_what_could_not_be_made_as_it_was_said_is_refused(
 def _wait_for_rows(aws: Ministack, name: str, is_all: Callable[[list[Key]], bool]) -> list[Key]:
     """The rows that the function was called for, from what it prints, once all are there."""
     logs, group = aws.client("logs"), f"/aws/lambda/detcloud-vision-{name}"
-    give_up_at = time.monotonic() + ARRIVES_SECONDS_MAX
-    while True:
+    keys: list[Key] = []
+
+    def have_all_come() -> bool:
         events = logs.filter_log_events(logGroupName=group)["events"]
-        keys = [key for event in events for key in _keys(event["message"])]
-        if is_all(keys) or time.monotonic() > give_up_at:
-            return keys
-        time.sleep(0.1)
+        keys[:] = [key for event in events for key in _keys(event["message"])]
+        return is_all(keys)
+
+    poll_until(have_all_come, ARRIVES_SECONDS_MAX, lambda: f"more than {keys}", pause_seconds=0.1)
+    return keys
 
 
 def _keys(line: str) -> list[Key]:

@@ -16,6 +16,7 @@ from infra.terraform.export import FILE, export
 from tests.emulators.ministack import Ministack, ministack
 from tests.emulators.server import missing, require_program
 from tests.integration.team_stack import team_config
+from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 MIRRORS = (Path("/opt/tf-plugins"), Path("/usr/share/terraform/plugins"))
 SERVICES = (
@@ -48,7 +49,7 @@ class Terraform:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=300 * PATIENCE,
         )
         assert done.returncode == 0, f"terraform {words}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -96,5 +97,5 @@ def _check_health(account: Ministack, folder: Path) -> None:
     [api] = [it for it in state["resources"] if it["type"] == "aws_apigatewayv2_api"]
     name = api["instances"][0]["attributes"]["id"]
     url = f"{account.url}/_aws/execute-api/{name}/$default/health"
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
         assert answer.read().startswith(b"detcloud-vision")

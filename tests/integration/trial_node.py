@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime
 from detcloud.agent.slots import cpu_slots
 from tests.integration.agent_cluster import tar
+from tests.patience import poll_until
 
 SECONDS_MAX = 60.0
 opened: list[TrialNode] = []
@@ -74,12 +74,16 @@ class TrialNode:
 
     def watch(self, allocation: Allocation, done: Callable[[], object] | None = None) -> None:
         """Watch a trial until it is `done`, by default until its exit is recorded."""
-        give_up_at = time.monotonic() + SECONDS_MAX
-        while not (done() if done is not None else not allocation.is_active):
-            assert time.monotonic() < give_up_at, f"{allocation.allocation} did not get there"
-            time.sleep(0.005)
+
+        def look() -> object:
+            if found := done() if done is not None else not allocation.is_active:
+                return found
             allocation.poll()
             allocation.scan_output()
+            return None
+
+        what = f"an end of {allocation.allocation}" if done is None else "a state of the trial"
+        poll_until(look, SECONDS_MAX, what, pause_seconds=0.005)
 
     def abandon(self) -> None:
         """End as a killed agent does: the trials go on."""
