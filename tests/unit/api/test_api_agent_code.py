@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 from control_plane.agents.agent_code import agent_code
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.api.cluster import V1, Cluster
 from tests.unit.api.exchange import call
 
@@ -31,7 +32,10 @@ def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:
     run = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.argv[1:] = ['--help'];"
     run += "import detcloud.agent.__main__ as agent; agent.main()"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", run], capture_output=True, text=True, timeout=30
+        [sys.executable, "-I", "-S", "-c", run],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
     )
     assert done.returncode == 0, done.stderr
     assert "--token-file" in done.stdout

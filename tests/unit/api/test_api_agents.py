@@ -10,13 +10,17 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentDeclaredLost
 from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
-from control_plane.api.routes.agents import SYNC_BYTES_MAX
+from control_plane.api.routes.agents import HOLD_MS_MAX, SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.state.table import Expect, Key, Put
+from tests.patience import wait_until
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+
+# What is answered later was held to its end.
+HELD_SECONDS_MAX = 0.75 * HOLD_MS_MAX / 1000
 
 
 def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
@@ -141,14 +145,16 @@ def test_tokens_are_stored_by_digest(cluster: Cluster) -> None:
 
 
 def start_held_sync(agent: Agent, answers: list[tuple[float, Answer]]) -> threading.Thread:
+    """A call that is held; `answers` gets its answer and how many seconds it took."""
+
     def ask() -> None:
         began = time.monotonic()
-        answer = agent.sync(wait_ms=5000)
+        answer = agent.sync(wait_ms=HOLD_MS_MAX)
         answers.append((time.monotonic() - began, answer))
 
     thread = threading.Thread(target=ask)
     thread.start()
-    time.sleep(0.15)
+    wait_until(lambda: agent.cluster.long_polls._polls_by_address, what="a call that is held")
     return thread
 
 
@@ -161,7 +167,7 @@ def test_a_call_is_held_until_a_trial_comes(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     thread.join()
     [(seconds, answer)] = answers
-    assert 0.1 < seconds < 2
+    assert seconds < HELD_SECONDS_MAX
     assert answer.json["desired"] != []
 
 
@@ -176,7 +182,7 @@ def test_a_held_call_learns_at_once_that_its_trial_is_to_stop(cluster: Cluster) 
     cluster.post("/experiments/1/pause", {})
     thread.join()
     [(seconds, answer)] = answers
-    assert seconds < 2
+    assert seconds < HELD_SECONDS_MAX
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
@@ -187,8 +193,8 @@ def test_a_change_between_two_calls_is_answered_at_once(cluster: Cluster) -> Non
     agent.sync()
     cluster.post("/experiments/1/pause", {})
     began = time.monotonic()
-    answer = agent.sync(wait_ms=5000)
-    assert time.monotonic() - began < 1
+    answer = agent.sync(wait_ms=HOLD_MS_MAX)
+    assert time.monotonic() - began < HELD_SECONDS_MAX
     assert answer.json["desired"][0]["directives"]["preempt"] is not None
 
 
@@ -198,8 +204,8 @@ def test_a_call_with_reports_is_never_held(cluster: Cluster) -> None:
     agent.take_work()
     agent.sync()
     began = time.monotonic()
-    assert agent.sync(wait_ms=5000, more=True).status == 200
-    assert time.monotonic() - began < 1
+    assert agent.sync(wait_ms=HOLD_MS_MAX, more=True).status == 200
+    assert time.monotonic() - began < HELD_SECONDS_MAX
 
 
 def test_a_host_that_holds_no_calls_says_when_to_call_and_what_may_wait(cluster: Cluster) -> None:
@@ -219,7 +225,7 @@ def test_a_later_call_ends_the_one_that_is_held(cluster: Cluster) -> None:
     thread = start_held_sync(agent, answers)
     agent.sync()
     thread.join()
-    assert answers[0][0] < 1
+    assert answers[0][0] < HELD_SECONDS_MAX
 
 
 def test_nothing_is_left_of_calls_that_are_over(cluster: Cluster) -> None:

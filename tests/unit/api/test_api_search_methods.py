@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Role
+from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -240,7 +241,7 @@ def test_a_call_waits_until_something_happens(cluster: Cluster) -> None:
     # Long enough to be waiting; should it not be yet, the answer is the same.
     waiting.join(0.1)
     post(cluster, 1, 1, create_operation(7))
-    waiting.join(10)
+    waiting.join(ANSWER_SECONDS_MAX)
     assert [event["type"] for event in found[0].json["events"]] == ["trial_created"]
 
 

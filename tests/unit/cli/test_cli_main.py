@@ -22,6 +22,7 @@ from detcloud.cli.framework.command_index import (
 from detcloud.cli.framework.command_parser import Handler, load_command
 from detcloud.cli.main import main
 from detcloud.cli.rendering.output import add_output_options
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -34,7 +35,7 @@ def shell(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env=environment,
         check=False,
-        timeout=30,
+        timeout=PROCESS_SECONDS_MAX,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.cli.test_cli_main import shell
 
@@ -26,7 +27,7 @@ def run_redirected(redirection: str, *words: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=PROCESS_SECONDS_MAX,
     )
 
 

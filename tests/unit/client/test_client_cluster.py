@@ -1,6 +1,5 @@
 """The SDK against a cluster that keeps state."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,7 +177,5 @@ def test_the_token_stays_with_the_cluster(
 
 
 def test_no_cluster_is_a_clear_error() -> None:
-    started = time.monotonic()
     with pytest.raises(DetcloudError, match="detcloud up"):
         Client()
-    assert time.monotonic() - started < 5

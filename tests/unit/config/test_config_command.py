@@ -9,6 +9,7 @@ import pytest
 
 from control_plane.config import check_config
 from control_plane.config.__main__ import main
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 
 RANDOM = {"name": "random", "metric": "accuracy", "max_steps": 10, "max_trials": 5}
@@ -120,6 +121,8 @@ def test_a_folder_and_a_name_that_is_none_are_one_line(
 def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
     file = write_config(tmp_path, to_yaml(STEP))
     command = [sys.executable, "-m", "control_plane.config", file]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PROCESS_SECONDS_MAX
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "era:             step" in ran.stdout

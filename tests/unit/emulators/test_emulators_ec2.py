@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
+from tests.patience import ANSWER_SECONDS_MAX
 
 AMI = "ami-0123456789abcdef0"
 KIND, ZONE = "g5.xlarge", "us-east-1a"
@@ -52,7 +53,7 @@ class Ec2Harness:
         url = f"{self.server.metadata_url(machine)}/latest/{path}"
         request = urllib.request.Request(url, headers=dict(headers), method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
                 found: bytes = answer.read()
                 return found.decode()
         except urllib.error.HTTPError as error:

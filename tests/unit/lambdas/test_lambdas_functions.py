@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.aws.names import FUNCTIONS
+from tests.patience import PROCESS_SECONDS_MAX
 
 LAMBDAS = Path(__file__).parents[3] / "lambdas"
 # What AWS gives a function to begin with, of which half is for the machine it runs on.
@@ -198,6 +199,6 @@ def run_script(script: str, environment: dict[str, str]) -> str:
         env=variables | environment,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
     )
     return done.stdout

@@ -19,6 +19,7 @@ from provisioner.clouds.provider import ConfigurationError
 from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.reconcile import Reconciler
 from provisioner.settings import SettingsInvalid
+from tests.patience import ANSWER_SECONDS_MAX
 
 
 def test_a_join_token_is_for_one_pool() -> None:
@@ -72,7 +73,7 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
     stumbling = cast(Any, Stumbling())
     provisioning = ProvisioningThread(Provisioner(stumbling, stumbling))
     provisioning.start()
-    assert enough.wait(10)
+    assert enough.wait(ANSWER_SECONDS_MAX)
     provisioning.stop()
     assert seen[:5] == ["bad", "good", "unavailable", "bad", "good"]
 

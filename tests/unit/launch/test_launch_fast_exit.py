@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PROCESS_SECONDS_MAX
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -14,7 +16,7 @@ def run_to_the_end(folder: Path, program: str) -> subprocess.CompletedProcess[st
         env={"PYTHONPATH": str(ROOT / "harness")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
         check=False,
     )
 

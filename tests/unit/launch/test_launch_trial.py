@@ -3,12 +3,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 from tests.unit.core.trial_files import direct, make_trial, reports
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,7 +21,7 @@ def launch(trial: Path, code: Path) -> subprocess.CompletedProcess[str]:
         env=environment(trial),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
         check=False,
     )
 
@@ -153,14 +153,8 @@ def test_sigterm_to_the_group_lets_a_script_exit_by_itself(tmp_path: Path) -> No
     with subprocess.Popen(
         arguments, cwd=tmp_path, env=environment(trial), start_new_session=True
     ) as process:
-        _wait_for(trial / "out" / "report-0.jsonl", b"progress")
+        said = trial / "out" / "report-0.jsonl"
+        wait_until(lambda: said.exists() and b"progress" in said.read_bytes())
         os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
     assert [line["reason"] for line in reports(trial, "exit")] == ["preempted"]
-
-
-def _wait_for(path: Path, content: bytes) -> None:
-    until = time.monotonic() + 60
-    while not path.exists() or content not in path.read_bytes():
-        assert time.monotonic() < until, f"{path} never held {content!r}"
-        time.sleep(0.01)

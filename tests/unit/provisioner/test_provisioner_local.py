@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,9 +23,15 @@ from provisioner.clouds.local.provider import (
 )
 from provisioner.clouds.provider import CloudError, CloudInstance, ConfigurationError
 from provisioner.model import InstanceStatus
+from tests.patience import wait_until
 
 POLITE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
-STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: 0)\nwhile True: signal.pause()"
+STUBBORN = (
+    "import signal, sys\n"
+    "signal.signal(signal.SIGTERM, lambda *_: 0)\n"
+    "open(sys.argv[2] + '/begun', 'w').close()\n"
+    "while True: signal.pause()"
+)
 # It starts another process, as an agent starts trials, and lives on.
 PARENT = (
     "import os, signal, subprocess, sys\n"
@@ -107,7 +112,7 @@ def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine
     name = machine.launch_one()
     path = machine.folder / name / "instance.json"
     record = json.loads(path.read_text())
-    _eventually(lambda: machine.processes() == [record["pid"]])
+    wait_until(lambda: machine.processes() == [record["pid"]])
     path.write_text(json.dumps({**record, "pid": None}))
     machine.launch_one()
     assert json.loads(path.read_text())["pid"] == record["pid"]
@@ -123,32 +128,32 @@ def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
     (found,) = machine.cloud.launch(request)
     assert found.status is InstanceStatus.RUNNING
     # For a moment after its start a process has no command yet.
-    _eventually(lambda: len(machine.processes()) == 1)
+    wait_until(lambda: len(machine.processes()) == 1)
 
 
 def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
     machine.script = STUBBORN
     name = machine.launch_one()
-    time.sleep(0.3)
+    wait_until((machine.folder / name / "work" / "begun").exists)
     machine.cloud.terminate([name])
     machine.now_ms += STOP_MS_MAX
     assert machine.status(name) is InstanceStatus.TERMINATING
     machine.now_ms += 1
-    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
     assert machine.processes() == []
 
 
 def test_what_a_killed_agent_left_ends_before_the_instance_has(machine: Machine) -> None:
     machine.script = PARENT
     name = machine.launch_one()
-    _eventually(lambda: (machine.folder / name / "work" / "begun").exists())
-    _eventually(lambda: len(machine.processes()) == 2)
+    wait_until(lambda: (machine.folder / name / "work" / "begun").exists())
+    wait_until(lambda: len(machine.processes()) == 2)
     record = json.loads((machine.folder / name / "instance.json").read_text())
     (child,) = [pid for pid in machine.processes() if pid != record["pid"]]
     process = read_process(child)
     assert process is not None
     os.kill(record["pid"], signal.SIGKILL)
-    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
     assert not is_alive(process)
 
 
@@ -157,7 +162,7 @@ def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> N
     machine.place = "http://there"
     assert machine.status(name) is InstanceStatus.STOPPED
     machine.cloud.terminate([name])
-    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
 
 
 def test_a_notice_is_told(machine: Machine) -> None:
@@ -171,7 +176,7 @@ def test_a_notice_is_told(machine: Machine) -> None:
 def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
     name = machine.launch_one()
     machine.cloud.terminate([name])
-    _eventually(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+    wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
     machine.now_ms += ENDED_INSTANCE_TTL_MS
     assert machine.status(name) is InstanceStatus.TERMINATED
     machine.now_ms += 1
@@ -181,7 +186,7 @@ def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
 
 def test_no_name_leads_out_of_the_folder(machine: Machine) -> None:
     machine.launch_one()
-    _eventually(lambda: len(machine.processes()) == 1)
+    wait_until(lambda: len(machine.processes()) == 1)
     machine.cloud.terminate(["../one", ".", "/etc"])
     assert len(machine.processes()) == 1
 
@@ -192,10 +197,3 @@ def test_a_machine_without_the_program_says_so(machine: Machine, tmp_path: Path)
     )
     with pytest.raises(CloudError, match="no agent could be started"):
         cloud.launch(machine.request())
-
-
-def _eventually(holds: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < give_up_at, "waited 10 s in vain"
-        time.sleep(0.01)

@@ -1,6 +1,6 @@
 import math
 from dataclasses import replace
-from time import perf_counter
+from time import process_time
 from uuid import UUID
 
 import numpy as np
@@ -385,7 +385,7 @@ def test_a_plan_survives_a_json_codec(method: MethodPlan) -> None:
 def test_ten_thousand_creates_expand_fast(method: MethodPlan) -> None:
     # 10 * 10 * 10 * 10 * 1 = 10,000 points
     space = Group({f"p{i}": Double(0, 1, 10) for i in range(4)} | {"p4": Int(0, 9, 1)})
-    started = perf_counter()
+    started = process_time()
     assert len(RunningSearch(search_plan(method, space), create_max=10_000).begun) == 10_000
-    # 0.1 to 0.2 s on an idle core; the limit leaves room for a busy one
-    assert perf_counter() - started < 2
+    # 0.1 to 0.2 s of a processor.
+    assert process_time() - started < 2

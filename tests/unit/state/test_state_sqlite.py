@@ -11,6 +11,7 @@ import pytest
 from control_plane.state import sqlite
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
+from tests.patience import ANSWER_SECONDS_MAX
 
 KEYS = [Key("trial#1", "M"), Key("trial#2", "M"), Key("trial#2", "P")]
 
@@ -54,15 +55,15 @@ def test_reads_do_not_wait_for_a_writer(
     def slow(self: SqliteTable, write: Put) -> None:
         apply(self, write)
         writing.set()
-        assert may_end.wait(10)
+        assert may_end.wait(ANSWER_SECONDS_MAX)
 
     monkeypatch.setattr(SqliteTable, "_apply", slow)
     with ThreadPoolExecutor(1) as pool:
         commit = pool.submit(table.commit, [Put(KEYS[0], 2, b"later", 1)])
-        assert writing.wait(10)
+        assert writing.wait(ANSWER_SECONDS_MAX)
         before = [table.get(KEYS[0]), *table.query("trial#1", "A", "Z").rows]
         may_end.set()
-        commit.result(10)
+        commit.result(ANSWER_SECONDS_MAX)
     assert [row and row.body for row in before] == [b"body", b"body"]
     after = table.get(KEYS[0])
     assert after is not None

@@ -1,6 +1,5 @@
 """The suggester beside a real engine: intents, repeats, failures."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from control_plane.state.table import Key, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
 from lambdas.local.suggestion_thread import SuggestionThread
+from tests.patience import wait_until
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import train_at_once
 
@@ -199,10 +199,3 @@ def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
     finally:
         made.stop()
     assert len(model.shown) == 2
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.005)

@@ -1,7 +1,7 @@
 """The notices that a machine of EC2 reads from its metadata, at the simulated EC2."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from detcloud.shared.notices import FileNotices, Notice
 from tests.emulators.ec2 import launching
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
+from tests.patience import wait_until
 
 BEGAN_MS = 1_700_000_000_000
-WAIT_SECONDS_MAX = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,6 @@ def notices(metadata: Ec2Metadata) -> Iterator[Ec2Notices]:
     found.stop()
 
 
-def _wait(holds: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + WAIT_SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < give_up_at, f"waited {WAIT_SECONDS_MAX} s in vain"
-        time.sleep(0.005)
-
-
 def test_metadata_are_read_with_a_token_that_lasts(
     metadata: Ec2Metadata, region: Region, machine: str
 ) -> None:
@@ -95,7 +88,7 @@ def test_an_interruption_is_a_notice_with_its_deadline(
 ) -> None:
     assert notices.poll() is None
     region.interrupt(machine)
-    _wait(notices.poll)
+    wait_until(notices.poll)
     text = "EC2 takes this spot instance away (terminate)"
     assert notices.poll() == Notice(BEGAN_MS + 120_000, text)
 
@@ -107,7 +100,7 @@ def test_an_agent_may_be_told_to_listen_to_ec2(
     region.interrupt(machine)
     source = notice_source("ec2", tmp_path)
     assert isinstance(source, Ec2Notices)
-    _wait(source.poll)
+    wait_until(source.poll)
     source.stop()
     assert isinstance(notice_source("file", tmp_path), FileNotices)
 
@@ -116,7 +109,7 @@ def test_a_notice_stands_while_nobody_answers(
     notices: Ec2Notices, region: Region, machine: str
 ) -> None:
     region.interrupt(machine)
-    _wait(notices.poll)
+    wait_until(notices.poll)
     region.machines[machine].data = {"MetadataOptions": {"HttpEndpoint": "disabled"}}
     # Several looks, each of which is refused.
     time.sleep(0.05)
@@ -125,7 +118,7 @@ def test_a_notice_stands_while_nobody_answers(
 
 def test_advice_is_no_notice(notices: Ec2Notices, region: Region, machine: str) -> None:
     region.advise(machine)
-    _wait(lambda: notices.is_end_likely)
+    wait_until(lambda: notices.is_end_likely)
     assert notices.poll() is None
 
 
@@ -145,7 +138,7 @@ class _Saying:
 def test_a_notice_that_cannot_be_read_leaves_the_least_time(text: str) -> None:
     before_ms = time.time_ns() // 1_000_000
     notices = Ec2Notices(_Saying(text), look_seconds=0.01).start()
-    _wait(notices.poll)
+    wait_until(notices.poll)
     notices.stop()
     notice = notices.poll()
     assert notice is not None

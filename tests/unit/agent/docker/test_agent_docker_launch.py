@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from detcloud.agent.docker.engine import EngineClient, EngineError, EngineUnavai
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.runtime import Phase
 from detcloud.shared.files import write_atomically
+from tests.patience import wait_until
 
 
 class FakeEngine:
@@ -74,13 +73,6 @@ def launch(tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) 
     return ContainerLaunch(cast(EngineClient, engine), tmp_path, lambda message: None)
 
 
-def until(condition: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize(
     ("call", "fault"),
     [
@@ -95,7 +87,7 @@ def test_an_answer_that_is_lost_starts_nothing_twice(
 ) -> None:
     engine.faults[call] = [fault]
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.RUNNING)
+    wait_until(lambda: launch.poll().phase is Phase.RUNNING)
     launch.close()
     assert engine.calls.count("create") == 1
     assert engine.state == "running"
@@ -119,7 +111,7 @@ def test_a_mount_that_leads_elsewhere_by_now_starts_nothing(
         (tmp_path / "other/set").mkdir(parents=True)
         source.parent.symlink_to("other")
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.ENDED)
+    wait_until(lambda: launch.poll().phase is Phase.ENDED)
     assert "start" not in engine.calls
     assert f"{source} is not what it was when it was checked" in launch.poll().cause
     assert not launch.poll().not_started
@@ -130,7 +122,7 @@ def test_a_mount_that_leads_where_it_did_is_started(
 ) -> None:
     launch._request["body"] = {"HostConfig": {"Mounts": [{"Source": str(tmp_path)}]}}
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.RUNNING)
+    wait_until(lambda: launch.poll().phase is Phase.RUNNING)
     launch.close()
 
 
@@ -140,7 +132,7 @@ def test_what_could_not_be_started_for_minutes_is_given_up(
     monkeypatch.setattr(container_launch, "START_SECONDS_MAX", 0.1)
     engine.faults["inspect"] = [EngineUnavailable("no engine")] * 1000
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.ENDED)
+    wait_until(lambda: launch.poll().phase is Phase.ENDED)
     assert (launch.poll().not_started, launch.poll().lost) == (True, False)
 
 
@@ -153,8 +145,8 @@ def test_what_runs_is_never_given_up(
     engine.state = "running"
     engine.faults["inspect"] = [EngineUnavailable("no engine")] * 5
     launch.start_watching()
-    until(lambda: engine.calls.count("inspect") > 5)
-    until(lambda: launch.poll().phase is Phase.RUNNING)
+    wait_until(lambda: engine.calls.count("inspect") > 5)
+    wait_until(lambda: launch.poll().phase is Phase.RUNNING)
     launch.close()
 
 
@@ -166,7 +158,7 @@ def test_a_supervisor_that_does_not_hear_is_killed_by_the_engine(
     (tmp_path / RECORDS / "begun").touch()
     write_atomically(tmp_path / KILL_FILE, {"grace_ms": 50})
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.ENDED)
+    wait_until(lambda: launch.poll().phase is Phase.ENDED)
     assert engine.signals == [signal.SIGTERM, signal.SIGKILL]
     assert launch.poll().killed
 
@@ -176,6 +168,6 @@ def test_a_kill_before_the_start_starts_nothing(
 ) -> None:
     write_atomically(tmp_path / KILL_FILE, {"grace_ms": 0})
     launch.start_watching()
-    until(lambda: launch.poll().phase is Phase.ENDED)
+    wait_until(lambda: launch.poll().phase is Phase.ENDED)
     assert launch.poll().killed
     assert "create" not in engine.calls

@@ -10,6 +10,7 @@ from typing import Any
 
 import detcloud as package
 from detcloud.cli.commands.follow import Snapshot, change_lines, render_frame, summary_lines
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.client.fake_cluster import FakeCluster
 
 EXPERIMENT = {"id": 3, "name": "digits", "state": "ACTIVE", "metric": "loss", "progress": 0.5}
@@ -149,7 +150,7 @@ def test_a_terminal_is_redrawn_in_place(fake: FakeCluster) -> None:
     process, terminal = start_on_terminal("follow", "1")
     output = read_until(terminal, b"\0never")
     os.close(terminal)
-    assert process.wait(10) == 0
+    assert process.wait(PROCESS_SECONDS_MAX) == 0
     # The first frame has a head, titles, a rule and two trials: five lines to go up again.
     assert b"\x1b[5A\r\x1b[J" in output
     assert b"\x1b[36mRUNNING" in output
@@ -163,7 +164,7 @@ def test_ctrl_c_leaves_the_experiment_running(fake: FakeCluster) -> None:
     process.send_signal(signal.SIGINT)
     output = read_until(terminal, b"\0never").decode()
     os.close(terminal)
-    assert process.wait(10) == 130
+    assert process.wait(PROCESS_SECONDS_MAX) == 130
     assert "experiment 1 goes on; come back with `detcloud follow 1`" in output
     assert "Traceback" not in output
     assert fake.experiments[0]["state"] == "PAUSED"

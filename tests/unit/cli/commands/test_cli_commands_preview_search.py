@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import CommandResult, Detcloud
 
 HALVING = "{name: async_halving, metric: loss, divisor: 3, num_rungs: 3, max_trials: 9"
@@ -158,7 +159,7 @@ def test_a_long_preview_shows_how_far_it_is(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=stderr,
         check=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
     )
     os.close(stderr)
     drawn = os.read(terminal, 1 << 16).decode()

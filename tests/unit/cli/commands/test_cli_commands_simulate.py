@@ -12,6 +12,7 @@ import pytest
 
 from detcloud.client.curves import seconds_per_batch
 from detcloud.client.records import MetricReport
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -190,7 +191,7 @@ def test_a_long_simulation_shows_how_far_it_is(search: str) -> None:
         stdout=subprocess.PIPE,
         stderr=stderr,
         check=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
     )
     os.close(stderr)
     drawn = os.read(terminal, 1 << 16).decode()

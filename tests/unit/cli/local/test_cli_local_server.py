@@ -229,7 +229,7 @@ def test_what_does_not_end_is_ended_by_force(
 ) -> None:
     monkeypatch.setenv("SERVER_MODE", mode)
     monkeypatch.setattr("detcloud.cli.local.server.STOP_SECONDS_MAX", 0.2)
-    monkeypatch.setattr("detcloud.cli.local.server.KILL_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("detcloud.cli.local.server.KILL_SECONDS_MAX", 1.0)
     record = start_server(home)
     agent = agent_pid(home)
     assert agent is not None

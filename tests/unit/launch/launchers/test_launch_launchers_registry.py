@@ -8,6 +8,7 @@ import pytest
 from detcloud.launch.launchers import find_launcher
 from detcloud.launch.launchers.command import CommandLauncher
 from detcloud.launch.launchers.trial_class import TrialClassLauncher
+from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import make_trial, reports
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -62,7 +63,7 @@ def test_a_launcher_from_outside_is_one_registration(tmp_path: Path) -> None:
         env={**os.environ, "DETCLOUD_TRIAL_DIR": str(trial), "PYTHONPATH": str(ROOT / "harness")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_SECONDS_MAX,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "running train.ipynb\n", "")
