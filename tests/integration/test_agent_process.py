@@ -88,8 +88,8 @@ for length in range(2, 7):
         down_seconds.append(completed.line["seen"] - changed)
         up_seconds.append(completed.at - completed.line["seen"])
     # Hundredths of a second; half of what a call is held for is out of the reach of a busy machine.
-    assert sorted(down_seconds)[2] < 10
-    assert sorted(up_seconds)[2] < 10
+    assert max(down_seconds) < 10
+    assert max(up_seconds) < 10
 
 
 def test_metrics_wait_for_as_long_as_the_cluster_says_and_validations_never(
@@ -105,8 +105,9 @@ time.sleep(1)
 report("metrics", group="training", n=1)
 time.sleep(3)
 report("metrics", group="validation", n=2, written=time.time())
+time.sleep(600)
 """
-    cluster.assign("4.1", PRELUDE + program + LEAVE)
+    cluster.assign("4.1", PRELUDE + program)
     agent.start()
     # Nothing urgent is still to be said, which would take the metrics along; the answer that brings
     # the new length begins a call that is held, and what was seen before is done with in a second.
