@@ -63,7 +63,7 @@ def play(document: Path, laptop: Laptop, home: str) -> None:
 
 
 def wait_for_output(lines: list[str], command: str, laptop: Laptop, home: str) -> str:
-    """What the command prints, once that is what `lines` say."""
+    """Repeat the command until it prints what `lines` say, and return its output."""
     printed = ""
 
     def is_complete() -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from detcloud.client import Trial
 from detcloud.shared.processes import pss_bytes
 from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.strikes import Kill, Revival, KillRecord, Target, draw_kills, strike
+from tests.end_to_end.strikes import Kill, KillRecord, Revival, Target, draw_kills, strike
 from tests.end_to_end.tiny_model import BATCHES, write_model
 from tests.patience import poll_until, wait_until
 

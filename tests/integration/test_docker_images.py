@@ -144,7 +144,7 @@ def test_a_full_disk_loses_pulled_images_that_nobody_used_for_long(
         assert exit_record(run(node, LEAVE, **spec))["reason"] == "completed"
 
     def let_time_pass() -> None:
-        """As long as an image is kept, in the books of what was used when."""
+        """Make every image look as if it was used too long ago to be kept."""
         books = tmp_path / "images.json"
         used_at = json.loads(books.read_text())
         earlier = {image: at - pulled_images.KEPT_SECONDS for image, at in used_at.items()}
