@@ -16,15 +16,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from control_plane.actors.step import CommandRefused
-from control_plane.engine.engine import ISOLATE_FROM_ATTEMPTS, Engine
+from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
-from control_plane.engine.mailbox import MAIL, TIMERS, Mail, attempt_write, read_mail
+from control_plane.engine.mailbox import (
+    ATTEMPTS_MAX,
+    ISOLATE_FROM_ATTEMPTS,
+    MAIL,
+    TIMERS,
+    Mail,
+    attempt_write,
+    read_mail,
+)
 from control_plane.engine.reader import TornRead
 from control_plane.state.table import SHARDS, Conflict, Delete, Row, Unavailable
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS_MAX = 5
 # When the table was unavailable for so many actors in a row, it does not answer at all.
 CONSECUTIVE_FAILURES_MAX = 3
 
@@ -83,19 +90,12 @@ def _find_due(
         if row is None or row.due_ms is None or row.due_ms > now_ms:
             continue
         if key.sort.startswith((MAIL, TIMERS)):
-            _append_mail(late.setdefault(key.partition, []), row)
+            late.setdefault(key.partition, []).append(read_mail(row))
         elif key.sort.startswith(PARTS):
             late.setdefault(key.partition, [])
         else:
             expired += _delete_expired_row(engine, row)
     return late, expired
-
-
-def _append_mail(late: list[Mail], row: Row) -> None:
-    try:
-        late.append(read_mail(row))
-    except (KeyError, TypeError, ValueError):
-        log.exception("%s / %s is no mail", row.key.partition, row.key.sort)
 
 
 def _most_attempts(item: tuple[str, list[Mail]]) -> int:

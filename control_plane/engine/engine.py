@@ -9,6 +9,7 @@ found by the due index; see due_rows.py.
 import itertools
 import logging
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +32,8 @@ from control_plane.engine.fold import (
 from control_plane.engine.fold_steps import (
     apply_fallback,
     apply_message,
-    apply_stored_message,
     finish_fold,
+    fold_mail,
 )
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.mailbox import (
@@ -41,6 +42,7 @@ from control_plane.engine.mailbox import (
     MAIL,
     MAIL_END,
     Mail,
+    dead_letter_write,
     mail_key,
     mail_write,
     next_clock,
@@ -56,9 +58,8 @@ from control_plane.engine.reader import (
 from control_plane.state.table import (
     GET_MAX,
     Conflict,
-    Expect,
+    InvalidCommit,
     Key,
-    Put,
     Row,
     StateTable,
     TableError,
@@ -70,8 +71,6 @@ log = logging.getLogger(__name__)
 LOAD_TRIES_MAX = 20
 COMMAND_TRIES_MAX = 60
 BUDGET_MS = 10_000
-# A row tried this often is folded on its own: it may be the one that crashes the process.
-ISOLATE_FROM_ATTEMPTS = 3
 
 
 def _pause_randomly() -> None:
@@ -215,8 +214,9 @@ class Engine:
         self.advance_until_idle((address,))
 
     def dead_letter_mail(self, mail: Mail) -> tuple[str, ...]:
-        """Make a dead letter of mail that no attempt could fold: its actor applies its fallback,
-        and the mail is kept in a row of its own. Returns the actors to advance.
+        """Make a dead letter of the first message of a row, which no attempt could fold: its actor
+        applies its fallback, and the message is kept in a row of its own. The row's other messages
+        are mail as before. Returns the actors to advance.
         """
         address = mail.key.partition
         now_ms = self.clock()
@@ -227,13 +227,14 @@ class Engine:
             actor = self._load_actor(address, None)
         reader = FoldReader(self.table, actor)
         fold = reader.fold
-        for name, fields in mail.messages:
+        first = mail.first_messages(1)
+        for name, fields in first.messages:
             apply_fallback(reader, name, fields, now_ms)
-        fold.consumed.append(mail)
+        fold.consumed.append(first)
         commit = build_commit(
             actor.snapshot, fold, now_ms, Origin(is_dead_letter=True), extra_write_count=1
         )
-        letter = Put(Key(address, f"D#{mail.key.sort}"), 1, mail.body, Expect.ANYTHING)
+        letter = dead_letter_write(first)
         self._commit_fold(
             Commit((*commit.writes, letter), commit.snapshot, commit.receivers), fold, actor
         )
@@ -251,14 +252,17 @@ class Engine:
         """Make one commit and return the actors it wrote to; None when there is nothing left to
         fold or another process does it.
         """
+        messages_max = sys.maxsize
         for _ in range(LOAD_TRIES_MAX):
             now_ms = self.clock()
             try:
                 actor = load_actor(self.table, self._cache, address, now_ms if timers else None)
                 if actor.snapshot.header.spill is not None:
                     return self._drain_outbox(actor, now_ms)
-                reader = self._fold_mail(actor, now_ms, skipped)
-                if not reader.fold.consumed:
+                reader = FoldReader(self.table, actor)
+                fold_mail(reader, actor.mail, now_ms, skipped, messages_max)
+                fold = reader.fold
+                if not fold.consumed:
                     return None
                 finish_fold(reader, now_ms)
                 fold = reader.fold
@@ -266,46 +270,20 @@ class Engine:
                 self._commit_fold(commit, fold, actor)
             except TornRead:
                 continue
+            except InvalidCommit as refused:
+                # What a few messages do may be more than a commit holds: fewer do less.
+                messages_max = fold.message_count() // 2
+                if not messages_max:
+                    log.error("%s cannot fold %s: %s", address, fold.consumed[0].key.sort, refused)
+                    skipped.add(fold.consumed[0].key.sort)
+                    messages_max = sys.maxsize
+                continue
             except Conflict as conflict:
                 if _is_actor_row(conflict.key, address):
                     return None
                 continue
             return commit.receivers
         return None
-
-    def _fold_mail(self, actor: LoadedActor, now_ms: int, skipped: set[str]) -> FoldReader:
-        """Fold as much of the mail as one commit can hold, in order. A message that cannot be
-        folded holds up its sender alone.
-        """
-        reader = FoldReader(self.table, actor)
-        stuck: set[str] = set()
-        for mail in actor.mail:
-            if mail.key.sort in skipped or mail.sender in stuck:
-                stuck.add(mail.sender)
-                continue
-            alone = mail.attempts >= ISOLATE_FROM_ATTEMPTS
-            if alone and reader.fold.consumed:
-                break
-            before = reader.fold
-            reader.fold = before.copy()
-            try:
-                for name, fields in mail.messages:
-                    apply_stored_message(reader, name, fields, now_ms)
-                reader.fold.consumed.append(mail)
-            except TornRead:
-                raise
-            except Exception:
-                log.exception("%s cannot fold %s", actor.snapshot.address, mail.key.sort)
-                reader.fold = before
-                skipped.add(mail.key.sort)
-                stuck.add(mail.sender)
-                continue
-            if before.consumed and reader.fold.is_full():
-                reader.fold = before
-                break
-            if alone:
-                break
-        return reader
 
     def _try_command(
         self,
@@ -320,7 +298,9 @@ class Engine:
             if actor.snapshot.header.spill is not None:
                 self.advance_until_idle(self._drain_outbox(actor, now_ms))
                 return None
-            reader = self._fold_mail(actor, now_ms, set())
+            reader = FoldReader(self.table, actor)
+            fold_mail(reader, actor.mail, now_ms, set())
+            has_mail = bool(reader.fold.consumed)
             apply_message(reader, message, now_ms)
             if reader.fold.state is None:
                 raise CommandRefused("not_found", f"there is no {address.replace('#', ' ')}")
@@ -331,7 +311,16 @@ class Engine:
         extra = extra_writes(fold.reply)
         commit = build_commit(actor.snapshot, fold, now_ms, origin, len(extra))
         writes = (*commit.writes, *extra)
-        self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
+        try:
+            self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
+        except InvalidCommit as refused:
+            if not has_mail:
+                raise CommandRefused(
+                    "too_large", f"{address} would be too large: {refused}"
+                ) from None
+            # Together with the mail it is too much: the mail first.
+            self.advance_until_idle((address,))
+            return None
         try:
             self.advance_until_idle((address, *commit.receivers))
         except TableError as error:

@@ -94,10 +94,16 @@ class Fold:
         written = len(self.parts) + len(self.row_writes) + len(self.timers) + len(self.sends)
         return 2 + consumed + written
 
-    def is_full(self) -> bool:
-        """Whether this is more than a commit can hold together with the end of the fold."""
-        size = sum(len(mail.body) for mail in self.consumed)
-        return self.operation_count() > FOLD_OPERATIONS_MAX or size > FOLD_BYTES_MAX
+    def message_count(self) -> int:
+        """The messages of mail that are folded."""
+        return sum(len(mail.messages) for mail in self.consumed)
+
+    def is_full(self, mail_bytes: int) -> bool:
+        """Whether this is, with one more row of mail of so many bytes, more than a commit can hold
+        together with the end of the fold.
+        """
+        size = mail_bytes + sum(len(mail.body) for mail in self.consumed)
+        return self.operation_count() + 1 > FOLD_OPERATIONS_MAX or size > FOLD_BYTES_MAX
 
     def add_step(self, state: Any, context: StepContext) -> None:
         """Add the outcome of one step: the state it returned, and what it told its context."""
@@ -153,7 +159,7 @@ def build_commit(
         # The head was read before the mail: the actor may have been created in between.
         absent = Check(Key(before.address, HEAD), Expect.ABSENT)
         return Commit(
-            (absent, *_mail_deletions(fold), *_dropped_mail_writes(before, fold, now_ms)),
+            (absent, *_mail_removals(fold, now_ms), *_dropped_mail_writes(before, fold, now_ms)),
             before,
             (),
         )
@@ -169,7 +175,7 @@ def build_commit(
     expect = before.revision or Expect.ABSENT
     writes: tuple[Write, ...] = (
         Put(Key(before.address, HEAD), revision, encode_head(header, state), expect),
-        *_mail_deletions(fold),
+        *_mail_removals(fold, now_ms),
         *_part_writes(before, fold, revision, now_ms),
         *mailed,
         *timers,
@@ -258,8 +264,8 @@ def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
     return entries
 
 
-def _mail_deletions(fold: Fold) -> list[Delete]:
-    return [mail.deletion() for mail in fold.consumed]
+def _mail_removals(fold: Fold, now_ms: int) -> list[Write]:
+    return [mail.removal(now_ms) for mail in fold.consumed]
 
 
 def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:

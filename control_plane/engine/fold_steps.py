@@ -1,12 +1,82 @@
 """The steps of a fold: how messages change an actor, live and in replays alike."""
 
 import logging
+import sys
+from collections.abc import Iterable
 
+from control_plane.actors.messages.stored_names import UndecodableMessage
 from control_plane.actors.step import StepContext
+from control_plane.engine.actor_types import ActorType
+from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS, Mail
 from control_plane.engine.reader import FoldReader, TornRead
 from control_plane.state.table import TableError
 
 log = logging.getLogger(__name__)
+
+
+def fold_mail(
+    reader: FoldReader,
+    rows: Iterable[Mail],
+    now_ms: int,
+    skipped: set[str],
+    messages_max: int = sys.maxsize,
+) -> None:
+    """Fold as much of the mail as one commit can hold, in order, and at most so many messages. A
+    row that does not fit is folded in part.
+
+    A message that cannot be folded holds up its sender alone; its row's sort key is added to
+    `skipped`, and rows that are there already are left out. Raises TornRead, and TableError for the
+    reads of the first message: a table that does not answer says nothing about a message.
+    """
+    stuck: set[str] = set()
+    left = messages_max
+    for mail in rows:
+        if mail.key.sort in skipped or mail.sender in stuck:
+            stuck.add(mail.sender)
+            continue
+        alone = mail.attempts >= ISOLATE_FROM_ATTEMPTS
+        if left <= 0 or (alone and reader.fold.consumed):
+            return
+        wanted = mail.first_messages(1 if alone else left)
+        count, failed = _fold_row(reader, wanted, now_ms)
+        if count:
+            reader.fold.consumed.append(mail.first_messages(count))
+            left -= count
+        if failed:
+            stuck.add(mail.sender)
+            if not count:
+                skipped.add(mail.key.sort)
+        elif alone or count < len(mail.messages):
+            return
+
+
+def _fold_row(reader: FoldReader, mail: Mail, now_ms: int) -> tuple[int, bool]:
+    """Fold the first messages of a row: all, or as many as fit into the commit or come before one
+    that cannot be folded. Returns how many, and whether there is such a one.
+    """
+    first_of_commit = not reader.fold.consumed
+    for count, (name, fields) in enumerate(mail.messages):
+        before = reader.fold
+        reader.fold = before.copy()
+        try:
+            apply_stored_message(reader, name, fields, now_ms)
+        except TableError:
+            reader.fold = before
+            if first_of_commit and not count:
+                raise
+            return count, False
+        except TornRead:
+            raise
+        except Exception:
+            log.exception("%s cannot fold %s", reader.snapshot.address, mail.key.sort)
+            reader.fold = before
+            return count, True
+        folded_bytes = len(mail.body) * (count + 1) // len(mail.messages)
+        # The first message of a commit is folded in any case.
+        if (count or not first_of_commit) and reader.fold.is_full(folded_bytes):
+            reader.fold = before
+            return count, False
+    return len(mail.messages), False
 
 
 def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
@@ -30,7 +100,7 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
     snapshot, fold = reader.snapshot, reader.fold
     context = StepContext(snapshot.address, now_ms, reader)
     try:
-        message = snapshot.actor_type.decode_message(name, fields)
+        message = _decode_or_name(snapshot.actor_type, name, fields)
         fold.add_step(snapshot.actor_type.fallback(fold.state, message, context), context)
     except (TornRead, TableError):
         raise
@@ -44,3 +114,11 @@ def finish_fold(reader: FoldReader, now_ms: int) -> None:
     if snapshot.actor_type.finish_fold is not None and fold.state is not None:
         context = StepContext(snapshot.address, now_ms, reader)
         fold.add_step(snapshot.actor_type.finish_fold(fold.state, context), context)
+
+
+def _decode_or_name(actor_type: ActorType, name: str, fields: object) -> object:
+    """Decode a message; an UndecodableMessage where that fails, which a fallback hears of too."""
+    try:
+        return actor_type.decode_message(name, fields)
+    except (KeyError, ValueError):
+        return UndecodableMessage(name)

@@ -6,14 +6,22 @@ machines' clocks say. `previous` is the sender's previous row to this receiver, 
 notice that it missed one.
 """
 
+import logging
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pydantic_core import to_json
+
 from control_plane.engine.actor_types import EncodedMessage, parse_json
-from control_plane.state.table import Delete, Expect, Key, Put, Row
+from control_plane.state.table import Delete, Expect, Key, Put, Row, Write
+
+log = logging.getLogger(__name__)
 
 MAIL = "M#"
 MAIL_END = "N"
 TIMERS = "T#"
+LETTERS = "D#"
 # Mail is due in the table's index so long after it was sent: see due_rows.py.
 BACKSTOP_MS = 5_000
 # Ticks of the hybrid clock in a millisecond.
@@ -22,13 +30,28 @@ TICKS_PER_MS = 1 << 12
 # What `previous` may be but a sort key: the sender's first row, or one it does not remember.
 FIRST = ""
 UNKNOWN = "?"
+# The name of the only message of a row whose messages cannot be read: no type of message has it.
+UNREADABLE = "UnreadableMail"
+
+# A row tried this often is folded message by message: one of them may crash the process.
+ISOLATE_FROM_ATTEMPTS = 3
+ATTEMPTS_MAX = 5
+
+_HEADER = re.compile(
+    rb'\{"v":1,"from":"([^"\\]*)","prev":"([^"\\]*)","clock":(\d{1,20}),"attempts":(\d{1,4}),'
+)
+
+NamedFields = tuple[str, object]
+"""A message as it is stored: its name and its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
     """A row of a mailbox, or a timer. `messages` are stored names and fields, not decoded yet.
 
-    `previous` is a row's sort key, FIRST, or UNKNOWN when the sender does not remember it.
+    `previous` is a row's sort key, FIRST, or UNKNOWN when the sender does not remember it. `rest`
+    are the row's later messages, which stay in it when these are folded. `body` is what the journal
+    records of it, `stored` the row's body.
     """
 
     key: Key
@@ -37,12 +60,32 @@ class Mail:
     previous: str
     clock: int
     attempts: int
-    messages: tuple[tuple[str, object], ...]
+    messages: tuple[NamedFields, ...]
     body: bytes
+    stored: bytes
+    rest: tuple[NamedFields, ...] = ()
 
-    def deletion(self) -> Delete:
-        """The write that deletes the row, which can succeed only once."""
-        return Delete(self.key, Expect.PRESENT)
+    def first_messages(self, count: int) -> "Mail":
+        """The mail with its first `count` messages alone; the others are its rest."""
+        if count >= len(self.messages):
+            return self
+        taken, rest = self.messages[:count], self.messages[count:]
+        body = self._header(self.attempts) + _encode_messages(taken)
+        return replace(self, messages=taken, rest=(*rest, *self.rest), body=body)
+
+    def removal(self, now_ms: int) -> Write:
+        """The write that removes the messages from the mailbox, which can succeed only once. It
+        deletes the row unless there is a rest.
+        """
+        if not self.rest:
+            return Delete(self.key, Expect.PRESENT)
+        # The first of the rest has had no attempt of its own, but may be the one to isolate.
+        attempts = 0 if self.attempts < ISOLATE_FROM_ATTEMPTS else ISOLATE_FROM_ATTEMPTS
+        body = self._header(attempts) + _encode_messages(self.rest)
+        return Put(self.key, self.revision + 1, body, self.revision, now_ms + BACKSTOP_MS)
+
+    def _header(self, attempts: int) -> bytes:
+        return _encode_header(self.sender, self.previous, self.clock, attempts)
 
 
 def mail_key(receiver: str, clock: int, sender: str) -> Key:
@@ -59,25 +102,56 @@ def mail_write(
     key: Key, sender: str, previous: str, clock: int, messages: list[EncodedMessage], due_ms: int
 ) -> Put:
     """The write that mails `messages`. It conflicts with a row that has the key already."""
-    content = b",".join(b'["%s",%s]' % (name.encode(), fields) for name, fields in messages)
-    head = (
-        f'{{"v":1,"from":"{sender}","prev":"{previous}","clock":{clock},"attempts":0,"messages":['
-    )
-    return Put(key, 1, head.encode() + content + b"]}", Expect.ABSENT, due_ms)
+    body = _encode_header(sender, previous, clock, 0) + _join_messages(messages)
+    return Put(key, 1, body, Expect.ABSENT, due_ms)
 
 
 def read_mail(row: Row) -> Mail:
-    """Decode a row into mail; KeyError, TypeError or ValueError if it is none."""
-    fields = parse_json(row.body)
-    return Mail(
-        key=row.key,
-        revision=row.revision,
-        sender=fields["from"],
-        previous=fields["prev"],
-        clock=fields["clock"],
-        attempts=fields["attempts"],
-        messages=tuple((name, message) for name, message in fields["messages"]),
-        body=row.body,
+    """Decode a row into mail. A row that cannot be decoded is mail with one message that nothing
+    can fold, UNREADABLE, so that it becomes a dead letter like any other.
+    """
+    try:
+        fields = parse_json(row.body)
+        return Mail(
+            key=row.key,
+            revision=row.revision,
+            sender=fields["from"],
+            previous=fields["prev"],
+            clock=fields["clock"],
+            attempts=fields["attempts"],
+            messages=tuple((name, message) for name, message in fields["messages"]),
+            body=row.body,
+            stored=row.body,
+        )
+    except (KeyError, TypeError, ValueError):
+        log.exception("%s / %s cannot be read", row.key.partition, row.key.sort)
+        return _unreadable_mail(row)
+
+
+def _unreadable_mail(row: Row) -> Mail:
+    """Mail of a row whose messages cannot be decoded. What is known of its sender is in its header,
+    or else in its key; without a header no attempt can be counted, so it has had all of them.
+    """
+    header = _HEADER.match(row.body)
+    if header:
+        sender, previous = header[1].decode(), header[2].decode()
+        clock, attempts = int(header[3]), int(header[4])
+    else:
+        _, _, sender = row.key.sort.removeprefix(MAIL).partition("#")
+        previous, clock, attempts = UNKNOWN, 0, ATTEMPTS_MAX
+    body = _encode_header(sender, previous, clock, attempts) + _encode_messages([(UNREADABLE, {})])
+    messages: tuple[NamedFields, ...] = ((UNREADABLE, {}),)
+    return Mail(row.key, row.revision, sender, previous, clock, attempts, messages, body, row.body)
+
+
+def dead_letter_write(mail: Mail) -> Put:
+    """The write that keeps mail, which nothing could fold, as a dead letter. Each message of a row
+    has its own.
+    """
+    suffix = f"#{len(mail.rest):06d}" if mail.rest else ""
+    body = mail.stored if mail.messages[0][0] == UNREADABLE else mail.body
+    return Put(
+        Key(mail.key.partition, f"{LETTERS}{mail.key.sort}{suffix}"), 1, body, Expect.ANYTHING
     )
 
 
@@ -87,12 +161,29 @@ def attempt_write(mail: Mail, now_ms: int, count: int = 1) -> tuple[Mail, Put]:
     """
     attempts = mail.attempts + count
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
-    body = mail.body.replace(before, after, 1)
-    counted = replace(mail, attempts=attempts, revision=mail.revision + 1, body=body)
+    body, stored = (it.replace(before, after, 1) for it in (mail.body, mail.stored))
+    counted = replace(mail, attempts=attempts, revision=mail.revision + 1, body=body, stored=stored)
     due_ms = now_ms + (1 << max(attempts, mail.attempts)) * 1000
-    return counted, Put(mail.key, counted.revision, body, mail.revision, due_ms)
+    return counted, Put(mail.key, counted.revision, stored, mail.revision, due_ms)
 
 
 def next_clock(clock: int, now_ms: int) -> int:
     """The next value of a hybrid clock: later than `clock`, and not before the wall clock."""
     return max(clock + 1, now_ms * TICKS_PER_MS)
+
+
+def _encode_header(sender: str, previous: str, clock: int, attempts: int) -> bytes:
+    """The beginning of a row's body, before its messages."""
+    return (
+        f'{{"v":1,"from":"{sender}","prev":"{previous}","clock":{clock},"attempts":{attempts},'
+    ).encode()
+
+
+def _encode_messages(messages: Iterable[NamedFields]) -> bytes:
+    return _join_messages((name, to_json(fields)) for name, fields in messages)
+
+
+def _join_messages(messages: Iterable[EncodedMessage]) -> bytes:
+    """The end of a row's body: its messages."""
+    content = b",".join(b'["%s",%s]' % (name.encode(), fields) for name, fields in messages)
+    return b'"messages":[' + content + b"]}"

@@ -1,6 +1,6 @@
 """The checker of the state after every commit, on a copy of the table that the commits build."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any
 from zlib import crc32
@@ -12,10 +12,10 @@ from control_plane.actors.pool.actor import PoolState, agents_of, job_queue_of
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.actors.trial.state import DesiredState, TrialState
-from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at
+from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at, parse_json
 from control_plane.engine.head import HEAD, PARTS, decode_head
 from control_plane.engine.journal import decode_journal_row
-from control_plane.engine.mailbox import MAIL, TIMERS
+from control_plane.engine.mailbox import MAIL, TIMERS, mail_key
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
 
@@ -84,6 +84,9 @@ class StateChecker:
         self.digest = crc32(keys.encode(), self.digest)
         if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
             self.outbox_commits.append(self.commits)
+        mail_before = {
+            write.key: self.rows[write.key] for write in writes if write.key in self._mail
+        }
         for write in writes:
             if isinstance(write, Put):
                 self._apply_put(write)
@@ -91,9 +94,13 @@ class StateChecker:
                 self.rows.pop(write.key, None)
                 self._mail.discard(write.key)
                 self._parts.pop(write.key, None)
+        if self._unchecked:
+            return
+        for write in writes:
+            if isinstance(write, Put) and write.key.sort.startswith("Z#0"):
+                self._check_order(write, mail_before)
         for address in {write.key.partition for write in writes}:
-            if not self._unchecked:
-                self._check_actor(address)
+            self._check_actor(address)
 
     def _apply_put(self, put: Put) -> None:
         before = self.rows.get(put.key)
@@ -103,8 +110,6 @@ class StateChecker:
         if put.key.sort.startswith((MAIL, TIMERS)):
             self._mail.add(put.key)
             self.on_mail(address)
-        if put.key.sort.startswith("Z#0") and not self._unchecked:
-            self._check_order(address, put)
         if put.key.sort != HEAD or address.partition("#")[0] not in ACTOR_TYPES:
             return
         after = actor_type_at(address).decode_state(decode_head(put.body)[1])
@@ -114,15 +119,23 @@ class StateChecker:
             self.preemptions += not _is_preempted(self._states.get(address))
         self._states[address] = after
 
-    def _check_order(self, address: str, journal: Put) -> None:
-        """Check that each message is folded once, and after all that its sender had sent before."""
+    def _check_order(self, journal: Put, mail_before: Mapping[Key, Put]) -> None:
+        """Check that each message is folded once, and after all that its sender had sent before. A
+        row of mail is folded from its beginning, and keeps what is not folded.
+        """
+        address = journal.key.partition
         for mail in decode_journal_row(journal.body)["in"]:
             sender, clock = mail["from"], mail["clock"]
             if sender.partition("#")[0] not in ACTOR_TYPES or sender == address:
                 # A timer is older than what it comes after, a post has no sender to be ordered by.
                 continue
+            key = mail_key(address, clock, sender)
+            rest = self.rows.get(key)
+            messages = _messages_of(mail_before[key])
+            folded = [*mail["messages"], *(_messages_of(rest) if rest else ())]
+            assert messages == folded, f"{address} folds {clock} of {sender} otherwise than sent"
             last_clock = self._folded_clocks.get((address, sender), -1)
-            assert clock > last_clock, f"{address} folds {clock} of {sender} after {last_clock}"
+            assert clock >= last_clock, f"{address} folds {clock} of {sender} after {last_clock}"
             self._folded_clocks[address, sender] = clock
 
     def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
@@ -248,6 +261,12 @@ class _CheckerReader:
     def row(self, partition: str, sort: str) -> ObservedRow:
         put = self._checker.rows.get(Key(partition, sort))
         return ObservedRow(put.revision, put.body) if put else ObservedRow(0, b"")
+
+
+def _messages_of(mail: Put) -> list[list[Any]]:
+    """The stored names and fields of a mail row's messages."""
+    messages: list[list[Any]] = parse_json(mail.body)["messages"]
+    return messages
 
 
 class CheckedTable(TableDecorator):

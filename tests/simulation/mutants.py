@@ -11,7 +11,7 @@ import pytest
 
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
-from control_plane.engine import due_rows, engine, mailbox
+from control_plane.engine import due_rows, fold_steps, mailbox
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from lambdas.simulation import world as worlds
@@ -218,7 +218,7 @@ MUTANTS = (
         "no fold of one row alone",
         combine_patches(
             patch_attribute(due_rows, "ISOLATE_FROM_ATTEMPTS", 99),
-            patch_attribute(engine, "ISOLATE_FROM_ATTEMPTS", 99),
+            patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
         ),
         HEAVY,
     ),

@@ -99,8 +99,8 @@ def test_a_poisoned_trial_ends_in_error_and_the_others_go_on(
     assert done == {1, 3, 4}
     cluster.run_to_rest()
     assert cluster.checker.actor_state("trial#2").status is Status.ERROR
-    # All lines of the call are one row; its first message is what the fallback takes.
-    assert "ContainerStateReported" in cluster.checker.actor_state("trial#2").message
+    # All lines of the call are one row; those before the poisoned one are folded.
+    assert "ValidationReported" in cluster.checker.actor_state("trial#2").message
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.COMPLETED
     assert cluster.checker.actor_state(EXPERIMENT).trials_errored == 1
     assert [key.partition for key in dead_letters(cluster)] == ["trial#2"]
@@ -142,7 +142,7 @@ def test_a_fold_that_kills_the_process_is_counted_and_ends_as_a_dead_letter(
         cluster.now_ms += 1000
         cluster.tick()
     # 5 attempts, each counted before it was made; after the fifth the message is buried.
-    assert len(died) == due_rows.ATTEMPTS_MAX
+    assert len(died) == mailbox.ATTEMPTS_MAX
     assert [key.partition for key in dead_letters(cluster)] == ["trial#1"]
     assert cluster.checker.actor_state("trial#1").status is Status.ERROR
     assert cluster.checker.pending_mail() == []

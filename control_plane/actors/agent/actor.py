@@ -17,7 +17,7 @@ from control_plane.actors.messages.agent import (
     AllocationRemoved,
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
-from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
@@ -96,7 +96,7 @@ def step(
 
 def fallback(state: AgentState | None, message: object, context: StepContext) -> AgentState | None:
     """Drop a message that the agent cannot process; the pool's audit finds what is missing."""
-    context.add_reason(f"{stored_name(type(message))} could not be processed")
+    context.add_reason(f"{message_name(message)} could not be processed")
     return state
 
 

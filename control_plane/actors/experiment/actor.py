@@ -57,7 +57,7 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
     UnarchiveRequested,
 )
-from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
     WorkAssigned,
 )
@@ -105,14 +105,14 @@ def fallback(
     if state is None:
         return None
     if state.status is Status.DELETING:
-        text = f"internal error: {stored_name(type(message))} could not be processed"
+        text = f"internal error: {message_name(message)} could not be processed"
         return write_listing_row(evolve(state, status=Status.DELETE_FAILED, message=text), context)
     if state.status.is_final:
         return state
     if isinstance(message, TrialEnded):
         # The trial sends this once, and the experiment cannot end while the trial counts as open.
         state = _count_trial_end(state, message, context)
-    text = f"internal error: {stored_name(type(message))} could not be processed"
+    text = f"internal error: {message_name(message)} could not be processed"
     return change_status(evolve(state, message=text), Status.STOPPING_ERROR, context)
 
 

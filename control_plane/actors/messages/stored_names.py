@@ -5,6 +5,7 @@ class that is renamed keeps that name here, so that what is stored stays readabl
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from control_plane.actors.messages.experiment import CostCheckDue, TrialValidationReported
 from control_plane.actors.messages.pool import StaleAllocationsFound
@@ -24,6 +25,18 @@ STORED_NAMES: Mapping[type, str] = {
     SuggestedPoints: "Suggested",
     TrialValidationReported: "TrialValidated",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodableMessage:
+    """A message whose stored fields are not those of any message: all that is known is its name."""
+
+    name: str
+
+
+def message_name(message: object) -> str:
+    """The stored name of a message, for users."""
+    return message.name if isinstance(message, UndecodableMessage) else stored_name(type(message))
 
 
 def stored_name(message_type: type) -> str:

@@ -24,7 +24,7 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
     StaleAllocationsFound,
 )
-from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.scheduling import run_scheduler
@@ -93,7 +93,7 @@ def fallback(state: PoolState | None, message: object, context: StepContext) -> 
     """Drop a message that the pool cannot process; its audit repairs what that leaves. A request
     for slots is denied, so that the trial tries again as often as after a failure.
     """
-    text = f"{stored_name(type(message))} could not be processed"
+    text = f"{message_name(message)} could not be processed"
     context.add_reason(text)
     if isinstance(message, SlotsRequested):
         _deny_slots(message, text, context)

@@ -10,7 +10,7 @@ failure of the trial either, but starts are not tried for ever.
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.stored_names import stored_name
+from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
@@ -167,7 +167,7 @@ def fallback(state: TrialState | None, message: object, context: StepContext) ->
         context.send(addresses.trial(message.by), CheckpointHandedOver(state.trial_id, None))
     if state.status.is_final:
         return state
-    text = f"internal error: {stored_name(type(message))} could not be processed"
+    text = f"internal error: {message_name(message)} could not be processed"
     return end_with_error(state, text, context)
 
 

@@ -12,8 +12,9 @@ from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsR
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.engine import actor_types, due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
-from control_plane.engine.engine import ISOLATE_FROM_ATTEMPTS, Engine
+from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
+from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
 

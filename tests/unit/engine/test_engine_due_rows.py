@@ -73,7 +73,7 @@ def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, cloc
     [pool] = late_pools(engine, 1)
     table = RefusingTable(engine.table, pool)
     throttled = Engine(table, lambda: clock.now_ms)
-    for _ in range(3 * due_rows.ATTEMPTS_MAX):
+    for _ in range(3 * mailbox.ATTEMPTS_MAX):
         clock.now_ms += 60_000
         with pytest.raises(Unavailable):
             due_rows.process_due_rows(throttled)

@@ -90,7 +90,7 @@ def test_mail_to_nobody_is_deleted_and_journaled_while_there_is_nobody() -> None
     mail = a_mail(7)
     commit = build_commit(snapshot_before(0), Fold(None, consumed=[mail]), NOW_MS)
     assert writes_by_sort(commit)[HEAD] == Check(Key(POOL, HEAD), Expect.ABSENT)
-    assert mail.deletion() in commit.writes
+    assert mail.removal(NOW_MS) in commit.writes
     assert f"Z#dropped#{mail.key.sort}" in writes_by_sort(commit)
     assert len(commit.writes) == 3
     assert commit.receivers == ()

@@ -89,7 +89,7 @@ def test_new_mail_is_never_put_over_other_mail() -> None:
 
 def test_mail_is_consumed_once() -> None:
     mail = read_mail(to_row(a_mail()))
-    assert mail.deletion() == Delete(mail.key, Expect.PRESENT)
+    assert mail.removal(NOW_MS) == Delete(mail.key, Expect.PRESENT)
 
 
 def test_an_attempt_is_counted_and_doubles_the_wait() -> None:
