@@ -18,6 +18,8 @@ MINUTE_MS = 60_000
 # pool's parts.
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_FORGETTING = 20
+# Nobody waits for it, and each look reads the index once for each shard.
+MINUTES_PER_EXPIRY = 10
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class TickSteps:
         upkeep = Upkeep(cluster.engine)
 
         def redrive_mail() -> None:
-            driven = upkeep.redrive_mail()
+            minute = cluster.adapters.clock() // MINUTE_MS
+            driven = upkeep.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def sweep() -> None:
@@ -57,8 +60,9 @@ class TickSteps:
 
         return [
             Step("configuration", lambda: apply_deployed_configuration(cluster)),
-            Step("late mail", redrive_mail),
+            # Before the mail, of which there may be more than a tick has time for.
             Step("leases", upkeep.mark_lost_agents),
+            Step("late mail", redrive_mail),
             Step("budgets", upkeep.check_budgets),
             self.suggesting,
             Step("collection", self._start_collect_function),

@@ -11,6 +11,7 @@ from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
+from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,16 @@ class Upkeep:
         """Return the names of all pools."""
         return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]
 
-    def redrive_mail(self) -> DueRowCounts:
-        """Advance actors whose mail nobody followed, or whose timers are due."""
-        return due_rows.process_due_rows(self._engine)
+    def redrive_mail(
+        self, budget_ms: int = due_rows.BUDGET_MS, *, with_expired: bool = True
+    ) -> DueRowCounts:
+        """Advance actors whose mail nobody followed, or whose timers are due, and delete rows whose
+        time is over unless they may wait.
+        """
+        expiry_shards = EXPIRY_SHARDS if with_expired else ()
+        return due_rows.process_due_rows(
+            self._engine, expiry_shards=expiry_shards, budget_ms=budget_ms
+        )
 
     def mark_lost_agents(self, pass_ms: int = PASS_INTERVAL_MS) -> None:
         """Mark agents that are silent as lost; one pass comes each `pass_ms`."""

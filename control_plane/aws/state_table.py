@@ -25,6 +25,7 @@ from botocore.exceptions import (
 )
 
 from control_plane.state.table import (
+    EXPIRY_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -375,7 +376,7 @@ def _to_item(put: Put) -> dict[str, Any]:
     if put.due_ms is not None:
         item |= {
             "d": _number_attribute(put.due_ms),
-            "h": _number_attribute(shard_of(put.key.partition)),
+            "h": _number_attribute(shard_of(put.key.partition, expires=put.expires)),
         }
     return item
 
@@ -387,6 +388,7 @@ def _to_row(item: Item) -> Row:
         int(item["r"]["N"]),
         item["b"]["B"],
         None if due is None else int(due["N"]),
+        "h" in item and int(item["h"]["N"]) in EXPIRY_SHARDS,
     )
 
 

@@ -23,7 +23,7 @@ def expire_pins(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:
     rows = [row for row in (table.get(Key(PINS, uuid)) for uuid in uuids) if row is not None]
     due_ms = now_ms + PIN_TTL_MS
     writes = [
-        Put(row.key, row.revision + 1, row.body, row.revision, due_ms)
+        Put(row.key, row.revision + 1, row.body, row.revision, due_ms, expires=True)
         for row in rows
         if row.due_ms is None
     ]

@@ -1,17 +1,19 @@
 """Due rows: overdue mail and timers are redriven, expired rows are deleted.
 
 Mail is normally folded right after the commit that sent it. Mail that was not is due in the table's
-index a few seconds later and found here (the "backstop").
+index a few seconds later and found here (the "backstop"). Rows that only expire are in shards of
+their own, so that they never stand between a pass and its work.
 
 A row's attempts are counted before it is folded again, so that one that crashes the process is
-counted too. From ISOLATE_FROM_ATTEMPTS on it is folded on its own, and after ATTEMPTS_MAX it
-becomes a dead letter. A poisoned actor delays no other: rows that were tried before are tried last.
-An attempt that failed only because the table did not answer is withdrawn. A table throttles single
-actors, so the pass goes on with the next one.
+counted too. From ISOLATE_FROM_ATTEMPTS on it is folded on its own, and after ATTEMPTS_MAX its first
+message becomes a dead letter. A poisoned actor delays no other: rows that were tried before are
+tried last, and those that only wait for one are due when that one is. An attempt that failed only
+because the table did not answer is withdrawn. A table throttles single actors, so the pass goes on
+with the next one.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,16 +26,35 @@ from control_plane.engine.mailbox import (
     MAIL,
     TIMERS,
     Mail,
+    attempt_delay_ms,
     attempt_write,
+    postponement,
     read_mail,
 )
 from control_plane.engine.reader import TornRead
-from control_plane.state.table import SHARDS, Conflict, Delete, Row, Unavailable
+from control_plane.state.table import (
+    EXPIRY_SHARDS,
+    GET_MAX,
+    OPERATIONS_MAX,
+    WORK_SHARDS,
+    Conflict,
+    Delete,
+    InvalidCommit,
+    Key,
+    Unavailable,
+)
 
 log = logging.getLogger(__name__)
 
 # When the table was unavailable for so many actors in a row, it does not answer at all.
 CONSECUTIVE_FAILURES_MAX = 3
+
+
+# Rows of an actor that could not be advanced are due again so much later.
+POSTPONED_MS = 30_000
+# Keys of a shard that are read at once.
+PAGE_KEYS = 100
+BUDGET_MS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,57 +66,125 @@ class DueRowCounts:
     expired: int = 0
 
 
-def process_due_rows(engine: Engine, shards: Iterable[int] = range(SHARDS)) -> DueRowCounts:
-    """Make one pass over the due index: count attempts, make dead letters of mail that failed too
-    often, and advance the other actors and whom they write to.
+def process_due_rows(
+    engine: Engine,
+    shards: Iterable[int] = WORK_SHARDS,
+    expiry_shards: Iterable[int] = EXPIRY_SHARDS,
+    *,
+    budget_ms: int = BUDGET_MS,
+) -> DueRowCounts:
+    """Make one pass over the due index: count attempts, make dead letters of messages that failed
+    too often, and advance the other actors and whom they write to, until nothing is due or no time
+    is left. What expired is deleted last.
 
     Raises Unavailable at its end if the table was unavailable for any actor, and at once if it was
     for CONSECUTIVE_FAILURES_MAX in a row.
     """
-    now_ms = engine.clock()
-    late, expired = _find_due(engine, shards, now_ms)
-    failures: list[Unavailable] = []
-    redriven = dead = in_a_row = 0
-    for address, mail in sorted(late.items(), key=_most_attempts):
+    until = engine.seconds() + budget_ms / 1000
+    redrive = _Redrive(engine, until)
+    left: list[int] = list(shards)
+    while left and redrive.has_time():
+        late, left, expired = _find_due(engine, left)
+        redrive.expired += expired
+        if not redrive.run_page(late) and not expired:
+            break
+    if redrive.failures:
+        raise redrive.failures[-1]
+    expired = _delete_expired_rows(engine, expiry_shards, until)
+    return DueRowCounts(redrive.redriven, redrive.dead, redrive.expired + expired)
+
+
+def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
+    """Delete rows whose time is over, such as idempotency keys, until there are none or no time is
+    left; returns how many were deleted. Raises Unavailable.
+    """
+    deleted = 0
+    for shard in shards:
+        while engine.seconds() < until:
+            keys = engine.table.due_keys(shard, engine.clock())
+            count = _delete_expired(engine, keys)
+            deleted += count
+            # The index may lag behind: what it still shows is found by the next pass.
+            if not count:
+                break
+    return deleted
+
+
+class _Redrive:
+    """One pass over the work that is due: its time, its counts and what the table refused."""
+
+    def __init__(self, engine: Engine, until: float) -> None:
+        self._engine = engine
+        self._until = until
+        self._seen: set[str] = set()
+        self._in_a_row = 0
+        self.redriven = 0
+        self.dead = 0
+        self.expired = 0
+        self.failures: list[Unavailable] = []
+
+    def has_time(self) -> bool:
+        """Whether time is left, and the table seems to answer."""
+        return self._in_a_row < CONSECUTIVE_FAILURES_MAX and self._left_ms() > 0
+
+    def run_page(self, late: Mapping[str, list[Mail]]) -> bool:
+        """Advance the actors of a page, each of which has one turn in a pass; whether any had its
+        turn now.
+        """
+        fresh = {address: mail for address, mail in late.items() if address not in self._seen}
+        self._seen.update(fresh)
+        for address, mail in sorted(fresh.items(), key=_most_attempts):
+            if not self.has_time():
+                return False
+            self._run_actor(address, mail)
+        return bool(fresh)
+
+    def _run_actor(self, address: str, mail: list[Mail]) -> None:
+        now_ms = self._engine.clock()
         try:
-            dead_letters = _redrive(engine, address, mail, now_ms)
+            dead_letters = _redrive_actor(self._engine, address, mail, now_ms, self._left_ms())
         except Unavailable as error:
             log.warning("%s is not advanced now: %s", address, error)
-            failures.append(error)
-            in_a_row += 1
-            if in_a_row == CONSECUTIVE_FAILURES_MAX:
-                break
-            continue
+            self.failures.append(error)
+            self._in_a_row += 1
+            return
         except Exception:
             log.exception("%s cannot be advanced", address)
-            continue
-        in_a_row = 0
-        dead += dead_letters
-        redriven += len(mail) - dead_letters
-    if failures:
-        raise failures[-1]
-    return DueRowCounts(redriven, dead, expired)
+            _postpone(self._engine, mail, now_ms + POSTPONED_MS)
+            return
+        self._in_a_row = 0
+        self.dead += dead_letters
+        self.redriven += len(mail) - dead_letters
+
+    def _left_ms(self) -> int:
+        return int((self._until - self._engine.seconds()) * 1000)
 
 
 def _find_due(
-    engine: Engine, shards: Iterable[int], now_ms: int
-) -> tuple[dict[str, list[Mail]], int]:
-    """Find the late mail by actor (an actor with only a due part has none), and delete expired
-    rows; returns the mail and how many rows expired.
+    engine: Engine, shards: Iterable[int]
+) -> tuple[dict[str, list[Mail]], list[int], int]:
+    """Find late mail by actor (an actor with only a due part has none), and the shards that may
+    have more. Rows that expire and were written before they had shards of their own are deleted;
+    the last item is how many.
     """
+    now_ms = engine.clock()
     late: dict[str, list[Mail]] = {}
+    full_shards: list[int] = []
     expired = 0
-    for key in (key for shard in shards for key in engine.table.due_keys(shard, now_ms)):
-        row = engine.table.get(key)
-        if row is None or row.due_ms is None or row.due_ms > now_ms:
-            continue
-        if key.sort.startswith((MAIL, TIMERS)):
-            late.setdefault(key.partition, []).append(read_mail(row))
-        elif key.sort.startswith(PARTS):
-            late.setdefault(key.partition, [])
-        else:
-            expired += _delete_expired_row(engine, row)
-    return late, expired
+    for shard in shards:
+        keys = engine.table.due_keys(shard, now_ms, limit=PAGE_KEYS)
+        if len(keys) == PAGE_KEYS:
+            full_shards.append(shard)
+        work = [key for key in keys if key.sort.startswith((MAIL, TIMERS, PARTS))]
+        if len(work) < len(keys):
+            expired += _delete_expired(engine, [key for key in keys if key not in work])
+        for row in engine.table.get_many(work) if work else ():
+            if row is None or row.due_ms is None or row.due_ms > now_ms:
+                continue
+            found = late.setdefault(row.key.partition, [])
+            if not row.key.sort.startswith(PARTS):
+                found.append(read_mail(row))
+    return late, full_shards, expired
 
 
 def _most_attempts(item: tuple[str, list[Mail]]) -> int:
@@ -103,20 +192,36 @@ def _most_attempts(item: tuple[str, list[Mail]]) -> int:
     return max((mail.attempts for mail in item[1]), default=0)
 
 
-def _redrive(engine: Engine, address: str, late: list[Mail], now_ms: int) -> int:
-    """Attempt the actor's late mail once more; returns how many rows became dead letters."""
+def _redrive_actor(
+    engine: Engine, address: str, late: list[Mail], now_ms: int, budget_ms: int
+) -> int:
+    """Attempt the actor's late mail once more; returns how many messages became dead letters."""
     ordered = sorted(late, key=lambda mail: mail.key.sort)
     if _most_attempts((address, late)) >= ISOLATE_FROM_ATTEMPTS:
         # The first row may be the poisoned one, and those behind it only wait for it.
+        _postpone(engine, ordered[1:], now_ms + attempt_delay_ms(ordered[0].attempts + 1))
         ordered = ordered[:1]
+    until = engine.seconds() + budget_ms / 1000
     attempted: list[Mail] = []
     try:
         dead = sum(_count_attempt(engine, mail, now_ms, attempted) for mail in ordered)
-        engine.advance_until_idle((address, *engine.advance(address, timers=True)))
+        receivers = engine.advance(address, timers=True, budget_ms=budget_ms)
+        left_ms = int((until - engine.seconds()) * 1000)
+        engine.advance_until_idle((address, *receivers), budget_ms=left_ms)
     except Unavailable:
         _withdraw_attempts(engine, attempted, now_ms)
         raise
     return dead
+
+
+def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
+    """Let rows of mail be due later, where they would keep others out of the page. Another process
+    may be faster.
+    """
+    for start in range(0, len(rows), OPERATIONS_MAX):
+        writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]
+        with suppress(Conflict, Unavailable, InvalidCommit):
+            engine.table.commit(writes)
 
 
 def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail]) -> bool:
@@ -143,10 +248,29 @@ def _withdraw_attempts(engine: Engine, attempted: list[Mail], now_ms: int) -> No
             engine.table.commit((attempt_write(mail, now_ms, -1)[1],))
 
 
-def _delete_expired_row(engine: Engine, row: Row) -> int:
-    """Delete a row whose time is over, such as an idempotency key; returns the rows deleted."""
+def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
+    """Delete those of the rows whose time is over, which the index names; returns how many."""
+    now_ms = engine.clock()
+    rows = [
+        row
+        for start in range(0, len(keys), GET_MAX)
+        for row in engine.table.get_many(keys[start : start + GET_MAX])
+        if row is not None and row.due_ms is not None and row.due_ms <= now_ms
+    ]
+    deletions = [Delete(row.key, row.revision) for row in rows]
     try:
-        engine.table.commit((Delete(row.key, row.revision),))
-    except (Conflict, Unavailable):
-        return 0
-    return 1
+        if deletions:
+            engine.table.commit(deletions)
+    except Conflict as conflict:
+        # Another process deletes them too: the others go one by one, but for that row.
+        others = [it for it in deletions if it.key != conflict.key]
+        return sum(_delete_one(engine, deletion) for deletion in others)
+    return len(deletions)
+
+
+def _delete_one(engine: Engine, deletion: Delete) -> bool:
+    try:
+        engine.table.commit((deletion,))
+    except Conflict:
+        return False
+    return True

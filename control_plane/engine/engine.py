@@ -71,6 +71,8 @@ log = logging.getLogger(__name__)
 LOAD_TRIES_MAX = 20
 COMMAND_TRIES_MAX = 60
 BUDGET_MS = 10_000
+# How long a command is followed before it is answered: what is left is the backstop's.
+COMMAND_BUDGET_MS = 3_000
 
 
 def _pause_randomly() -> None:
@@ -106,29 +108,40 @@ class Engine:
         self.on_row: Callable[[Key], None] = lambda key: None
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance actors, then those they wrote to, until no mail or no time is left."""
+        """Advance actors, then those they wrote to, until no mail or no time is left. A commit that
+        was begun in time is made.
+        """
         waiting = deque(dict.fromkeys(addresses))
-        seconds = self._timing.monotonic_seconds
+        seconds = self.seconds
         until = seconds() + budget_ms / 1000
-        while waiting and seconds() < until:
-            for receiver in self.advance(waiting.popleft()):
+        while waiting and (left := until - seconds()) > 0:
+            for receiver in self.advance(waiting.popleft(), budget_ms=left * 1000):
                 if receiver not in waiting:
                     waiting.append(receiver)
 
-    def advance(self, address: str, *, timers: bool = False) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` its due timers, until none is left.
+    def advance(
+        self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
+    ) -> tuple[str, ...]:
+        """Fold the actor's mail, and with `timers` its due timers, until none or no time is left.
 
-        Returns the actors that have new mail. Mail that cannot be folded stays for the backstop.
+        Returns the actors that have new mail. Mail that is not folded stays for the backstop.
         """
         receivers: dict[str, None] = {}
         skipped: set[str] = set()
-        while True:
+        seconds = self.seconds
+        until = seconds() + budget_ms / 1000
+        while seconds() < until:
             written_to = self._advance_once(address, timers, skipped)
             if written_to is None:
-                return tuple(receivers)
+                break
             receivers.update(dict.fromkeys(written_to))
             if not timers and self._is_idle(address):
-                return tuple(receivers)
+                break
+        return tuple(receivers)
+
+    def seconds(self) -> float:
+        """The engine's clock for measuring how long something takes."""
+        return self._timing.monotonic_seconds()
 
     def has_mail(self, address: str) -> bool:
         """Whether the actor has mail, found with one small read."""
@@ -220,11 +233,7 @@ class Engine:
         """
         address = mail.key.partition
         now_ms = self.clock()
-        receivers: list[str] = [address]
         actor = self._load_actor(address, None)
-        while actor.snapshot.header.spill is not None:
-            receivers += self._drain_outbox(actor, now_ms)
-            actor = self._load_actor(address, None)
         reader = FoldReader(self.table, actor)
         fold = reader.fold
         first = mail.first_messages(1)
@@ -238,7 +247,7 @@ class Engine:
         self._commit_fold(
             Commit((*commit.writes, letter), commit.snapshot, commit.receivers), fold, actor
         )
-        return (*receivers, *commit.receivers)
+        return (address, *commit.receivers)
 
     def _is_idle(self, address: str) -> bool:
         """Whether the actor has neither mail nor a spilled outbox; cheaper than loading it."""
@@ -295,9 +304,6 @@ class Engine:
         now_ms = self.clock()
         try:
             actor = load_actor(self.table, self._cache, address, None)
-            if actor.snapshot.header.spill is not None:
-                self.advance_until_idle(self._drain_outbox(actor, now_ms))
-                return None
             reader = FoldReader(self.table, actor)
             fold_mail(reader, actor.mail, now_ms, set())
             has_mail = bool(reader.fold.consumed)
@@ -322,7 +328,7 @@ class Engine:
             self.advance_until_idle((address,))
             return None
         try:
-            self.advance_until_idle((address, *commit.receivers))
+            self.advance_until_idle((address, *commit.receivers), budget_ms=COMMAND_BUDGET_MS)
         except TableError as error:
             # The command is committed; the backstop finds the mail that it sent.
             log.warning("nobody went on after a command to %s: %s", address, error)

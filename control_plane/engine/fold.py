@@ -28,7 +28,10 @@ FOLD_OPERATIONS_MAX = 60
 # Bytes of mail folded in one commit, unless a single row has more: the journal keeps them in one
 # row.
 FOLD_BYTES_MAX = 192 * 1024
+# A spilled outbox is cut into parts of so many bytes, or larger ones where those would be too many.
 SPILL_PART_BYTES_MAX = 256 * 1024
+SPILL_PARTS_MAX = 30
+SPILL_ROW_BYTES_MAX = 350 * 1024
 # Receivers that one commit sends a spilled outbox to.
 DRAINED_RECEIVERS_MAX = 90
 
@@ -164,7 +167,9 @@ def build_commit(
             (),
         )
     header, sends = before.header, fold.sends
-    if fold.operation_count() + extra_write_count > OPERATIONS_MAX:
+    too_many = fold.operation_count() + extra_write_count > OPERATIONS_MAX
+    if sends and (too_many or header.spill is not None):
+        # What was spilled before is sent before.
         header, sends = _spill_outbox(before, fold)
     clock = max([header.clock, *(mail.clock for mail in fold.consumed)])
     revision = before.revision + 1
@@ -312,21 +317,40 @@ class _SpillPart:
 def _spill_outbox(
     before: ActorSnapshot, fold: Fold
 ) -> tuple[Header, dict[str, list[EncodedMessage]]]:
-    """Move the outbox into parts, which are sent before anything else is folded; returns the header
+    """Move the outbox into parts, which are sent before anything else is sent; returns the header
     that says so, and no messages to send now.
     """
-    number = 0
-    stretch: list[tuple[str, list[EncodedMessage]]] = []
-    size = 0
-    for entry in fold.sends.items():
-        weight = sum(len(body) + 64 for _, body in entry[1])
-        if stretch and size + weight > SPILL_PART_BYTES_MAX:
-            fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
-            number, stretch, size = number + 1, [], 0
-        stretch.append(entry)
+    spill = before.header.spill
+    first = spill.last + 1 if spill else 0
+    bodies = _spill_parts(list(fold.sends.items()))
+    for number, body in enumerate(bodies, first):
+        fold.parts[f"outbox/{number:06d}"] = _SpillPart(body)
+    last = first + len(bodies) - 1
+    left = replace(spill, last=last) if spill else Spill(first, last)
+    return evolve(before.header, spill=left), {}
+
+
+def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
+    """Encode an outbox as few parts, each of which fits into a row."""
+    weights = [sum(len(body) + 64 for _, body in messages) for _, messages in entries]
+    part_weight = max(SPILL_PART_BYTES_MAX, sum(weights) // SPILL_PARTS_MAX)
+    bodies: list[bytes] = []
+    start = size = 0
+    for place, weight in enumerate(weights):
+        if place > start and size + weight > part_weight:
+            bodies += _encode_in_rows(entries[start:place])
+            start, size = place, 0
         size += weight
-    fold.parts[f"outbox/{number:06d}"] = _SpillPart(encode_spill(stretch))
-    return evolve(before.header, spill=Spill(0, number)), {}
+    return bodies + _encode_in_rows(entries[start:])
+
+
+def _encode_in_rows(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
+    """Encode a part of a spilled outbox; as several if it does not fit into a row."""
+    body = encode_spill(entries)
+    if len(body) <= SPILL_ROW_BYTES_MAX or len(entries) == 1:
+        return [body]
+    middle = len(entries) // 2
+    return [*_encode_in_rows(entries[:middle]), *_encode_in_rows(entries[middle:])]
 
 
 def _journal_write(

@@ -163,8 +163,18 @@ def attempt_write(mail: Mail, now_ms: int, count: int = 1) -> tuple[Mail, Put]:
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
     body, stored = (it.replace(before, after, 1) for it in (mail.body, mail.stored))
     counted = replace(mail, attempts=attempts, revision=mail.revision + 1, body=body, stored=stored)
-    due_ms = now_ms + (1 << max(attempts, mail.attempts)) * 1000
+    due_ms = now_ms + attempt_delay_ms(max(attempts, mail.attempts))
     return counted, Put(mail.key, counted.revision, stored, mail.revision, due_ms)
+
+
+def attempt_delay_ms(attempts: int) -> int:
+    """How long after an attempt the next one is due: 2^attempts seconds."""
+    return (1 << attempts) * 1000
+
+
+def postponement(mail: Mail, due_ms: int) -> Put:
+    """The write that lets a row be due at another time, with no attempt counted."""
+    return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 
 
 def next_clock(clock: int, now_ms: int) -> int:

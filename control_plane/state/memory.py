@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from threading import Lock
 
 from control_plane.state.table import (
-    SHARDS,
+    EXPIRY_SHARDS,
+    WORK_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -31,15 +32,14 @@ class _Partition:
     of UTF-8 bytes.
     """
 
-    __slots__ = ("rows", "shard", "sorts")
+    __slots__ = ("rows", "sorts")
 
-    def __init__(self, shard: int, rows: dict[str, Row], sorts: list[str]) -> None:
-        self.shard = shard
+    def __init__(self, rows: dict[str, Row], sorts: list[str]) -> None:
         self.rows = rows
         self.sorts = sorts
 
     def copy(self) -> "_Partition":
-        return _Partition(self.shard, dict(self.rows), list(self.sorts))
+        return _Partition(dict(self.rows), list(self.sorts))
 
 
 class MemoryTable:
@@ -53,7 +53,7 @@ class MemoryTable:
         self._partitions: dict[str, _Partition] = {}
         # Partitions that a snapshot may share.
         self._shared: set[str] = set()
-        self._due: list[list[tuple[int, str, str]]] = [[] for _ in range(SHARDS)]
+        self._due: list[list[tuple[int, str, str]]] = [[] for _ in (*WORK_SHARDS, *EXPIRY_SHARDS)]
 
     def snapshot(self) -> "MemoryTable":
         """A copy of the table, which is independent of this one from now on."""
@@ -109,7 +109,7 @@ class MemoryTable:
             for write in writes:
                 match write:
                     case Put():
-                        self._put(Row(write.key, write.revision, write.body, write.due_ms))
+                        self._put(_stored_row(write))
                     case Delete():
                         self._delete(write.key)
                     case Check():
@@ -126,11 +126,11 @@ class MemoryTable:
         if before is None:
             insort(stored.sorts, sort)
         stored.rows[sort] = row
-        due_before = None if before is None else before.due_ms
-        if due_before != row.due_ms:
-            self._remove_due_entry(stored.shard, due_before, row.key)
-            if row.due_ms is not None:
-                insort(self._due[stored.shard], (row.due_ms, partition, sort))
+        if before is not None:
+            self._remove_due_entry(before)
+        if row.due_ms is not None:
+            shard = shard_of(partition, expires=row.expires)
+            insort(self._due[shard], (row.due_ms, partition, sort))
 
     def _delete(self, key: Key) -> None:
         if self._get(key) is None:
@@ -138,22 +138,26 @@ class MemoryTable:
         stored = self._writable_partition(key.partition)
         deleted = stored.rows.pop(key.sort)
         del stored.sorts[bisect_left(stored.sorts, key.sort)]
-        self._remove_due_entry(stored.shard, deleted.due_ms, key)
+        self._remove_due_entry(deleted)
 
-    def _remove_due_entry(self, shard: int, due_ms: int | None, key: Key) -> None:
-        if due_ms is not None:
-            entries = self._due[shard]
-            del entries[bisect_left(entries, (due_ms, *key))]
+    def _remove_due_entry(self, row: Row) -> None:
+        if row.due_ms is not None:
+            entries = self._due[shard_of(row.key.partition, expires=row.expires)]
+            del entries[bisect_left(entries, (row.due_ms, *row.key))]
 
     def _writable_partition(self, partition: str) -> _Partition:
         """The partition to write to; it is copied if a snapshot shares it."""
         stored = self._partitions.get(partition)
         if stored is None:
-            stored = self._partitions[partition] = _Partition(shard_of(partition), {}, [])
+            stored = self._partitions[partition] = _Partition({}, [])
         elif partition in self._shared:
             stored = self._partitions[partition] = stored.copy()
         self._shared.discard(partition)
         return stored
+
+
+def _stored_row(put: Put) -> Row:
+    return Row(put.key, put.revision, put.body, put.due_ms, put.expires)
 
 
 def _is_met(row: Row | None, expect: Expected) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from control_plane.state.table import (
+    EXPIRY_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -161,7 +162,7 @@ class SqliteTable:
                 self._check(key, expect)
 
     def _put(self, put: Put) -> None:
-        shard = None if put.due_ms is None else shard_of(put.key.partition)
+        shard = None if put.due_ms is None else shard_of(put.key.partition, expires=put.expires)
         if put.expect is Expect.ABSENT or put.expect is Expect.ANYTHING:
             insert = "insert or ignore into rows values(?,?,?,?,?,?)"
             statement = insert if put.expect is Expect.ABSENT else _UPSERT
@@ -240,5 +241,5 @@ def _where_clause(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
 
 
 def _to_row(fields: tuple[Any, ...]) -> Row:
-    partition, sort, revision, body, due_ms, _ = fields
-    return Row(Key(partition, sort), revision, body, due_ms)
+    partition, sort, revision, body, due_ms, shard = fields
+    return Row(Key(partition, sort), revision, body, due_ms, shard in EXPIRY_SHARDS)

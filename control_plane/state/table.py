@@ -15,6 +15,9 @@ from zlib import crc32
 
 # Shards of the due index.
 SHARDS = 16
+# The shards of the due index: those of work, then those of rows that only expire.
+WORK_SHARDS = range(SHARDS)
+EXPIRY_SHARDS = range(SHARDS, 2 * SHARDS)
 OPERATIONS_MAX = 100
 # Rows of one `get_many`.
 GET_MAX = 100
@@ -47,13 +50,14 @@ Expected = Expect | int
 @dataclass(frozen=True, slots=True)
 class Row:
     """A stored row. Its writer chooses `revision`. A row with `due_ms` (epoch ms) is in the due
-    index.
+    index; one that `expires` then is no work, and in shards of its own.
     """
 
     key: Key
     revision: int
     body: bytes
     due_ms: int | None = None
+    expires: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Put:
     body: bytes
     expect: Expected
     due_ms: int | None = None
+    expires: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +167,10 @@ def is_unconditional_check(write: Write) -> bool:
     return isinstance(write, Check) and write.expect is Expect.ANYTHING
 
 
-def shard_of(partition: str) -> int:
-    """The shard of the due index that a partition's rows are in."""
-    return crc32(partition.encode()) % SHARDS
+def shard_of(partition: str, *, expires: bool = False) -> int:
+    """The shard of the due index that a partition's rows are in: its work, or what `expires`."""
+    shards = EXPIRY_SHARDS if expires else WORK_SHARDS
+    return shards[crc32(partition.encode()) % SHARDS]
 
 
 def row_bytes(key: Key, body: bytes) -> int:

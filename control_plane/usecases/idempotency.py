@@ -111,7 +111,7 @@ class IdempotentRequest:
         def key_row(reply: object) -> tuple[Write, ...]:
             assert self.key is not None
             fields = {"digest": self.digest, "status": status, "reply": reply}
-            return (Put(self.key, 1, to_json(fields), Expect.ABSENT, due_ms),)
+            return (Put(self.key, 1, to_json(fields), Expect.ABSENT, due_ms, expires=True),)
 
         try:
             effect(key_row)
@@ -136,7 +136,9 @@ class IdempotentRequest:
             return StoredAnswer(fields["status"], to_json(describe(fields["reply"])))
         if "answer" not in fields:
             fields["answer"] = to_json(describe(fields["reply"])).decode()
-            answered = Put(row.key, row.revision + 1, to_json(fields), row.revision, row.due_ms)
+            answered = Put(
+                row.key, row.revision + 1, to_json(fields), row.revision, row.due_ms, expires=True
+            )
             try:
                 services.table.commit((answered,))
             except Conflict:

@@ -20,6 +20,8 @@ LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 TICKS_PER_BUDGET = 10
 TICKS_PER_FORGETTING = 1200
+# A tick is late by no more than this for the mail: leases are looked at every few seconds.
+REDRIVE_BUDGET_MS = 3_000
 
 
 class TickThread:
@@ -44,9 +46,10 @@ class TickThread:
         ticks = 0
         while not self._stopped.wait(TICK_SECONDS):
             try:
-                self._upkeep.redrive_mail()
+                # Before the mail, of which there may be more than there is time for.
                 if ticks % TICKS_PER_LEASE_PASS == 0:
                     self._upkeep.mark_lost_agents(LEASE_PASS_MS)
+                self._upkeep.redrive_mail(REDRIVE_BUDGET_MS)
                 if ticks % TICKS_PER_AUDIT == 0:
                     self._upkeep.audit_pools()
                 if ticks % TICKS_PER_FORGETTING == 0:

@@ -12,12 +12,14 @@ import pytest
 
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
+    EXPIRY_SHARDS,
     GET_MAX,
     OPERATIONS_MAX,
     PARTITION_BYTES_MAX,
     ROW_BYTES_MAX,
     SHARDS,
     SORT_BYTES_MAX,
+    WORK_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -215,6 +217,21 @@ class StateTableContract:
         assert table.due_keys(shard, 100) == (KEY,)
         table.commit([Delete(KEY, 4)])
         assert table.due_keys(shard, 100) == ()
+
+    def test_rows_that_expire_are_in_shards_of_their_own(self, table: StateTable) -> None:
+        work, expiring = shard_of(KEY.partition), shard_of(KEY.partition, expires=True)
+        assert (work in WORK_SHARDS, expiring in EXPIRY_SHARDS) == (True, True)
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10, expires=True)])
+        assert table.due_keys(work, 10) == ()
+        assert table.due_keys(expiring, 10) == (KEY,)
+        assert table.get(KEY) == Row(KEY, 1, b"", 10, expires=True)
+        table.commit([Put(KEY, 2, b"", 1, due_ms=10)])
+        assert table.due_keys(work, 10) == (KEY,)
+        assert table.due_keys(expiring, 10) == ()
+        assert table.get(KEY) == Row(KEY, 2, b"", 10)
+        table.commit([Put(KEY, 3, b"", 2, due_ms=10, expires=True)])
+        table.commit([Delete(KEY, 3)])
+        assert table.due_keys(work, 10) == table.due_keys(expiring, 10) == ()
 
     def test_each_shard_has_its_own_due_rows_the_earliest_first(self, table: StateTable) -> None:
         partitions = [f"trial#{n}" for n in range(40)]

@@ -318,11 +318,20 @@ def fail_on_one_node(cluster: Cluster) -> None:
 
 
 def pause_a_gang(cluster: Cluster) -> None:
-    """A trial over two agents is paused, and goes on from what it has saved."""
-    _submit_gangs(cluster, "ab", 1, train_in_rounds)
+    """A trial over two agents is paused, however late it hears of it, and goes on from what it has
+    saved.
+    """
+    paused: list[bool] = []
+
+    def train_slowly(run: Run) -> list[Line]:
+        stops = run.killed or run.directives["preempt"]
+        return train_in_rounds(run) if paused or stops or run.rounds < 2 else []
+
+    _submit_gangs(cluster, "ab", 1, train_slowly)
     cluster.until(lambda: _round_count(cluster) >= 2, "running")
     cluster.command(EXPERIMENT, PauseRequested())
     cluster.until(lambda: not any(agent.runs for agent in cluster.agents), "paused")
+    paused.append(True)
     cluster.command(EXPERIMENT, ActivateRequested())
     cluster.run_to_rest()
 

@@ -339,15 +339,16 @@ def test_a_condition_of_what_goes_beside_a_command_is_the_callers(cluster: Clust
 def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
     """The index may lag: it still names the time that the row had before."""
     table, key = cluster.engine.table, Key("idempotency#me", "k")
-    table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1)])
+    table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1, expires=True)])
 
     class Lagging(TableDecorator):
-        def due(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
             return (key,)
 
-    table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000)])
-    driven = due_rows.process_due_rows(Engine(Lagging(table), lambda: cluster.now_ms), [0])
-    assert driven.expired == 0
+    table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000, expires=True)])
+    lagging = Engine(Lagging(table), lambda: cluster.now_ms)
+    for shards in ((), [0]), ([0], ()):
+        assert due_rows.process_due_rows(lagging, *shards) == due_rows.DueRowCounts()
     assert table.get(key) is not None
     cluster.now_ms += 60_000
     assert due_rows.process_due_rows(cluster.engine).expired == 1

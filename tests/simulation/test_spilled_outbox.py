@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
+from control_plane.actors.messages.experiment import (
+    ActivateRequested,
+    CancelRequested,
+    PauseRequested,
+)
 from control_plane.actors.records import Status
 from control_plane.engine.engine import Engine
 from control_plane.state.faults import Crash, CrashingTable, CrashMoment
@@ -77,3 +81,19 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
         Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
     cluster.command("experiment#2", submission(2, 2))
     assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2
+
+
+def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Cluster) -> None:
+    """However long the outbox is, the next command is one commit, and what it sends comes after."""
+    cluster.submit(10 * TRIALS)
+    for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
+        dying = CrashingTable(cluster.engine.table, 1, "after")
+        with pytest.raises(Crash):
+            Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, command)
+    assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_CANCELED
+    cluster.run_to_rest()
+    for trial in cluster.checker.actor_states("trial"):
+        folded = cluster.checker.folded_messages(f"trial#{trial.trial_id}")
+        told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
+        assert told == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
+    assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]

@@ -212,9 +212,9 @@ def test_the_tried_are_driven_after_the_fresh(
     order: list[str] = []
     advance = Engine.advance
 
-    def record_advance(self: Engine, address: str, *, timers: bool = False) -> tuple[str, ...]:
+    def record_advance(self: Engine, address: str, **options: Any) -> tuple[str, ...]:
         order.append(address)
-        return advance(self, address, timers=timers)
+        return advance(self, address, **options)
 
     engine.execute_command("pool#b", PoolConfigured("b"))
     send(engine, 0, 1, attempts=2)

@@ -1,17 +1,27 @@
 """Passes over the due index on a table that refuses some of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
-from control_plane.engine.engine import Engine
+from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
-from control_plane.state.table import StateTable, Unavailable, Write, shard_of
+from control_plane.state.table import (
+    WORK_SHARDS,
+    Expect,
+    Key,
+    Put,
+    StateTable,
+    Unavailable,
+    Write,
+    shard_of,
+)
 
 NOW_MS = 1_700_000_000_000
 
@@ -115,3 +125,111 @@ def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: 
         0,
         1,
     ] * due_rows.CONSECUTIVE_FAILURES_MAX
+
+
+def mail_for(engine: Engine, pool: str, number: int, attempts: int = 0) -> None:
+    """Mail a request for slots that is due now and was tried before."""
+    key = mailbox.mail_key(pool, number, f"trial#{number}")
+    encoded = [encode_message_for(pool, SlotsRequested(number, 1, 1, f"{number:06d}"))]
+    put = mailbox.mail_write(key, f"trial#{number}", mailbox.UNKNOWN, number, encoded, NOW_MS)
+    body = put.body.replace(b'"attempts":0', b'"attempts":%d' % attempts)
+    engine.table.commit((replace(put, body=body),))
+
+
+def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
+    """Make two pools whose rows are in one shard of the index."""
+    first = "pool#p0"
+    second = next(
+        name for name in (f"pool#p{n}" for n in range(1, 999)) if shard_of(name) == shard_of(first)
+    )
+    for pool in (first, second):
+        engine.execute_command(pool, PoolConfigured(pool.removeprefix("pool#")))
+    return first, second
+
+
+def test_mail_behind_a_poisoned_row_does_not_keep_others_out_of_the_page(engine: Engine) -> None:
+    poisoned, other = two_pools_of_one_shard(engine)
+    for number in range(3 * due_rows.PAGE_KEYS):
+        mail_for(engine, poisoned, number, mailbox.ISOLATE_FROM_ATTEMPTS)
+    mail_for(engine, other, 1)
+    late, _, _ = due_rows._find_due(engine, WORK_SHARDS)
+    assert other not in late
+    due_rows.process_due_rows(engine)
+    assert engine.read_state(other).queued == 1
+
+
+def test_an_actor_that_cannot_be_read_does_not_keep_others_out_of_the_page(
+    engine: Engine, clock: Clock
+) -> None:
+    garbled, other = two_pools_of_one_shard(engine)
+    head = engine.table.get(Key(garbled, HEAD))
+    assert head is not None
+    engine.table.commit((Put(head.key, head.revision + 1, b"no head", head.revision),))
+    for number in range(3 * due_rows.PAGE_KEYS):
+        mail_for(engine, garbled, number)
+    for _ in range(200):
+        due_rows.process_due_rows(engine)
+        clock.now_ms += 1000
+    mail_for(engine, other, 1)
+    due_rows.process_due_rows(engine)
+    assert engine.read_state(other).queued == 1
+
+
+def test_rows_that_expired_are_deleted_after_the_work(engine: Engine) -> None:
+    (pool,) = late_pools(engine, 1)
+    keys = [Key(f"idempotency#{n % 7}", f"{n}") for n in range(1_000)]
+    for key in keys:
+        engine.table.commit((Put(key, 1, b"", Expect.ABSENT, NOW_MS, expires=True),))
+    order: list[str] = []
+    engine.on_commit = order.append
+    counts = due_rows.process_due_rows(engine)
+    assert (counts.redriven, counts.expired) == (1, 1_000)
+    assert order == [pool]
+    assert all(engine.table.get(key) is None for key in keys)
+
+
+def test_rows_that_expire_among_the_work_of_an_older_release_are_deleted(engine: Engine) -> None:
+    keys = [Key("idempotency#me", f"{n}") for n in range(250)]
+    for key in keys:
+        engine.table.commit((Put(key, 1, b"", Expect.ABSENT, NOW_MS),))
+    assert due_rows.process_due_rows(engine).expired == 250
+
+
+class SlowClock:
+    """A clock that moves on by `step` seconds whenever it is read."""
+
+    def __init__(self, step: float) -> None:
+        self.step = step
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.mark.parametrize("budget_ms", [0, 100, 1_000, 10_000])
+def test_a_pass_ends_with_its_budget_and_the_next_goes_on(budget_ms: int) -> None:
+    slow = SlowClock(0.01)
+    engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
+    pools = late_pools(engine, 40)
+    began = slow.now
+    counts = due_rows.process_due_rows(engine, budget_ms=budget_ms)
+    # What was begun in time is ended: a few reads of the clock more.
+    assert slow.now - began <= budget_ms / 1000 + 0.25
+    assert (counts.redriven < len(pools)) == (budget_ms < 10_000)
+    for _ in range(200):
+        due_rows.process_due_rows(engine, budget_ms=1_000)
+    assert [engine.read_state(pool).queued for pool in pools] == [1] * len(pools)
+
+
+@pytest.mark.parametrize("budget_ms", [0, 50, 500])
+def test_advancing_one_actor_ends_with_the_budget(budget_ms: int) -> None:
+    slow = SlowClock(0.01)
+    engine = Engine(MemoryTable(), lambda: NOW_MS, EngineTiming(slow))
+    engine.execute_command("pool#p0", PoolConfigured("p0"))
+    for number in range(10_000):
+        mail_for(engine, "pool#p0", number)
+    began = slow.now
+    engine.advance_until_idle(("pool#p0",), budget_ms=budget_ms)
+    assert slow.now - began <= budget_ms / 1000 + 0.15
+    assert engine.has_mail("pool#p0")
