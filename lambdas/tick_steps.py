@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_FORGETTING = 20
 # Nobody waits for it, and each look reads the index once for each shard.
-MINUTES_PER_EXPIRY = 10
+MINUTES_PER_EXPIRY = 60
 
 
 @dataclass(frozen=True)
