@@ -1,4 +1,4 @@
-"""What the messages of a row do may be more than a commit holds, fail, or be unreadable."""
+"""Messages that do more than a commit holds, that fail, or that cannot be read."""
 
 from collections.abc import Callable
 from contextlib import suppress
