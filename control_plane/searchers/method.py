@@ -200,10 +200,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class MethodStep(Generic[State]):
-    """A method's answer: its next state and what it wants done, in order."""
+    """A method's answer: its next state and what it wants done, in order. One that `is_large` has
+    written as much as goes into one commit: nothing is expanded together with it.
+    """
 
     state: State
     operations: Sequence[Operation] = ()
+    is_large: bool = False
 
 
 class MethodState:
@@ -213,7 +216,9 @@ class MethodState:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the method has decided to close trials and has not closed all of them yet."""
+        """Whether the method has decided to close trials, or to create them, and has not asked for
+        all of that yet.
+        """
         return False
 
     @property
@@ -277,8 +282,8 @@ class SearchMethod(ABC, Generic[State]):
         return MethodStep(state)
 
     def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
-        """Close at most `close_max` trials of a state that is closing; `trials` were requested of
-        the whole search.
+        """Close or create at most `close_max` trials of a state that is closing; `trials` were
+        requested of the whole search.
         """
         return MethodStep(state)
 

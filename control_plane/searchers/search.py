@@ -70,11 +70,14 @@ TrialOperation = CreateTrial | TrainTo | Close | Stop | Shutdown
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """The next state, the operations in order, and whether `expand_creates` has something to do."""
+    """The next state, the operations in order, and whether `expand_creates` has something to do. A
+    step that `is_large` fills a commit alone.
+    """
 
     state: SearchState
     operations: tuple[TrialOperation, ...]
     more: bool
+    is_large: bool = False
 
 
 def begin_search(plan: SearchPlan, blobs: BlobStore = NO_BLOBS) -> SearchStep:
@@ -232,7 +235,7 @@ def make_method(plan: SearchPlan, blobs: BlobStore) -> SearchMethod[Any]:
 def _expand_further(
     plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, blobs: BlobStore
 ) -> SearchStep:
-    if not step.more:
+    if not step.more or step.is_large:
         return step
     expanded = expand_creates(plan, step.state, generator, create_max, blobs)
     return replace(expanded, operations=step.operations + expanded.operations)
@@ -293,12 +296,13 @@ def _apply_answer(
         op for op in answer.operations if not isinstance(op, Create)
     ]
     tally = evolve(tally, requested=tally.requested + sum(create.count for create in creates))
-    if tally.requested == tally.closed and not answer.state.awaits_external_input:
+    is_waiting = answer.state.awaits_external_input or answer.state.is_closing
+    if tally.requested == tally.closed and not is_waiting:
         operations.append(_final_shutdown(plan, tally))
     shutdown = any(isinstance(one, Shutdown) for one in operations)
     queue = () if shutdown else _extend_backlog(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
-    return SearchStep(state, tuple(operations), more=has_more(state))
+    return SearchStep(state, tuple(operations), has_more(state), answer.is_large)
 
 
 def _final_shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:

@@ -9,8 +9,9 @@ blobs of 250. The hyperparameters of a trial are a blob of their own.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -46,7 +47,12 @@ from control_plane.searchers.stored_points import Point, store_point
 _MEMBER = struct.Struct("<iid?16s")
 _MEMBERS_PER_BLOB = 30
 _NUMBER = struct.Struct("<I")
+# Lists of trials' numbers: the members, and those that are to be closed and copied.
+_MEMBERS, _PENDING = "members", "pending"
 _NUMBERS_PER_BLOB = 250
+# What the end of a round changes fits into one commit up to so many members; with more it is spread
+# over several.
+_MEMBERS_AT_ONCE = 1_000
 
 
 POPULATION_MAX: Final = 10_000
@@ -130,6 +136,9 @@ class PopulationPlan:
 class PopulationState(MethodState):
     """Progress of the search: `rounds` are over, `members` are in this one, of whom `listed` were
     created and `results` have their result; `copies` were asked for in all.
+
+    After a round of many members there are `pending` trials to close, the first `pending_closes` of
+    them, and to copy, the others; the first `changed` of them are done.
     """
 
     members: int
@@ -138,6 +147,14 @@ class PopulationState(MethodState):
     results: int = 0
     copies: int = 0
     kind: Literal["pbt"] = "pbt"
+    pending: int = 0
+    pending_closes: int = 0
+    changed: int = 0
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether trials are still to be closed or copied after the last round."""
+        return self.changed < self.pending
 
 
 class Member(NamedTuple):
@@ -170,7 +187,7 @@ class PopulationSearch(SearchMethod[PopulationState]):
         request_id = UUID(created.request_id).bytes
         self._write_member(created.trial, Member(state.rounds, request_id=request_id))
         store_point(self._blobs, created.trial, Point(created.hparams))
-        name = f"members/{state.listed // _NUMBERS_PER_BLOB}"
+        name = f"{_MEMBERS}/{state.listed // _NUMBERS_PER_BLOB}"
         place = state.listed % _NUMBERS_PER_BLOB * _NUMBER.size
         before = (self._blobs.read(name) or b"")[:place]
         self._blobs.write(name, before + _NUMBER.pack(created.trial))
@@ -191,6 +208,9 @@ class PopulationSearch(SearchMethod[PopulationState]):
                 member = self._read_member(event.trial)
                 if member.gone:
                     return MethodStep(state)
+                if self._is_pending_close(state, event.trial):
+                    self._write_member(event.trial, member._replace(gone=True))
+                    return MethodStep(state)
                 gone = member._replace(gone=True, measured=state.rounds, result=WORST_RESULT)
                 if member.measured < state.rounds:
                     return self._add_result(state, event.trial, gone)
@@ -198,6 +218,26 @@ class PopulationSearch(SearchMethod[PopulationState]):
                 return MethodStep(state)
             case _:
                 return MethodStep(state)
+
+    def close_more(
+        self, state: PopulationState, trials: int, close_max: int
+    ) -> MethodStep[PopulationState]:
+        """Close or copy the next members that a round of many replaces, in their order."""
+        pending = list(self._read_numbers(_PENDING, state.pending))
+        end = min(state.changed + close_max, state.pending)
+        operations: list[Operation] = []
+        for place in range(state.changed, end):
+            trial = pending[place]
+            if place >= state.pending_closes:
+                operations.append(self._copy_of(trial))
+                continue
+            member = self._read_member(trial)
+            if not member.gone:
+                self._write_member(trial, member._replace(gone=True))
+                operations.append(Close(trial))
+        if end < state.pending:
+            return MethodStep(evolve(state, changed=end), operations)
+        return MethodStep(evolve(state, pending=0, pending_closes=0, changed=0), operations)
 
     def progress(self, state: PopulationState, tally: Tally) -> float:
         """Compute the share of the training of all rounds; in the step era also of the validations
@@ -223,9 +263,13 @@ class PopulationSearch(SearchMethod[PopulationState]):
         """Replace the worst members by copies of the best and let the others train on."""
         plan, rounds = self._plan, state.rounds + 1
         members = {
-            trial: self._read_member(trial) for trial in self._read_member_numbers(state.listed)
+            trial: self._read_member(trial) for trial in self._read_numbers(_MEMBERS, state.listed)
         }
-        if rounds >= plan.num_rounds:
+        is_last = rounds >= plan.num_rounds
+        if len(members) > _MEMBERS_AT_ONCE and is_last:
+            ended = evolve(state, rounds=rounds, results=0)
+            return self._change_in_steps(ended, members, closing=[*members], copied=[])
+        if is_last:
             closed = self._close_trials(members, members)
             return MethodStep(evolve(state, rounds=rounds, results=0), closed)
         ranked = sorted(members, key=lambda trial: _rank_key(members[trial]))
@@ -233,18 +277,13 @@ class PopulationSearch(SearchMethod[PopulationState]):
         replaced = min(plan.replaced_count, len(ranked) // 2)
         going_on, worst = ranked[: len(ranked) - replaced], ranked[len(ranked) - replaced :]
         copied = [trial for trial in ranked[:replaced] if not members[trial].gone]
-        operations: list[Operation] = self._close_trials(members, worst)
-        operations += [
-            Create(1, "Explored", first_point=trial, length=plan.length_per_round, closed=False)
-            for trial in copied
+        trains: list[Operation] = [
+            TrainTo(trial, (rounds - members[trial].born + 1) * plan.length_per_round)
+            for trial in going_on
+            if not members[trial].gone
         ]
-        for trial in going_on:
-            member = members[trial]
-            if not member.gone:
-                length = (rounds - member.born + 1) * plan.length_per_round
-                operations.append(TrainTo(trial, length))
         # The copies follow as they are created.
-        self._write_member_numbers(going_on)
+        self._write_numbers(_MEMBERS, going_on)
         state = PopulationState(
             members=len(going_on) + len(copied),
             listed=len(going_on),
@@ -252,7 +291,34 @@ class PopulationSearch(SearchMethod[PopulationState]):
             results=sum(members[trial].gone for trial in going_on),
             copies=state.copies + len(copied),
         )
-        return MethodStep(state, operations)
+        if len(members) > _MEMBERS_AT_ONCE:
+            return self._change_in_steps(state, members, worst, copied, trains)
+        closes = self._close_trials(members, worst)
+        return MethodStep(state, [*closes, *map(self._copy_of, copied), *trains])
+
+    def _change_in_steps(
+        self,
+        state: PopulationState,
+        members: Mapping[int, Member],
+        closing: Sequence[int],
+        copied: Sequence[int],
+        operations: Sequence[Operation] = (),
+    ) -> MethodStep[PopulationState]:
+        """Note which trials `close_more` is to close and to copy, and ask for `operations` now."""
+        closes = [trial for trial in closing if not members[trial].gone]
+        self._write_numbers(_PENDING, [*closes, *copied])
+        pending = len(closes) + len(copied)
+        after = evolve(state, pending=pending, pending_closes=len(closes), changed=0)
+        return MethodStep(after, operations, is_large=True)
+
+    def _is_pending_close(self, state: PopulationState, trial: int) -> bool:
+        """Whether the trial is one that `close_more` has still to close."""
+        closes = islice(self._read_numbers(_PENDING, state.pending_closes), state.changed, None)
+        return state.changed < state.pending_closes and trial in closes
+
+    def _copy_of(self, trial: int) -> Create:
+        length = self._plan.length_per_round
+        return Create(1, "Explored", first_point=trial, length=length, closed=False)
 
     def _close_trials(self, members: dict[int, Member], trials: Iterable[int]) -> list[Operation]:
         """Close the trials that did not end by themselves, in their order."""
@@ -279,16 +345,16 @@ class PopulationSearch(SearchMethod[PopulationState]):
         blob[start : start + _MEMBER.size] = packed
         self._blobs.write(f"trials/{number}", bytes(blob))
 
-    def _read_member_numbers(self, count: int) -> Iterator[int]:
+    def _read_numbers(self, name: str, count: int) -> Iterator[int]:
         for start in range(0, count, _NUMBERS_PER_BLOB):
-            blob = self._blobs.read(f"members/{start // _NUMBERS_PER_BLOB}") or b""
+            blob = self._blobs.read(f"{name}/{start // _NUMBERS_PER_BLOB}") or b""
             some = _NUMBER.iter_unpack(blob[: (count - start) * _NUMBER.size])
             yield from (trial for (trial,) in some)
 
-    def _write_member_numbers(self, trials: Sequence[int]) -> None:
+    def _write_numbers(self, name: str, trials: Sequence[int]) -> None:
         for start in range(0, len(trials), _NUMBERS_PER_BLOB):
             packed = map(_NUMBER.pack, trials[start : start + _NUMBERS_PER_BLOB])
-            self._blobs.write(f"members/{start // _NUMBERS_PER_BLOB}", b"".join(packed))
+            self._blobs.write(f"{name}/{start // _NUMBERS_PER_BLOB}", b"".join(packed))
 
 
 def _rank_key(member: Member) -> tuple[float, bytes]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.method import (
@@ -20,17 +20,22 @@ from control_plane.searchers.method import (
     TrialLengthReached,
     TrialProgressed,
 )
+from control_plane.searchers.methods import pbt
 from control_plane.searchers.methods.pbt import PopulationPlan
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import (
     SearchPlan,
+    SearchStep,
     TrialOperation,
     begin_search,
     completed_share,
     expand_creates,
     handle_event,
+    has_more,
 )
 from control_plane.searchers.space import Double, Group
+from tests.unit.searchers.driven_search import STATE
+from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 SPACE = Group({"x": Double(0.0, 1.0)})
 # Nobody is resampled: a copy has 0.5 or 1.5 times its original's value.
@@ -44,7 +49,7 @@ class Search:
 
     def __init__(self, method: PopulationPlan = PLAN, create_max: int = 100) -> None:
         self.plan = SearchPlan(method, SPACE, 7)
-        self.blobs = MemoryBlobStore()
+        self.blobs = RecordingBlobStore()
         self.generator = Generator.from_seed(7)
         self.create_max = create_max
         self.created: list[CreateTrial] = []
@@ -276,3 +281,123 @@ def test_what_is_kept_of_a_large_population_lies_in_small_parts() -> None:
     assert len(operations_of_type(operations, Close)) == 250
     assert len(search.created) == 1_250
     assert max(map(len, search.blobs.contents.values())) <= 1_000
+
+
+class LargeSearch(Search):
+    """A search whose operations are expanded by a few at a time; `most_blobs` were written in one
+    step.
+    """
+
+    def __init__(self, method: PopulationPlan, create_max: int) -> None:
+        self.most_blobs = 0
+        self.log: list[TrialOperation] = []
+        super().__init__(method, create_max)
+
+    def send_event(self, event: Event) -> list[TrialOperation]:
+        self.take_event(event)
+        return self._expand_all()
+
+    def take_event(self, event: Event) -> None:
+        """Take an event and expand nothing after it."""
+        self.blobs.written.clear()
+        self._add(
+            handle_event(self.plan, self.state, self.generator, event, self.create_max, self.blobs)
+        )
+
+    def expand_once(self) -> bool:
+        """Expand once; whether there was anything to expand."""
+        if not has_more(self.state):
+            return False
+        self.blobs.written.clear()
+        self._add(
+            expand_creates(self.plan, self.state, self.generator, self.create_max, self.blobs)
+        )
+        return True
+
+    def _expand_all(self) -> list[TrialOperation]:
+        while self.expand_once():
+            pass
+        return []
+
+    def _add(self, step: SearchStep) -> None:
+        self.state = STATE.validate_json(STATE.dump_json(step.state))
+        self.log += step.operations
+        self.created += [op for op in step.operations if isinstance(op, CreateTrial)]
+        self.most_blobs = max(self.most_blobs, len(set(self.blobs.written)))
+
+
+def run_population(search: LargeSearch, draw: Random, exits: float, between: float) -> None:
+    """Report results, some exits, and some events before all is expanded, to the search's end."""
+    lengths: dict[int, int] = {}
+    live: set[int] = set()
+    seen = 0
+    while True:
+        while seen < len(search.log):
+            match search.log[seen]:
+                case CreateTrial(trial=trial, length=length) | TrainTo(trial=trial, length=length):
+                    lengths[trial] = length or 0
+                    live.add(trial)
+                case Close(trial=trial) if trial in live:
+                    lengths.pop(trial, None)
+                    live.remove(trial)
+                    search.take_event(TrialClosed(trial, 0.0))
+            seen += 1
+        if search.state.shutdown:
+            return
+        if live and draw.random() < exits:
+            # Of those that train and of those that wait for the end of the round.
+            trial = draw.choice(sorted(live))
+            lengths.pop(trial, None)
+            live.remove(trial)
+            search.take_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0))
+            continue
+        if lengths and (draw.random() < between or not has_more(search.state)):
+            trial = draw.choice(sorted(lengths))
+            length = lengths.pop(trial)
+            metric = Random(f"{trial} after {length}").random()
+            search.take_event(TrialLengthReached(trial, length, metric))
+        else:
+            assert search.expand_once(), "the search waits for nothing"
+
+
+@pytest.mark.parametrize("create_max", [1, 7, 48])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_round_that_is_changed_in_steps_ends_like_one_that_is_not(
+    monkeypatch: pytest.MonkeyPatch, seed: int, create_max: int
+) -> None:
+    def run(at_once: int) -> object:
+        monkeypatch.setattr(pbt, "_MEMBERS_AT_ONCE", at_once)
+        search = LargeSearch(PopulationPlan(5, 20, 4, 0.3, HALVES, True, STEP_ERA), create_max)
+        # Nothing happens before all is expanded: then the order of the operations decides nothing.
+        run_population(search, Random(seed), exits=0.0, between=0.0)
+        hparams = [(op.trial, op.parent, dict(op.hparams)) for op in search.created]
+        return hparams, search.state.tally
+
+    assert run(1_000) == run(3)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_trials_may_fail_while_a_round_is_changed_in_steps(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(pbt, "_MEMBERS_AT_ONCE", 3)
+    draw = Random(seed)
+    plan = PopulationPlan(5, draw.randint(4, 30), 4, 0.5, HALVES, True, STEP_ERA)
+    search = LargeSearch(plan, draw.randint(1, 5))
+    run_population(search, draw, exits=draw.choice((0.0, 0.02, 0.3)), between=draw.random())
+    assert search.state.tally.requested == search.state.tally.closed
+    assert len({op.trial for op in search.created}) == len(search.created)
+
+
+@pytest.mark.parametrize("population", [1_000, 1_001, 2_000, 5_000])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_no_step_of_a_large_population_writes_more_than_a_commit_holds(
+    population: int, rounds: int
+) -> None:
+    plan = PopulationPlan(5, population, rounds, 0.5, HALVES, True, STEP_ERA)
+    search = LargeSearch(plan, create_max=48)
+    for trial in range(population):
+        search.send_event(TrialLengthReached(trial, 5, (trial * 7919) % population))
+    # Beside them are the head, the journal, the mail, the generator, and up to seven parts of mail.
+    assert search.most_blobs <= 90
+    assert len(search.created) == population + (rounds - 1) * (population // 2)
