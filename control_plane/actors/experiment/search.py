@@ -42,6 +42,8 @@ from control_plane.searchers.search import SearchPlan, SearchStep, TrialOperatio
 
 # The most trials created in one commit: each is a message row, and a commit holds 100 operations.
 CREATE_MAX = 48
+# Bytes of hyperparameters in one commit, which each trial is created with a copy of.
+CREATE_BYTES_MAX = 2_200_000
 
 SearchCall = Callable[[SearchPlan, Generator, BlobStore], SearchStep]
 
@@ -52,7 +54,7 @@ def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentSt
         return state
 
     def expand(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
-        result = search.expand_creates(plan, state.search, generator, CREATE_MAX, parts)
+        result = search.expand_creates(plan, state.search, generator, _create_max(context), parts)
         created = sum(isinstance(operation, CreateTrial) for operation in result.operations)
         closed = sum(isinstance(operation, Close) for operation in result.operations)
         context.add_reason(f"trials created: {created}" if created else f"trials closed: {closed}")
@@ -67,7 +69,9 @@ def apply_event(state: ExperimentState, event: Event, context: StepContext) -> E
         return evolve(state, search=search.count_event(state.search, event))
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
-        return search.handle_event(plan, state.search, generator, event, CREATE_MAX, parts)
+        return search.handle_event(
+            plan, state.search, generator, event, _create_max(context), parts
+        )
 
     return _run_search(state, context, handle)
 
@@ -132,7 +136,7 @@ def _apply_external_input(
 ) -> ExperimentState:
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_external_input(
-            plan, state.search, generator, external, CREATE_MAX, parts
+            plan, state.search, generator, external, _create_max(context), parts
         )
 
     return _run_search(state, context, handle)
@@ -155,6 +159,14 @@ def _run_search(
     if generator.key != key:
         context.write_part("generator", generator.key)
     return apply_operations(state, result, context)
+
+
+def _create_max(context: StepContext) -> int:
+    """The most trials to create in one commit. A trial's hyperparameters are no longer than the
+    configuration that they are drawn from.
+    """
+    config_bytes = len(definition_of(context).config.encode())
+    return max(1, min(CREATE_MAX, CREATE_BYTES_MAX // max(1, config_bytes)))
 
 
 def _work_by_trial(operations: Iterable[TrialOperation]) -> dict[int, WorkAssigned]:
