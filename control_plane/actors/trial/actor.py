@@ -51,6 +51,7 @@ from control_plane.actors.trial.allocation import (
 )
 from control_plane.actors.trial.checkpoints import hand_over_checkpoint, mark_deleted, mark_deleting
 from control_plane.actors.trial.lifecycle import (
+    end_stopped_trial,
     end_trial,
     end_with_error,
     is_done,
@@ -377,7 +378,7 @@ def _end_allocation(
         # Training code that asked to stop may end in any way.
         return end_trial(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, context)
     if reason == "completed":
-        return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
+        return _after_completion(evolve(state, closed=True), context)
     if gang.is_loss(message, allocation.wish):
         # The trial was to run: its machine ends, or its agent was stopped.
         return _after_loss(state, allocation, message, context)
@@ -389,6 +390,13 @@ def _end_allocation(
     if reason == "start_failed":
         return _after_failed_start(state, allocation, message, context)
     return _after_failure(state, allocation, message, context)
+
+
+def _after_completion(state: TrialState, context: StepContext) -> TrialState:
+    """End a trial whose run ended well; while its experiment is canceled it ends as that does."""
+    if state.experiment_status is Status.STOPPING_CANCELED:
+        return end_stopped_trial(state, context)
+    return end_trial(state, Status.COMPLETED, None, context)
 
 
 def _after_yield(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:

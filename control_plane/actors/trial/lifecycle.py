@@ -30,7 +30,7 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
     allocation = state.allocation
     if allocation is None:
         if state.killed or state.experiment_status.is_stopping:
-            return _end_stopped_trial(state, context)
+            return end_stopped_trial(state, context)
         if state.stopped or is_done(state):
             return end_trial(state, Status.COMPLETED, None, context)
         return _request_slots(state, context) if wants_slots(state) else state
@@ -100,7 +100,7 @@ def end_trial(
     return evolve(state, status=status, allocation=None, ended_ms=context.now_ms)
 
 
-def _end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
+def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
     """End the trial as its experiment ends; one that was killed alone ends CANCELED."""
     stopping = state.experiment_status
     if stopping is Status.STOPPING_ERROR:

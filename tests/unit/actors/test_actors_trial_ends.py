@@ -268,6 +268,17 @@ def test_a_completed_exit_wins_over_a_kill() -> None:
     assert actor.state.status is Status.COMPLETED
 
 
+def test_a_run_that_completes_while_its_experiment_is_canceled_ends_canceled() -> None:
+    actor = running_trial()
+    actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
+    deliver_exit(actor, "completed")
+    assert actor.state.status is Status.CANCELED
+    assert actor.messages_to(EXPERIMENT)[-1] == TrialEnded(
+        3, Status.CANCELED, ExitReason.USER_CANCELED
+    )
+    assert SlotsReleased in [type(message) for message in actor.messages_to(POOL)]
+
+
 def test_a_checkpoint_is_kept_as_a_part_and_found_by_its_uuid() -> None:
     actor = running_trial()
     reported = checkpoint_reported(40)
