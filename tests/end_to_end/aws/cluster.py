@@ -1,18 +1,21 @@
 """Steps that tests and users take with a deployed cluster, and waits for their results."""
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from control_plane.agents.leases import Lease, read_leases
+from control_plane.actors.agent.actor import leases_partition
+from control_plane.agents.leases import BRAKE_SORT, Lease, read_leases
 from control_plane.aws.state_table import DynamoDbTable
 from control_plane.fleet.records import instances_partition
 from control_plane.fleet.rows import decode_instance, encode_row
-from control_plane.state.table import Conflict, Key, Put
+from control_plane.state.table import Conflict, Delete, Key, Put
 from detcloud.agent.aws.instance_identity import sign_identity
 from detcloud.agent.aws.metadata import Ec2Metadata
 from detcloud.agent.join_token import IdentityProof, obtain_join_token
@@ -204,6 +207,36 @@ def lease_of(deployed: Deployment, machine: Machine) -> Lease:
     """The lease of the agent of a machine of the first pool."""
     table = DynamoDbTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
     return read_leases(table, POOL)[machine.id]
+
+
+@contextmanager
+def minutes_stopped(deployed: Deployment) -> Iterator[None]:
+    """No tick comes by itself, neither ours nor that of the emulator's rule."""
+    events, rule = deployed.aws.client("events"), f"detcloud-{deployed.team}-minute"
+    ticked_each_seconds, deployed.tick_seconds = deployed.tick_seconds, math.inf
+    events.disable_rule(Name=rule)
+    try:
+        yield
+    finally:
+        events.enable_rule(Name=rule)
+        deployed.tick_seconds = ticked_each_seconds
+
+
+def end_pause(deployed: Deployment) -> None:
+    """Be done with the pause in which no agent of the first pool is taken for lost: the first pass
+    after minutes without an agent begins one.
+    """
+    table = DynamoDbTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
+
+    def is_gone() -> bool:
+        row = table.get(Key(leases_partition(POOL), BRAKE_SORT))
+        with suppress(Conflict):
+            if row is not None:
+                table.commit((Delete(row.key, row.revision),))
+            return True
+        return False
+
+    wait_until(is_gone, 30, "the end of a pause")
 
 
 def let_ten_minutes_pass(deployed: Deployment, pool: str, machine: Machine) -> None:

@@ -1,22 +1,23 @@
 """A deployed cluster whose instances, stream, table and API fail."""
 
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 from control_plane.agents.leases import LEASE_MS
 from lambdas.clock import now_ms
-from tests.emulators.deployment import TICK_SECONDS, Deployment, wait_until
+from tests.emulators.deployment import Deployment, wait_until
 from tests.end_to_end.aws.cluster import (
     IMPATIENT,
     LONGEST,
     SHORT,
     checkpoints,
     create,
+    end_pause,
     first_checkpoint,
     lease_of,
     let_ten_minutes_pass,
+    minutes_stopped,
     running,
     status_of,
     validation_steps,
@@ -73,30 +74,28 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     trial = first_checkpoint(deployment, experiment)
     client = deployment.aws.client("lambda")
     name = deployment.function_name("api")
-    # The test ticks, as often as in any minute, however long that is on a slow machine.
-    deployment.tick_seconds = math.inf
-    client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
-    down_until = time.monotonic() + 60.0
-    try:
-        # Its work goes on to the end, and then it waits with what it has to say.
-        assert len(checkpoints(deployment, trial)) <= LONGEST
-        wait_until(
-            lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
-        )
-        # What the gateway says of a function that may not run.
-        assert status_of(deployment.client().agents) == 429
-        wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
-        # The agent's lease has lapsed, for which nobody blames it.
-        deployment.invoke("tick", {})
-        assert lease_of(deployment, machine).renewed_ms < now_ms() - LEASE_MS
-    finally:
-        client.delete_function_concurrency(FunctionName=name)
-    try:
+    # One tick comes in it, as in any minute, however long that is on a slow machine.
+    with minutes_stopped(deployment):
+        end_pause(deployment)
+        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+        down_until = time.monotonic() + 60.0
+        try:
+            # Its work goes on to the end, and then it waits with what it has to say.
+            assert len(checkpoints(deployment, trial)) <= LONGEST
+            wait_until(
+                lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
+            )
+            # What the gateway says of a function that may not run.
+            assert status_of(deployment.client().agents) == 429
+            wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
+            # The agent's lease has lapsed, for which nobody blames it.
+            assert lease_of(deployment, machine).renewed_ms < now_ms() - LEASE_MS
+            deployment.invoke("tick", {})
+        finally:
+            client.delete_function_concurrency(FunctionName=name)
         # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
         up_ms = now_ms()
         wait_until(lambda: lease_of(deployment, machine).renewed_ms > up_ms, 60, "the agent's call")
-    finally:
-        deployment.tick_seconds = TICK_SECONDS
     described = wait_for(deployment, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 0)
     assert len(deployment.account.ec2.region.machines) == launched
