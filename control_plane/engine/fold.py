@@ -372,9 +372,12 @@ def _journal_write(
         reasons=fold.reasons,
         user=origin.user,
         is_dead_letter=origin.is_dead_letter,
-        is_spilled=any(name.startswith(outputs.OUTBOX) for name in fold.parts),
+        is_spilled=before.header.spill is not None
+        or any(name.startswith(outputs.OUTBOX) for name in fold.parts),
     )
-    return journal.entry_write(before.address, revision, entry)
+    write = journal.entry_write(before.address, revision, entry)
+    kept_ms = before.actor_type.journal_kept_ms
+    return write if kept_ms is None else replace(write, due_ms=now_ms + kept_ms, expires=True)
 
 
 def _dropped_mail_writes(before: ActorSnapshot, fold: Fold, now_ms: int) -> list[Put]:

@@ -12,6 +12,7 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.records import Status
 from control_plane.engine.engine import Engine
+from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
@@ -97,3 +98,20 @@ def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Cluster
         told = [f["status"] for name, f in folded if name == "ExperimentStatusChanged"]
         assert told == ["PAUSED", "ACTIVE", "STOPPING_CANCELED"]
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
+
+
+def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(cluster: Cluster) -> None:
+    """Commits that send a spilled outbox have no entry, before and after such a command."""
+    cluster.submit(3 * TRIALS)
+    dying = CrashingTable(cluster.engine.table, 1, "after")
+    with pytest.raises(Crash):
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+    dying = CrashingTable(cluster.engine.table, 2, "after")
+    with pytest.raises(Crash):
+        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+    for _ in range(20):
+        cluster.now_ms += 1_000
+        cluster.tick()
+    replayed = replay_actor(cluster.engine.table, EXPERIMENT)
+    assert replayed.difference is None
+    assert replayed.complete
