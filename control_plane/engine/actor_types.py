@@ -35,6 +35,9 @@ from control_plane.actors.trial.state import TrialState
 
 EncodedMessage = tuple[str, bytes]
 
+# Pools and agents outlive the experiments that they serve: what they did for one is kept a month.
+JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
+
 
 @dataclass(frozen=True)
 class ActorType:
@@ -44,7 +47,7 @@ class ActorType:
     before. `step` applies a message; `fallback` applies a dead letter, one that `step` failed on,
     and never fails itself; `finish_fold` ends a fold. `part_types` maps a part's name, up to and
     with its first "/", to its type; bytes are stored raw. `secret_parts` may hold secrets and are
-    never shown.
+    never shown. Entries of the journal are deleted after `journal_kept_ms`; None: with the actor.
     """
 
     state_type: type
@@ -55,6 +58,7 @@ class ActorType:
     finish_fold: Callable[[Any, StepContext], Any] | None = None
     part_types: Mapping[str, Any] = field(default_factory=dict)
     secret_parts: frozenset[str] = frozenset()
+    journal_kept_ms: int | None = None
 
     @cached_property
     def field_names(self) -> tuple[str, ...]:
@@ -180,8 +184,16 @@ ACTOR_TYPES: Mapping[str, ActorType] = {
             "agents": ordered.Directory,
             "agents/": ordered.Leaf,
         },
+        journal_kept_ms=JOURNAL_KEPT_MS,
     ),
-    "agent": ActorType(agent.AgentState, AgentMessage, "AgentEnrolled", agent.step, agent.fallback),
+    "agent": ActorType(
+        agent.AgentState,
+        AgentMessage,
+        "AgentEnrolled",
+        agent.step,
+        agent.fallback,
+        journal_kept_ms=JOURNAL_KEPT_MS,
+    ),
 }
 
 

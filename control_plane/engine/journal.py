@@ -41,8 +41,8 @@ class NewEntry:
     who gave it, the rows it read outside the actor (revision and body by `partition/sort`), its
     reasons, each with the number of its message, and a digest of each of its outputs.
 
-    `is_dead_letter`: the mail is a dead letter. `is_spilled`: the outbox is sent in commits of its
-    own, which have no entry. `field_count`: how many fields the state has.
+    `is_dead_letter`: the mail is a dead letter. `is_spilled`: an outbox is sent in commits of its
+    own after this one, which have no entry. `field_count`: how many fields the state has.
     """
 
     now_ms: int

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
-from control_plane.engine import due_rows, mailbox
-from control_plane.engine.actor_types import encode_message_for
+from control_plane.actors.messages.pool import PoolConfigured, PoolSettings, SlotsRequested
+from control_plane.engine import due_rows, journal, mailbox
+from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encode_message_for
 from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.engine.head import HEAD
+from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
@@ -233,3 +234,27 @@ def test_advancing_one_actor_ends_with_the_budget(budget_ms: int) -> None:
     engine.advance_until_idle(("pool#p0",), budget_ms=budget_ms)
     assert slow.now - began <= budget_ms / 1000 + 0.15
     assert engine.has_mail("pool#p0")
+
+
+def test_the_journal_of_a_pool_is_kept_a_month(engine: Engine, clock: Clock) -> None:
+    (pool,) = late_pools(engine, 1)
+    due_rows.process_due_rows(engine)
+    written = len(list(journal.read_entry_rows(engine.table, pool)))
+    clock.now_ms += JOURNAL_KEPT_MS - 1
+    due_rows.process_due_rows(engine)
+    assert len(list(journal.read_entry_rows(engine.table, pool))) == written
+    clock.now_ms += 1
+    due_rows.process_due_rows(engine)
+    assert list(journal.read_entry_rows(engine.table, pool)) == []
+    engine.execute_command(pool, PoolConfigured("p0", PoolSettings()))
+    assert len(list(journal.read_entry_rows(engine.table, pool))) == 1
+    difference = replay_actor(engine.table, pool).difference
+    assert difference is not None
+    assert difference.recorded == "no entry of revision 1"
+
+
+def test_the_journal_of_an_experiment_is_kept_with_it() -> None:
+    assert {name for name, it in ACTOR_TYPES.items() if it.journal_kept_ms is None} == {
+        "experiment",
+        "trial",
+    }
