@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
+from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import (
     ATTEMPTS_MAX,
     ISOLATE_FROM_ATTEMPTS,
@@ -39,6 +40,7 @@ from control_plane.state.table import (
     WORK_SHARDS,
     Conflict,
     Delete,
+    Expect,
     InvalidCommit,
     Key,
     Unavailable,
@@ -258,14 +260,28 @@ def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
         if row is not None and row.due_ms is not None and row.due_ms <= now_ms
     ]
     deletions = [Delete(row.key, row.revision) for row in rows]
+    trimmed = sum(
+        _trim_journal(engine, row.key) for row in rows if row.key.sort.startswith(JOURNAL)
+    )
     try:
         if deletions:
             engine.table.commit(deletions)
     except Conflict as conflict:
         # Another process deletes them too: the others go one by one, but for that row.
         others = [it for it in deletions if it.key != conflict.key]
-        return sum(_delete_one(engine, deletion) for deletion in others)
-    return len(deletions)
+        return trimmed + sum(_delete_one(engine, deletion) for deletion in others)
+    return trimmed + len(deletions)
+
+
+def _trim_journal(engine: Engine, expired: Key) -> int:
+    """Delete the entries of a journal before one whose time is over; returns how many."""
+    deleted = 0
+    while rows := engine.table.query(
+        expired.partition, JOURNAL, expired.sort, limit=OPERATIONS_MAX
+    ).rows:
+        engine.table.commit([Delete(row.key, Expect.ANYTHING) for row in rows])
+        deleted += len(rows)
+    return deleted
 
 
 def _delete_one(engine: Engine, deletion: Delete) -> bool:

@@ -377,7 +377,9 @@ def _journal_write(
     )
     write = journal.entry_write(before.address, revision, entry)
     kept_ms = before.actor_type.journal_kept_ms
-    return write if kept_ms is None else replace(write, due_ms=now_ms + kept_ms, expires=True)
+    if kept_ms is None or revision % journal.TRIMMED_ROWS:
+        return write
+    return replace(write, due_ms=now_ms + kept_ms, expires=True)
 
 
 def _dropped_mail_writes(before: ActorSnapshot, fold: Fold, now_ms: int) -> list[Put]:

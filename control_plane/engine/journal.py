@@ -30,6 +30,9 @@ UNCOMPRESSED_BYTES_MAX = 8 * 1024
 # The first byte of a row that is compressed because it is longer.
 COMPRESSED = b"\x00"
 PAGE_ROWS = 500
+# Of a journal that is not kept for ever one row in so many expires, and those before it go with it:
+# an entry of the due index is as dear as the row.
+TRIMMED_ROWS = 32
 
 NamedMessage = tuple[str, Any]
 """A message's type name and its fields as JSON."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.messages.pool import PoolConfigured, PoolSettings, SlotsRequested
+from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.engine import due_rows, journal, mailbox
 from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encode_message_for
 from control_plane.engine.engine import Engine, EngineTiming
@@ -237,17 +237,20 @@ def test_advancing_one_actor_ends_with_the_budget(budget_ms: int) -> None:
 
 
 def test_the_journal_of_a_pool_is_kept_a_month(engine: Engine, clock: Clock) -> None:
-    (pool,) = late_pools(engine, 1)
-    due_rows.process_due_rows(engine)
+    pool = "pool#p0"
+    engine.execute_command(pool, PoolConfigured("p0"))
+    for number in range(1, 10 * journal.TRIMMED_ROWS):
+        engine.post_message(pool, SlotsRequested(number, 1, 1, f"{number:06d}"), sender="s")
     written = len(list(journal.read_entry_rows(engine.table, pool)))
+    assert written == 10 * journal.TRIMMED_ROWS
     clock.now_ms += JOURNAL_KEPT_MS - 1
     due_rows.process_due_rows(engine)
     assert len(list(journal.read_entry_rows(engine.table, pool))) == written
+    engine.post_message(pool, SlotsRequested(999, 1, 1, "000999"), sender="s")
     clock.now_ms += 1
-    due_rows.process_due_rows(engine)
-    assert list(journal.read_entry_rows(engine.table, pool)) == []
-    engine.execute_command(pool, PoolConfigured("p0", PoolSettings()))
-    assert len(list(journal.read_entry_rows(engine.table, pool))) == 1
+    assert due_rows.process_due_rows(engine).expired == written
+    [row] = journal.read_entry_rows(engine.table, pool)
+    assert journal.entry_revision(row) == written + 1
     difference = replay_actor(engine.table, pool).difference
     assert difference is not None
     assert difference.recorded == "no entry of revision 1"
