@@ -13,8 +13,8 @@ from tests.end_to_end.aws.cluster import (
     SHORT,
     checkpoints,
     create,
-    end_pause,
     first_checkpoint,
+    forget_passes,
     lease_of,
     let_ten_minutes_pass,
     minutes_stopped,
@@ -76,7 +76,6 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     name = deployment.function_name("api")
     # One tick comes in it, as in any minute, however long that is on a slow machine.
     with minutes_stopped(deployment):
-        end_pause(deployment)
         client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
         down_until = time.monotonic() + 60.0
         try:
@@ -90,6 +89,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
             wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
             # The agent's lease has lapsed, for which nobody blames it.
             assert lease_of(deployment, machine).renewed_ms < now_ms() - LEASE_MS
+            forget_passes(deployment)
             deployment.invoke("tick", {})
         finally:
             client.delete_function_concurrency(FunctionName=name)
