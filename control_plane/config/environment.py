@@ -13,9 +13,19 @@ from pydantic import (
     PlainSerializer,
     SerializationInfo,
     TypeAdapter,
+    ValidationInfo,
+    field_validator,
 )
 
-from control_plane.config.section import REVEAL, Secret, Section, mask_variable, refuse
+from control_plane.config.section import (
+    REVEAL,
+    CarriedMap,
+    Loose,
+    Secret,
+    Section,
+    mask_variable,
+    refuse,
+)
 from control_plane.field_types import Text
 
 DEVICE_KINDS: Final = ("cpu", "cuda", "rocm")
@@ -51,6 +61,7 @@ Variables = Annotated[
     PlainSerializer(_render_variables),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Words = Annotated[tuple[Text, ...], Loose]
 
 
 def _spread_over_devices(single: TypeAdapter[Any]) -> BeforeValidator:
@@ -95,16 +106,44 @@ class VariablesByDevice(Section):
 class RegistryAuth(Section):
     """The login of the registry that holds the image."""
 
-    username: Text
+    username: Text | None = None
     """The account."""
-    password: Secret
+    password: Secret | None = None
     """Its password; shown as a mask everywhere."""
+    auth: Secret | None = None
+    """Instead of both: `username:password` in base64."""
+    identitytoken: Secret | None = None
+    """Instead of a password: a token for which the registry gives others."""
+    registrytoken: Secret | None = None
+    """Instead of all of them: a token that the registry takes as it is."""
     server: str | None = None
     """The registry that it is for; without one it is for the image's."""
+    serveraddress: str | None = None
+    """The same as `server`."""
     email: str | None = None
     """Of the account."""
 
+    @field_validator("serveraddress")
+    @classmethod
+    def _check_servers(cls, address: str | None, info: ValidationInfo) -> str | None:
+        server = info.data.get("server")
+        if address and server and address != server:
+            refuse("must not differ from server, which means the same", "keep one of them")
+        return address
 
+
+class ProxyPort(Section):
+    """A port of a trial that the cluster would pass connections on to."""
+
+    proxy_port: Port
+    """The port of the container."""
+    proxy_tcp: bool = False
+    """Whether it speaks something else than HTTP."""
+    unauthenticated: bool = False
+    """Whether it takes connections of everybody."""
+
+
+ProxyPorts = Annotated[tuple[ProxyPort, ...], Loose]
 ImagesField = Annotated[Images, _spread_over_devices(TypeAdapter(Text))]
 VariablesField = Annotated[VariablesByDevice, _spread_over_devices(TypeAdapter(Variables))]
 
@@ -121,10 +160,23 @@ class Environment(Section):
     ports: dict[str, Port] = Field(default_factory=dict)
     """Ports of the container, by name."""
     registry_auth: RegistryAuth | None = None
-    """The login for the image's registry: `username`, `password`, `server`, `email`. It replaces
-    the template's and the cluster's, which stay with the registry that they are for: where another
+    """The login for the image's registry: `username` and `password`, or one of `auth`,
+    `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
+    template's and the cluster's, which stay with the registry that they are for: where another
     one's image is named, they are left out. No login is sent to a registry that is not its
     `server`.
     """
     force_pull_image: bool = False
     """Whether the image is pulled although it is there."""
+    proxy_ports: ProxyPorts = ()
+    """Kept and shown: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
+    pod_spec: CarriedMap | None = Field(default=None, repr=False)
+    """Kept and shown: this cluster runs no pods."""
+    add_capabilities: Words = ()
+    """Kept and shown: the user of a trial has no capabilities."""
+    drop_capabilities: Words = ()
+    """Kept and shown: the user of a trial has no capabilities."""
+    slurm: Words = ()
+    """Kept and shown: this cluster has no Slurm."""
+    pbs: Words = ()
+    """Kept and shown: this cluster has no PBS."""

@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    SerializationInfo,
     ValidationInfo,
     field_validator,
 )
@@ -25,7 +24,7 @@ from control_plane.config.hyperparameters import Hyperparameters, to_search_spac
 from control_plane.config.lengths import Period, Scale
 from control_plane.config.resources import BindMounts, Labels, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
-from control_plane.config.section import REVEAL, Section, mask_secrets, refuse, scope_of
+from control_plane.config.section import REVEAL, CarriedMap, Section, refuse, scope_of
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
 from control_plane.field_types import Count, CountOrZero, Length, Steps, Text
@@ -76,15 +75,6 @@ Entrypoint = Annotated[
     PlainValidator(_parse_entrypoint),
     PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
 ]
-FreeMap = dict[str, Any]
-
-
-def _mask_map(value: Any, info: SerializationInfo) -> Any:
-    return value if info.context == REVEAL else mask_secrets(value)
-
-
-CarriedMap = Annotated[FreeMap, PlainSerializer(_mask_map)]
-"""A section that is kept and shown, but that nothing here reads; its secrets are masked."""
 
 
 class ExperimentConfig(Section):
@@ -104,9 +94,9 @@ class ExperimentConfig(Section):
     """Names to filter and group by; also written as a map of name: true. Changed later with
     `experiment label`.
     """
-    workspace: Text | None = None
+    workspace: str | None = None
     """Kept and shown; this cluster has no workspaces."""
-    project: Text | None = None
+    project: str | None = None
     """Kept and shown; this cluster has no projects."""
     entrypoint: Entrypoint | None = None
     """What trains: `module:Class` names a trial class in the model directory. In the length era

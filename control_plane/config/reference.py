@@ -103,6 +103,8 @@ TYPES: Final[Mapping[str, str]] = {
     "Storage": "map",
     "Layer": "map",
     "FreeMap": "map",
+    "Words": "list of strings",
+    "ProxyPorts": "list of maps",
     "VolumeGib": "integer >= 100",
     "TagValue": "string",
     "CarriedMap": "map",

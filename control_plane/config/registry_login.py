@@ -33,7 +33,8 @@ def _login_registries(environments: Sequence[Tree]) -> set[str]:
     """Return the registries that the first layer's login is for: its server, else those of the
     images.
     """
-    server = _map_in(environments[0], "registry_auth").get("server")
+    login = _map_in(environments[0], "registry_auth")
+    server = login.get("server") or login.get("serveraddress")
     if server:
         return {registry_of_server(str(server))}
     below = (set(_image_registries(environment)) for environment in environments)

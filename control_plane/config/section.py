@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     SerializationInfo,
     ValidationError,
     ValidationInfo,
@@ -32,7 +33,8 @@ from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 MASK: Final = "********"
 _SECRET_FIELD: Final = re.compile(
-    r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|connection_string"
+    r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|identitytoken"
+    r"|registrytoken|connection_string"
     r"|(?:access|account|api|auth|encryption|private|secret|signing)[_.\- ]?key)$",
     re.IGNORECASE,
 )
@@ -40,6 +42,7 @@ _SECRET_VARIABLE: Final = re.compile(
     r"PASSWO?R?D|PASSPHRASE|SECRET|TOKEN(?!IZ)|KEY|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE
 )
 VARIABLES: Final = "environment_variables"
+REGISTRY_LOGIN: Final = "registry_auth"
 REVEAL: Final = "reveal"
 """Serialization context of the state table: secrets are written out."""
 
@@ -135,6 +138,9 @@ def mask_variable(variable: str) -> str:
 def _mask_secret(key: object, item: Any) -> Any:
     if key == VARIABLES:
         return _mask_variables(item)
+    if key == REGISTRY_LOGIN and isinstance(item, Mapping):
+        hidden = {"auth": MASK} if item.get("auth") is not None else {}
+        return {**mask_secrets(item), **hidden}
     is_secret = isinstance(key, str) and _SECRET_FIELD.search(key) is not None
     return MASK if is_secret and item is not None else mask_secrets(item)
 
@@ -153,6 +159,15 @@ def _mask_variables(value: Any) -> Any:
             for key, item in value.items()
         }
     return value
+
+
+def _mask_map(value: Any, info: SerializationInfo) -> Any:
+    return value if info.context == REVEAL else mask_secrets(value)
+
+
+FreeMap = dict[str, Any]
+CarriedMap = Annotated[FreeMap, PlainSerializer(_mask_map)]
+"""A section that is kept and shown, but that nothing here reads; its secrets are masked."""
 
 
 def scope_of(info: ValidationInfo) -> Scope:

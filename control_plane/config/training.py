@@ -31,6 +31,8 @@ class Optimizations(Section):
     """Kept and shown."""
     auto_tune_tensor_fusion: bool = False
     """Kept and shown."""
+    grad_updates_size_file: str | None = None
+    """Kept and shown."""
 
 
 class Profiling(Section):

@@ -26,6 +26,12 @@ class SharedFs(CheckpointStorage):
     """A folder in it."""
     propagation: Propagation = "rprivate"
     """How mounts below it are passed on."""
+    container_path: str | None = None
+    """Kept and shown: trials find the directory themselves."""
+    checkpoint_path: str | None = None
+    """Kept and shown: a former name; `storage_path` says where checkpoints lie."""
+    tensorboard_path: str | None = None
+    """Kept and shown: event files lie beside the checkpoints."""
 
     @field_validator("storage_path")
     @classmethod

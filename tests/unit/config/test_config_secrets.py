@@ -25,7 +25,14 @@ SECRETS = {
         "access_key": CANARY,
         "secret_key": CANARY,
     },
-    "environment.registry_auth": {"username": "u", "password": CANARY},
+    "environment.registry_auth": {
+        "username": "u",
+        "password": CANARY,
+        "auth": CANARY,
+        "identitytoken": CANARY,
+        "registrytoken": CANARY,
+    },
+    "environment.pod_spec": {"spec": {"env": [{"name": "x", "token": CANARY}]}},
 }
 
 

@@ -73,6 +73,20 @@ ACCEPTED: list[tuple[str, Any]] = [
     ("tensorboard_storage", {"type": "shared_fs", "host_path": "/a"}),
     ("profiling", {"enabled": True, "begin_on_batch": 5, "end_after_batch": 5}),
     ("debug", True),
+    ("workspace", ""),
+    ("project", ""),
+    ("slurm", {"gpu_type": "v100", "sbatch_args": ["--exclusive"]}),
+    ("pbs", {"pbsbatch_args": ["-V"]}),
+    ("environment", {"proxy_ports": [{"proxy_port": 8265, "proxy_tcp": True}]}),
+    ("environment", {"pod_spec": {"spec": {"containers": [{"name": "x"}]}}}),
+    ("environment", {"add_capabilities": ["SYS_PTRACE"], "drop_capabilities": ["NET_RAW"]}),
+    ("environment", {"slurm": ["--exclusive"], "pbs": ["-V"]}),
+    ("environment", {"registry_auth": {"auth": "dTpw"}}),
+    ("environment", {"registry_auth": {"identitytoken": "t", "serveraddress": "ghcr.io"}}),
+    ("environment", {"registry_auth": {"registrytoken": "t", "username": "u"}}),
+    ("checkpoint_storage", {**SHARED, "container_path": "c", "checkpoint_path": "a"}),
+    ("checkpoint_storage", {**SHARED, "tensorboard_path": "t"}),
+    ("optimizations", {"grad_updates_size_file": "sizes.txt"}),
 ]
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -196,9 +210,9 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ("environment.ports", {"http": 70000}, "environment.ports.http", "must be at most 65535"),
     (
         "environment.registry_auth",
-        {"username": "u"},
-        "environment.registry_auth.password",
-        "is required",
+        {"auth": "x", "server": "ghcr.io", "serveraddress": "docker.io"},
+        "environment.registry_auth.serveraddress",
+        "must not differ from server",
     ),
     ("optimizations.mixed_precision", "O4", "optimizations.mixed_precision", "'O0', 'O1'"),
     ("optimizations.aggregation_frequency", 0, "optimizations.aggregation_frequency", "at least 1"),

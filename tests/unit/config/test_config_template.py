@@ -111,3 +111,11 @@ def test_an_entry_that_follows_the_users_is_found_in_the_template() -> None:
     # Merged, the template's second entry is the third.
     assert problem.path == "bind_mounts[2].host_path"
     assert (problem.line, problem.hint.split("; ")[-1]) == (None, "on line 3 of the template")
+
+
+@pytest.mark.parametrize("name", ["password", "auth", "identitytoken", "registrytoken"])
+def test_the_secrets_of_a_registry_login_are_masked(name: str) -> None:
+    text = f"environment: {{registry_auth: {{username: u, {name}: canary-5f1c}}}}\n"
+    masked = masked_template(text)
+    assert "canary" not in masked
+    assert "username: u" in masked

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PROCESSES = "this agent runs trials as processes"
+MANAGERS = "agents take trials from this cluster, not from a workload manager"
 NETWORK, USER = "containers use the machine's own network", "the user of a trial has none"
 UNSUPPORTED = {
     "ports": NETWORK,
@@ -22,9 +23,18 @@ UNSUPPORTED = {
     "proxy_ports": NETWORK,
     "add_capabilities": USER,
     "drop_capabilities": USER,
+    "slurm": MANAGERS,
+    "pbs": MANAGERS,
 }
 CONTAINERS_ONLY = ("force_pull_image", "registry_auth")
 RESOURCES = ("shm_size", "devices")
+MOUNTED = "trials find the directory by host_path and storage_path"
+UNUSED_ANYWHERE = {
+    ("slurm",): MANAGERS,
+    ("pbs",): MANAGERS,
+    ("optimizations", "grad_updates_size_file"): "PyTorch itself exchanges gradients",
+}
+UNUSED_IN_SHARED_FS = ("container_path", "checkpoint_path", "tensorboard_path")
 
 
 def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
@@ -46,6 +56,7 @@ def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[s
     settings += [f"resources.{name}" for name in RESOURCES if _is_set(resources.get(name))]
     for name in settings:
         yield f"{name} is not used: {PROCESSES}"
+    yield from _unused_by_all(config)
     yield from mount_notices(bind_mounts(config))
     yield from _reserved_variables(config, cuda=cuda)
 
@@ -58,7 +69,21 @@ def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) 
     for name, reason in UNSUPPORTED.items():
         if environment.get(name):
             yield f"environment.{name} is not used: {reason}"
+    yield from _unused_by_all(config)
     yield from _reserved_variables(config, cuda=cuda)
+
+
+def _unused_by_all(config: Mapping[str, Any]) -> Iterator[str]:
+    """Settings that neither processes nor containers have."""
+    for path, reason in UNUSED_ANYWHERE.items():
+        *above, name = path
+        section = _section(config, above[0]) if above else config
+        if section.get(name):
+            yield f"{'.'.join(path)} is not used: {reason}"
+    storage = _section(config, "checkpoint_storage")
+    for name in UNUSED_IN_SHARED_FS if storage.get("type") == "shared_fs" else ():
+        if storage.get(name):
+            yield f"checkpoint_storage.{name} is not used: {MOUNTED}"
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:

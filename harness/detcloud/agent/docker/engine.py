@@ -62,7 +62,7 @@ class EngineClient:
     ) -> None:
         """Fetch an image; `on_event` hears of the progress, and stops it by raising anything.
 
-        `login` has username, password and serveraddress. Raises EngineError for a
+        `login` is what the engine's API calls an AuthConfig. Raises EngineError for a
         registry's answer, too.
         """
         headers = {}

@@ -28,6 +28,7 @@ ATTEMPTS_MAX = 4
 RETRY_FIRST_SECONDS = 2.0
 AWAY_SECONDS_MAX = 300.0
 PROGRESS_SECONDS = 10.0
+LOGIN_SECRETS = ("password", "auth", "identitytoken", "registrytoken")
 DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
 # Messages of engines and registries that a repeat would not change.
 _REFUSALS = (
@@ -89,7 +90,7 @@ def image_request(name: str, environment: Mapping[str, Any], login: object) -> I
     force_pull = bool(environment.get("force_pull_image"))
     if not isinstance(login, dict):
         return ImageRequest(name, force_pull)
-    server = str(login.get("server") or "")
+    server = str(login.get("server") or login.get("serveraddress") or "")
     # An engine would send it to the image's registry, whatever address it names.
     if server and registry_of_server(server) != registry_of_image(name):
         return ImageRequest(name, force_pull, other_registry=server)
@@ -227,7 +228,7 @@ def _digest(name: str, image: Mapping[str, Any]) -> str:
 
 
 def _engine_login(name: str, server: str, fields: Mapping[str, Any]) -> Mapping[str, str]:
-    names = ("username", "password", "email")
+    names = ("username", "email", *LOGIN_SECRETS)
     login = {key: str(fields[key]) for key in names if fields.get(key)}
     registry = registry_host(name)
     address = DOCKER_HUB_LOGIN if registry == DOCKER_HUB else registry
@@ -235,8 +236,11 @@ def _engine_login(name: str, server: str, fields: Mapping[str, Any]) -> Mapping[
 
 
 def _mask_secret(message: str, request: ImageRequest) -> str:
-    password = (request.login or {}).get("password")
-    return message.replace(password, "********") if password else message
+    login = request.login or {}
+    for name in LOGIN_SECRETS:
+        if secret := login.get(name):
+            message = message.replace(secret, "********")
+    return message
 
 
 def _advice(request: ImageRequest) -> str:

@@ -13,6 +13,7 @@ from detcloud.agent.assignment.bind_mounts import (
     bind_mounts,
     make_links,
 )
+from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.assignment.unused_settings import process_notices as notices
 
 REASON = "this agent runs trials as processes"
@@ -155,3 +156,25 @@ def test_each_setting_that_needs_a_container_gives_one_notice() -> None:
     ]
     # Only the image of the kind of device that the trial runs on is missed.
     assert not any("image org" in notice for notice in notices(config, cuda=True))
+
+
+def test_what_acts_neither_in_processes_nor_in_containers_gives_one_notice_in_both() -> None:
+    config = {
+        "environment": {"slurm": ["--exclusive"], "add_capabilities": ["SYS_PTRACE"], "pbs": []},
+        "slurm": {"gpu_type": "v100"},
+        "pbs": {},
+        "optimizations": {"grad_updates_size_file": "sizes.txt"},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": "/c", "checkpoint_path": "a"},
+    }
+    expected = {
+        "environment.add_capabilities",
+        "environment.slurm",
+        "slurm",
+        "optimizations.grad_updates_size_file",
+        "checkpoint_storage.checkpoint_path",
+    }
+    for lines in (notices(config, cuda=False), container_notices(config, "org/x", cuda=False)):
+        assert {line.split()[1] for line in lines} == expected
+        assert all(" is not used: " in line for line in lines)
+    storage = {"type": "directory", "container_path": "/c"}
+    assert notices({"checkpoint_storage": storage}, cuda=False) == []

@@ -326,6 +326,10 @@ def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expe
     assert asked.force_pull
     assert "secret" not in repr(asked)
     assert image_request(name, {}, None) == ImageRequest(name)
+    token = {"identitytoken": "secret", "password": None, "serveraddress": server}
+    asked = image_request(name, {}, token)
+    assert asked.login == {"identitytoken": "secret", "serveraddress": expected}
+    assert "secret" not in repr(asked)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +344,8 @@ def test_a_login_goes_to_the_images_registry(name: str, server: str | None, expe
     ],
 )
 def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> None:
+    request = image_request(name, {}, {"auth": "secret", "serveraddress": server})
+    assert request.login is None
     request = image_request(name, {}, {"username": "me", "password": "secret", "server": server})
     assert request.login is None
 
