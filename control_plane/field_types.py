@@ -15,6 +15,8 @@ from control_plane.actors.lengths import Unit
 from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 COUNT_MAX: Final = (1 << 53) - 1
+BATCH_SIZE: Final = "global_batch_size"
+"""The hyperparameter by which records and epochs become batches."""
 
 LengthUnit = Literal["batches", "records", "epochs"]
 LENGTH_UNITS: Final = get_args(LengthUnit)
@@ -107,6 +109,11 @@ class MissingHint:
     text: str
 
 
+def to_integer(value: Any) -> Any:
+    """Return a whole float like 1e3 as the integer that it means, and all else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def is_count(value: object, least: int) -> bool:
     """Whether `value` is an integer (and no boolean) that counts something."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
@@ -114,6 +121,7 @@ def is_count(value: object, least: int) -> bool:
 
 def parse_steps(value: object) -> Length:
     """Parse a number of steps; ValueRefused for anything else."""
+    value = to_integer(value)
     if not isinstance(value, int) or not is_count(value, 1):
         bound = _missed_bound(value, 1)
         raise ValueRefused(f"must be a number of steps, {bound}, not {value_text(value)}")
@@ -122,6 +130,7 @@ def parse_steps(value: object) -> Length:
 
 def parse_length(value: object) -> Length:
     """Parse `{batches: 100}` and the like, or a number of batches; ValueRefused for all else."""
+    value = to_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if not is_count(value, 1):
             raise ValueRefused(f"must be {_missed_bound(value, 1)}, not {value}")
@@ -137,7 +146,7 @@ def parse_length_map(value: object, least: int) -> Length:
         if name not in LENGTH_UNITS:
             hint = nearest_name_hint(name, LENGTH_UNITS)
             raise ValueRefused("is not a known unit", hint, (name,))
-    counts = {name: count for name, count in value.items() if count is not None}
+    counts = {name: to_integer(count) for name, count in value.items() if count is not None}
     if len(counts) != 1:
         message = "must have exactly one of batches, records and epochs"
         raise ValueRefused(message, "keep one of them")

@@ -16,13 +16,11 @@ from control_plane.config.hyperparameters import (
     leaf_parameters,
 )
 from control_plane.config.searcher import NO_SEARCHER
-from control_plane.field_types import COUNT_MAX, is_count
+from control_plane.field_types import BATCH_SIZE, COUNT_MAX, is_count
 from control_plane.findings import Finding, path_text, shown_count
 from control_plane.searchers.registry import searcher_spec
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
-
-BATCH_SIZE: Final = "global_batch_size"
 
 
 def inconsistencies(
@@ -72,8 +70,8 @@ def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Findin
         return
     loc = ("hyperparameters", BATCH_SIZE)
     if BATCH_SIZE not in config.hyperparameters:
-        reason = f", to count {users[0]} in batches" if users else ""
-        yield Finding(loc, f"is required{reason}", "the records in one batch over all slots")
+        if scope.rules.global_batch_size_required:
+            yield Finding(loc, "is required", "the records in one batch over all slots")
         return
     least = _least_integer(config.hyperparameters[BATCH_SIZE])
     slots = config.resources.slots_per_trial

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from control_plane.config.problems import ConfigInvalid
+from control_plane.field_types import to_integer
 from control_plane.findings import Finding, Loc, path_text
 from control_plane.searchers import era_rules
 from control_plane.searchers.era_rules import SearchRules
@@ -149,7 +150,8 @@ def _step_fields(tree: Tree) -> Iterator[Loc]:
     yield from _present_fields(tree, ("searcher",), STEP_SEARCHER_FIELDS)
     yield from _present_fields(tree, (), ("batches_per_step",))
     for name in PERIODS:
-        if isinstance(tree.get(name), int) and not isinstance(tree[name], bool):
+        value = to_integer(tree.get(name))
+        if isinstance(value, int) and not isinstance(value, bool):
             yield (name,)
 
 

@@ -27,7 +27,15 @@ from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section, refuse, scope_of
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
-from control_plane.field_types import Count, CountOrZero, Length, Steps, Text
+from control_plane.field_types import (
+    BATCH_SIZE,
+    Count,
+    CountOrZero,
+    Length,
+    Steps,
+    Text,
+    to_integer,
+)
 from control_plane.findings import Loc, value_text
 from control_plane.searchers.registry import searcher_spec
 from control_plane.searchers.search import SearchPlan
@@ -105,8 +113,8 @@ class ExperimentConfig(Section):
     searcher: AnySearcher = NO_SEARCHER
     """How hyperparameters are chosen and how long trials train; see Searchers."""
     hyperparameters: Hyperparameters = Field(default_factory=dict)
-    """The space, by name; see Hyperparameters. `global_batch_size` is required in the step era, and
-    wherever lengths are in records or epochs.
+    """The space, by name; see Hyperparameters. `global_batch_size` is required in the step era; in
+    the length era records and epochs are counted in batches by it, of one record each without it.
     """
     data: CarriedMap = Field(default_factory=dict, repr=False)
     """Anything the model code wants to read; it is handed on as it is, and shown with a mask for
@@ -162,6 +170,17 @@ class ExperimentConfig(Section):
     """Kept and shown."""
     debug: bool = False
     """Kept and shown."""
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _read_batch_size(cls, value: Any) -> Any:
+        """Read a whole float as the integer that a batch size is; other constants stay floats."""
+        if not isinstance(value, Mapping) or BATCH_SIZE not in value:
+            return value
+        size = value[BATCH_SIZE]
+        if isinstance(size, Mapping) and size.get("type") == "const":
+            size = {**size, "val": to_integer(size.get("val"))} if "val" in size else size
+        return {**value, BATCH_SIZE: to_integer(size)}
 
     @field_validator("resources")
     @classmethod
@@ -230,7 +249,7 @@ class ExperimentConfig(Section):
         """Convert a length in the searcher's unit to batches, rounded down; records and epochs to
         at least 1.
 
-        Raises: ValueError: records or epochs, and hparams has no integer global_batch_size.
+        Raises: ValueError: records or epochs, and a global_batch_size that is no integer.
         """
         return self.scale.batches(Length(self.unit, length), hparams)
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from control_plane.actors.lengths import Lengths, Unit
-from control_plane.field_types import Length, PlainForm, is_count, parse_length_map, render_length
+from control_plane.field_types import (
+    BATCH_SIZE,
+    Length,
+    PlainForm,
+    is_count,
+    parse_length_map,
+    render_length,
+)
 from control_plane.findings import value_text
 
 
@@ -26,7 +33,8 @@ class Scale:
         """Convert a length to batches, rounded down; to at least 1 for records and epochs above 0.
 
         Raises:
-            ValueError: records or epochs without an integer global_batch_size of at least 1.
+            ValueError: records or epochs, and global_batch_size is no integer of at least 1;
+                without one a batch is one record.
         """
         if not length.count:
             return 0
@@ -44,7 +52,7 @@ class Scale:
 
 
 def _check_batch_size(unit: Unit, hparams: Mapping[str, object]) -> None:
-    size = hparams.get("global_batch_size")
+    size = hparams.get(BATCH_SIZE, 1)
     if unit in ("records", "epochs") and not is_count(size, 1):
         raise ValueError(
             "the hyperparameter global_batch_size must be an integer of at least 1 to convert "

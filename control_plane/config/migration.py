@@ -16,6 +16,7 @@ from control_plane.config.eras import PERIODS, STEP_ERA, Era, Tree
 from control_plane.config.merge import merge_trees
 from control_plane.config.searcher import searcher_model
 from control_plane.config.yaml_document import FLOAT, INTEGER
+from control_plane.field_types import to_integer
 from control_plane.searchers.registry import searcher_spec
 
 _RENAMED: Final = {
@@ -58,7 +59,7 @@ def _convert_config(tree: Tree, batches_per_step: int) -> Tree:
         elif key == "batches_per_step":
             changed["scheduling_unit"] = value
         elif key in PERIODS:
-            changed[key] = {"batches": value * batches_per_step}
+            changed[key] = {"batches": to_integer(value) * batches_per_step}
         else:
             changed[key] = value
     for key in _KEPT_DEFAULTS:
@@ -68,7 +69,9 @@ def _convert_config(tree: Tree, batches_per_step: int) -> Tree:
 
 def _convert_searcher(searcher: Tree, batches_per_step: int) -> Tree:
     changed = {
-        _RENAMED.get(key, key): {"batches": value * batches_per_step} if key in _RENAMED else value
+        _RENAMED.get(key, key): (
+            {"batches": to_integer(value) * batches_per_step} if key in _RENAMED else value
+        )
         for key, value in searcher.items()
         if value is not None
     }
@@ -87,9 +90,10 @@ def _default_concurrency(searcher: str, era: Era) -> int:
 def _convert_parameter(parameter: Any) -> Any:
     if not isinstance(parameter, Mapping) or parameter["type"] != "int":
         return parameter
-    if parameter["maxval"] - parameter["minval"] == 1:
-        return {"type": "const", "val": parameter["minval"]}
-    return {**parameter, "maxval": parameter["maxval"] - 1}
+    least, end = to_integer(parameter["minval"]), to_integer(parameter["maxval"])
+    if end - least == 1:
+        return {"type": "const", "val": least}
+    return {**parameter, "minval": least, "maxval": end - 1}
 
 
 class _Dumper(yaml.SafeDumper):

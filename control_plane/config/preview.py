@@ -13,8 +13,8 @@ from itertools import accumulate, repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from control_plane.config.consistency import BATCH_SIZE
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.field_types import BATCH_SIZE
 from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.method import (
     Close,
@@ -114,7 +114,7 @@ def preview_search(
     batches = None
     if not config.time_metric:
         batches = sum(
-            trials * config.batches(length, {"global_batch_size": size})
+            trials * config.batches(length, {} if size is None else {BATCH_SIZE: size})
             for (length, size), trials in trained.items()
         )
     return Preview(tuple(brackets), batches, any(part.depends_on_results for part in parts))

@@ -10,7 +10,8 @@ import posixpath
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
+from functools import cache
+from typing import Annotated, Any, Final, NoReturn, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -28,7 +29,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from control_plane.config.eras import Scope
-from control_plane.field_types import MissingHint, Text, ValueRefused
+from control_plane.field_types import MissingHint, Text, ValueRefused, to_integer
 from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 MASK: Final = "********"
@@ -69,12 +70,37 @@ class Section(BaseModel):
     @classmethod
     def _check_fields(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(value, Mapping):
-            value = {key: item for key, item in value.items() if item is not None}
+            integers = _integer_fields(cls)
+            value = {
+                key: to_integers(item) if key in integers else item
+                for key, item in value.items()
+                if item is not None
+            }
         try:
             return handler(value)
         except ValidationError as error:
             lines = [_line(finding) for finding in _to_findings(cls, error)]
             raise ValidationError.from_exception_data(cls.__name__, lines) from None
+
+
+@cache
+def _integer_fields(cls: type[Section]) -> frozenset[str]:
+    """Return the names of the fields that are integers, or lists or maps of them."""
+    fields = cls.model_fields.items()
+    return frozenset(name for name, field in fields if _is_of_integers(field.annotation))
+
+
+def _is_of_integers(hint: Any) -> bool:
+    return hint is int or any(_is_of_integers(one) for one in get_args(hint))
+
+
+def to_integers(value: Any) -> Any:
+    """Return a value with the integers that whole floats like 1e3 in it mean."""
+    if isinstance(value, list):
+        return [to_integer(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: to_integer(item) for key, item in value.items()}
+    return to_integer(value)
 
 
 class Secret:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from control_plane.config.hyperparameters import Const
+from control_plane.config.preview import preview_search
 from control_plane.searchers import space
 from control_plane.searchers.randomness import Generator
 from tests.unit.config.samples import ABSENT, LENGTH, STEP, check_changed, find_messages
@@ -233,8 +235,34 @@ def test_native_parallel_trials_may_have_small_batches() -> None:
     assert check_changed(STEP, changes).job.slots_per_trial == 8
 
 
-def test_the_length_era_needs_a_global_batch_size_only_to_count_batches() -> None:
-    assert check_changed(LENGTH, {}).hyperparameters == {}
-    found = find_messages(LENGTH, {"searcher.max_length": {"records": 1000}})
-    path = "hyperparameters.global_batch_size"
-    assert found == {path: "is required, to count searcher.max_length in batches"}
+@pytest.mark.parametrize(
+    "length", [{"batches": 1000}, {"records": 1000}, {"epochs": 10}], ids=["batch", "record", "ep"]
+)
+def test_without_a_global_batch_size_a_batch_of_the_length_era_is_one_record(
+    length: dict[str, int],
+) -> None:
+    config = check_changed(LENGTH, {"searcher.max_length": length, "records_per_epoch": 100})
+    assert config.hyperparameters == {}
+    [count] = length.values()
+    # 10 epochs of 100 records are 1000 batches, too.
+    assert config.batches(count, {}) == 1000
+    assert preview_search(config).batches == 1000
+
+
+@pytest.mark.parametrize("size", [32e0, {"type": "const", "val": 32e0}])
+def test_a_batch_size_may_be_a_whole_float_and_is_an_integer(size: Any) -> None:
+    for era in (STEP, LENGTH):
+        config = check_changed(era, {"hyperparameters.global_batch_size": size})
+        assert repr(config.hyperparameters["global_batch_size"]) == repr(Const(val=32))
+    config = check_changed(LENGTH, {"hyperparameters.x": 32e0})
+    assert repr(config.hyperparameters["x"]) == repr(Const(val=32.0))
+
+
+def test_a_batch_size_that_is_no_integer_counts_no_epochs() -> None:
+    changes = {"searcher.max_length": {"records": 10}, "hyperparameters.global_batch_size": 1.5}
+    found = find_messages(LENGTH, changes)
+    assert found == {
+        "hyperparameters.global_batch_size": (
+            "must be an integer of at least 1, or choose among such"
+        )
+    }

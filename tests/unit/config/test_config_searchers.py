@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"name": "random", "max_steps": 1}, "searcher.max_trials", "is required"),
     ({"name": "random", "max_steps": 1, "max_trials": 0}, "searcher.max_trials", "at least 1"),
     ({"name": "random", "max_steps": 1, "max_trials": 10**6 + 1}, "searcher.max_trials", "1000000"),
-    ({"name": "random", "max_steps": 1, "max_trials": 1.0}, "searcher.max_trials", "an integer"),
+    ({"name": "random", "max_steps": 1, "max_trials": 1.5}, "searcher.max_trials", "an integer"),
     ({"name": "rando", "max_steps": 1}, "searcher.name", f"must be one of {NAMES}, not"),
     ({"name": ["random"], "max_steps": 1}, "searcher.name", "not a list"),
     ({"max_steps": 1}, "searcher.name", "is required"),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.config.section import to_integers
 from tests.unit.config.samples import ABSENT, LENGTH, STEP, check_changed, find_messages
 
 S3 = {"type": "s3", "bucket": "b"}
@@ -380,3 +381,34 @@ def test_a_trial_class_over_several_machines_is_refused() -> None:
     found = find_messages(LENGTH, {"entrypoint": "model_def:Trial", "resources": asked})
     text = found["resources.is_single_node"]
     assert text.startswith("must be true for a trial class, whose slots are on one machine so far")
+
+
+WHOLE_FLOATS: list[tuple[dict[str, Any], str, Any]] = [
+    (STEP, "max_restarts", 1e1),
+    (STEP, "batches_per_step", 1e2),
+    (STEP, "searcher.max_steps", 1e3),
+    (STEP, "min_validation_period", 1e1),
+    (STEP, "resources.slots_per_trial", 1.0),
+    (STEP, "environment.ports", {"web": 8e3}),
+    (LENGTH, "scheduling_unit", 1e2),
+    (LENGTH, "searcher.max_length", 1e3),
+    (LENGTH, "searcher.max_length", {"batches": 1e3}),
+    (LENGTH, "min_checkpoint_period", {"batches": 1e2}),
+    (LENGTH, "hyperparameters.x", {"type": "int", "minval": 1e1, "maxval": 1e3}),
+]
+
+
+@pytest.mark.parametrize(("era", "path", "value"), WHOLE_FLOATS)
+def test_a_whole_float_is_an_integer_where_one_is_meant(
+    era: dict[str, Any], path: str, value: Any
+) -> None:
+    written = check_changed(era, {path: value})
+    meant = check_changed(era, {path: to_integers(value)})
+    assert written == meant
+    assert written.to_json() == meant.to_json()
+
+
+@pytest.mark.parametrize("value", [1.5, 1e-3, True, "ten"])
+def test_other_numbers_are_no_integers(value: Any) -> None:
+    for path in ("max_restarts", "searcher.max_length"):
+        assert path in find_messages(LENGTH, {path: value})
