@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.images import image_warnings
 from control_plane.config.migration import migrate_config
 from control_plane.config.preview import NotForeseeable, preview_search
 from control_plane.config.problems import ConfigInvalid, Problem
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         source = read_config(options.file)
         config = check_config(source, overrides=options.config)
-        warnings = list(image_warnings(config))
+        warnings = list(config_warnings(config))
         report |= {"era": config.era.value, "config": config.masked_values(), "warnings": warnings}
         text = "\n".join([_summary(config), *(f"warning: {warning}" for warning in warnings)])
         if not options.for_trial:

@@ -13,7 +13,6 @@ from control_plane.config.hyperparameters import (
     Const,
     Int,
     grid_point_count,
-    leaf_parameters,
 )
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.field_types import BATCH_SIZE, COUNT_MAX, is_count
@@ -104,15 +103,6 @@ def _check_searcher_options(config: ExperimentConfig, scope: Scope) -> Iterator[
         yield replace(finding, loc=("searcher", *finding.loc))
 
 
-def _check_constants(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    if scope.space_use != "constant" or not scope.rules.single_constants:
-        return
-    for loc, parameter in leaf_parameters(config.hyperparameters):
-        if not isinstance(parameter, Const):
-            hint = "use the random searcher with max_trials: 1 to draw a value"
-            yield Finding(loc, f"must be constant for the {scope.searcher} searcher", hint)
-
-
 def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     worth = {
         "steps": config.scale.batches_per_step,
@@ -132,7 +122,6 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"hyperparameters", "resources"}), _check_batch_size),
     (frozenset({"hyperparameters"}), _check_grid),
     (frozenset({"searcher"}), _check_searcher_options),
-    (frozenset({"hyperparameters"}), _check_constants),
 )
 
 

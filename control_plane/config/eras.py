@@ -36,7 +36,7 @@ class EraRules:
     entrypoint_commands: bool
     # A map without a type among the hyperparameters is a group of them.
     nested_hyperparameters: bool
-    # The single searcher refuses hyperparameters that are not constant.
+    # The single searcher warns of hyperparameters that are not constant.
     single_constants: bool
     global_batch_size_required: bool
     grid_points_max: int

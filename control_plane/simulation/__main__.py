@@ -26,6 +26,7 @@ from control_plane.simulation.experiment import (
 from control_plane.simulation.learning_curves import LearningCurves
 from control_plane.simulation.recorded_curves import CurvesInvalid, RecordedCurves, read_curves
 from control_plane.simulation.submission import (
+    TimeMetricUnknown,
     simulated_submission,
     time_lengths,
     validation_schedule,
@@ -89,6 +90,9 @@ def _simulate(options: argparse.Namespace) -> dict[str, Any]:
             suggest=suggest_from_parts,
             on_progress=lambda ended: _write_progress(ended, config.trials),
         )
+    except TimeMetricUnknown as error:
+        hint = "simulate with max_length, or with time_metric batches, records or epochs"
+        raise _refusal("searcher.time_metric", str(error), hint) from None
     except SimulationStuck as error:
         raise _refusal("searcher", f"cannot be simulated: {error}") from None
     seconds = time.perf_counter() - started

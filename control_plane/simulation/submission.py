@@ -7,6 +7,7 @@ from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.trial.state import TrialState
 from control_plane.config import ExperimentConfig
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
+from control_plane.findings import value_text
 from control_plane.simulation.machines import ValidationPeriod, ValidationSchedule
 
 POOL = "simulated"
@@ -33,12 +34,31 @@ def simulated_submission(config: ExperimentConfig) -> ExperimentSubmitted:
 
 
 def time_lengths(config: ExperimentConfig) -> Lengths:
-    """The unit of the configuration's training lengths; where it measures training by a time
-    metric, epochs if that is its name and an epoch is known, else batches.
+    """The unit of the configuration's training lengths, or of its time metric if it has one.
+
+    Raises:
+        TimeMetricUnknown: the time metric is no unit of training.
     """
-    if config.time_metric == "epochs" and config.scale.records_per_epoch:
-        return config.scale.lengths("epochs")
-    return config.scale.lengths(config.unit)
+    scale = config.scale
+    match config.time_metric:
+        case "":
+            return scale.lengths(config.unit)
+        case "batches" | "records" as unit:
+            return scale.lengths(unit)
+        case "epochs" if scale.records_per_epoch:
+            return scale.lengths("epochs")
+        case name:
+            raise TimeMetricUnknown(name)
+
+
+class TimeMetricUnknown(ValueError):
+    """Nobody knows how a time metric grows with training."""
+
+    def __init__(self, name: str) -> None:
+        hint = "; give records_per_epoch" if name == "epochs" else ""
+        super().__init__(
+            f"cannot be simulated: how {value_text(name)} grows with training is not known{hint}"
+        )
 
 
 def validation_schedule(config: ExperimentConfig) -> ValidationSchedule:

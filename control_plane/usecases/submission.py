@@ -19,7 +19,7 @@ from control_plane.config import (
     ExperimentConfig,
     check_config,
 )
-from control_plane.config.images import image_warnings
+from control_plane.config.advice import config_warnings
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.errors import Code, RequestError, invalid
@@ -119,7 +119,7 @@ def check_submission(
         job=job_of(config, settings.submitted_ms),
     )
     return CheckedSubmission(
-        config, message, (*placement_warnings(to, config.resources), *image_warnings(config))
+        config, message, (*placement_warnings(to, config.resources), *config_warnings(config))
     )
 
 

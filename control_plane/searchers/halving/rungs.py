@@ -21,6 +21,17 @@ def power(divisor: float, exponent: int) -> float:
         return inf
 
 
+def count_powers(most: int, divisor: float, powers_max: int) -> int:
+    """Count the powers of a divisor above 1, beginning with the first, that are at most `most`; no
+    more than `powers_max`.
+    """
+    # A float is a fraction of whole numbers, so that nothing is rounded.
+    over, under = divisor.as_integer_ratio()
+    exponents = range(1, powers_max + 1)
+    beyond = (n - 1 for n in exponents if over**n > most * under**n)
+    return next(beyond, powers_max)
+
+
 # Cached because every result asks for it.
 @lru_cache(maxsize=1_024)
 def rung_lengths(max_length: int, divisor: float, num_rungs: int) -> tuple[int, ...]:

@@ -1,14 +1,14 @@
 """Asynchronous halvings side by side that share a number of trials.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), for the idea; the
-formulas are those of Determined. Logarithms and powers stay floats: ln 243 / ln 3 falls short of 5,
-and so does the number of rungs.
+formulas are those of Determined. Rungs are counted in whole numbers: as floats ln 243 / ln 3 falls
+short of 5 on some machines.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from math import inf, log
+from math import inf
 from operator import add
 
 from control_plane.field_types import CountOrZero, Steps
@@ -29,7 +29,7 @@ from control_plane.searchers.halving.options import (
     Mode,
     find_too_many_rungs,
 )
-from control_plane.searchers.halving.rungs import power
+from control_plane.searchers.halving.rungs import count_powers, power
 from control_plane.searchers.options import TrialCountOptions
 from control_plane.searchers.spec import SearcherSpec
 
@@ -77,10 +77,8 @@ def _rungs_max(total: HalvingPlan) -> int:
     """Return the number of rungs above which trials would have no length to be compared at, or none
     would go on.
     """
-    fitting = (
-        int(log(most) / log(total.divisor)) + 1 for most in (total.max_length, total.max_trials)
-    )
-    return min(total.num_rungs, *fitting)
+    most = min(total.max_length, total.max_trials)
+    return count_powers(most, total.divisor, total.num_rungs - 1) + 1
 
 
 def divide_trials(rungs: Sequence[int], divisor: float, max_trials: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.config.advice import config_warnings
 from control_plane.config.hyperparameters import Const
 from control_plane.config.preview import preview_search
 from control_plane.searchers import space
@@ -198,11 +199,17 @@ def test_a_grid_without_any_hyperparameter_is_refused() -> None:
     assert "hyperparameters" in find_messages(LENGTH, {"searcher": LENGTH_GRID})
 
 
-def test_a_single_search_of_the_step_era_takes_constants_only() -> None:
-    lr = {"type": "double", "minval": 0, "maxval": 1}
-    found = find_messages(STEP, {"hyperparameters.lr": lr})
-    assert found == {"hyperparameters.lr": "must be constant for the single searcher"}
-    assert check_changed(LENGTH, {"hyperparameters.lr": lr}).trials == 1
+def test_a_single_search_of_the_step_era_warns_of_what_it_draws() -> None:
+    changes = {"hyperparameters.lr": {"type": "double", "minval": 0, "maxval": 1}}
+    config = check_changed(STEP, changes)
+    assert config.trials == 1
+    assert list(config_warnings(config)) == [
+        "hyperparameters.lr: the single searcher draws one of its values; the random searcher "
+        "tries several"
+    ]
+    assert list(config_warnings(check_changed(STEP, {}))) == []
+    assert list(config_warnings(check_changed(STEP, {**changes, "searcher": RANDOM}))) == []
+    assert list(config_warnings(check_changed(LENGTH, changes))) == []
 
 
 @pytest.mark.parametrize(
@@ -247,6 +254,7 @@ def test_without_a_global_batch_size_a_batch_of_the_length_era_is_one_record(
     # 10 epochs of 100 records are 1000 batches, too.
     assert config.batches(count, {}) == 1000
     assert preview_search(config).batches == 1000
+    assert bool(list(config_warnings(config))) == ("batches" not in length)
 
 
 @pytest.mark.parametrize("size", [32e0, {"type": "const", "val": 32e0}])

@@ -291,3 +291,31 @@ def test_a_file_that_is_no_trace_is_refused(
     _, report = run(capsys, *hours(tmp_path), f"--spot-trace={trace}", "--deadline=12h")
     assert report["problems"][0]["path"] == str(trace)
     assert "gap_seconds" in report["problems"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "records", "known"),
+    [
+        ("batches", 0, True),
+        ("records", 0, True),
+        ("epochs", 100, True),
+        ("epochs", 0, False),
+        ("hours", 100, False),
+    ],
+)
+def test_a_time_metric_that_is_no_unit_of_training_is_refused(
+    metric: str, records: int, known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "entrypoint: model_def:MyTrial\n"
+        "hyperparameters: {global_batch_size: 10}\n"
+        f"searcher: {{name: adaptive_asha, metric: loss, max_trials: 4, max_time: 400,"
+        f" time_metric: {metric}}}\nrecords_per_epoch: {records}\n"
+    )
+    code, report = run(capsys, str(file), "--slots=2")
+    assert (code == 0) == known
+    if not known:
+        (problem,) = report["problems"]
+        assert problem["path"] == "searcher.time_metric"
+        assert f'how "{metric}" grows with training is not known' in problem["message"]

@@ -1,0 +1,44 @@
+"""Warnings of settings that are accepted and may not do what their author thinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from control_plane.config.eras import RULES
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.hyperparameters import Const, leaf_parameters
+from control_plane.config.images import image_warnings
+from control_plane.field_types import BATCH_SIZE
+from control_plane.findings import path_text
+from control_plane.searchers.registry import searcher_spec
+
+
+def config_warnings(config: ExperimentConfig) -> Iterator[str]:
+    """Yield a warning for each setting of a configuration that its author may misread."""
+    yield from image_warnings(config)
+    yield from _draw_warnings(config)
+    yield from _batch_size_warnings(config)
+
+
+def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:
+    name = config.searcher.name
+    is_single = searcher_spec(name).space_use == "constant"
+    if not is_single or not RULES[config.era].single_constants:
+        return
+    for loc, parameter in leaf_parameters(config.hyperparameters):
+        if not isinstance(parameter, Const):
+            yield (
+                f"{path_text(loc)}: the {name} searcher draws one of its values; the random "
+                "searcher tries several"
+            )
+
+
+def _batch_size_warnings(config: ExperimentConfig) -> Iterator[str]:
+    if BATCH_SIZE in config.hyperparameters:
+        return
+    for loc, length in config.lengths().items():
+        if length.count and length.unit in ("records", "epochs"):
+            yield (
+                f"{path_text(loc)}: without hyperparameters.{BATCH_SIZE} a batch counts as one "
+                "record"
+            )
