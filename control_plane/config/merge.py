@@ -29,17 +29,21 @@ _WHOLE: Final[Set[Loc]] = {("environment", "registry_auth")}
 
 
 def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
-    """Merge `upper` over `lower`: maps merge, other values and logins replace.
+    """Merge `upper` over `lower`: maps merge, other values, logins and hyperparameters replace.
 
-    A map that chooses another kind of searcher, storage or hyperparameter takes from the lower one
-    only what all kinds share, like a metric or the number of checkpoints to keep.
+    A map that chooses another kind of searcher or storage takes from the lower one only what all
+    kinds share, like a metric or the number of checkpoints to keep. Groups of hyperparameters
+    merge, and null is a hyperparameter's value.
     The arguments are not changed; the result may share values with them.
     """
-    if upper is None and not rules.null_hides:
+    is_parameter = loc[:1] == ("hyperparameters",) and len(loc) > 1
+    if upper is None and not rules.null_hides and not is_parameter:
         return lower
     if isinstance(upper, list) and isinstance(lower, list) and loc in rules.appended:
         return _append_entries(upper, lower, rules.appended[loc])
     if not isinstance(upper, Mapping) or not isinstance(lower, Mapping) or loc in _WHOLE:
+        return upper
+    if is_parameter and _is_other_parameter(upper, lower, rules):
         return upper
     if _is_other_kind(upper, lower, loc):
         shared = _SHARED.get(loc, frozenset())
@@ -69,12 +73,18 @@ def apply_override(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None
     return _set_value(tree, loc, document.tree, loc)
 
 
+def _is_other_parameter(upper: Tree, lower: Tree, rules: EraRules) -> bool:
+    """Whether a hyperparameter says all of itself: it has a type, or is a group over one that has.
+    Where there are no groups, a map without a type changes the lower one's fields.
+    """
+    return "type" in upper or (rules.nested_hyperparameters and "type" in lower)
+
+
 def _is_other_kind(upper: Tree, lower: Tree, loc: Loc) -> bool:
-    nested = loc[:1] == ("hyperparameters",) and len(loc) > 1
-    tag = "type" if nested else _TAGS.get(loc)
+    tag = _TAGS.get(loc)
     if tag is None or tag not in upper:
         return False
-    return bool(upper[tag] != (lower.get(tag) if nested else lower.get(tag, upper[tag])))
+    return bool(upper[tag] != lower.get(tag, upper[tag]))
 
 
 def _append_entries(upper: list[Any], lower: list[Any], key: str) -> list[Any]:

@@ -7,8 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from detcloud.cli.rendering.yaml_writer import render_yaml
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.config.test_config_searchers import LENGTH_SEARCHERS, STEP_SEARCHERS
+from tests.unit.config.test_config_sections import ACCEPTED
 
 SCALARS = (
     st.none()
@@ -63,6 +65,10 @@ def check_outcome(text: str, **layers: Any) -> ExperimentConfig | ConfigInvalid:
         return error
     json.dumps(config.masked_values(), allow_nan=False).encode()
     assert ExperimentConfig.from_json(config.to_json()) == config
+    # What `experiment config` prints can be submitted again.
+    shown = config.masked_values()
+    again = check_config(render_yaml(shown))
+    assert (again.era, again.masked_values()) == (config.era, shown)
     return config
 
 
@@ -101,3 +107,17 @@ def test_any_space_is_planned_or_refused(hyperparameters: dict[str, Any]) -> Non
         config = check_outcome(json.dumps(tree))
         if isinstance(config, ExperimentConfig):
             assert config.search_plan().space
+
+
+@FEW
+@given(st.sampled_from(ACCEPTED), st.sampled_from(STEP_SEARCHERS), TREES)
+def test_every_section_that_is_shown_can_be_checked_again(
+    section: tuple[str, Any], searcher: dict[str, Any], value: Any
+) -> None:
+    path, given_value = section
+    space = {"x": {"type": "categorical", "vals": [value, None]}, "y": value}
+    for base, chosen in ((STEP, {"metric": "loss", **searcher}), (LENGTH, LENGTH["searcher"])):
+        changes = {"searcher": chosen, "hyperparameters": {"global_batch_size": 64, **space}}
+        tree = change_fields(base, changes)
+        check_outcome(json.dumps(change_fields(tree, {path: given_value})))
+        check_outcome(json.dumps(change_fields(tree, {"data": {"any": value}})))

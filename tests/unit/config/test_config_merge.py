@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from control_plane.config import check_config
+from control_plane.config.hyperparameters import Const
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 
 CLUSTER: dict[str, Any] = {
@@ -78,6 +79,43 @@ def test_another_kind_of_hyperparameter_forgets_the_template() -> None:
         to_yaml(change_fields(LENGTH, {"hyperparameters.lr": 0.1})), template=template
     )
     assert fixed.masked_values()["hyperparameters"]["lr"] == {"type": "const", "val": 0.1}
+
+
+@pytest.mark.parametrize("era", [STEP, LENGTH])
+def test_a_typed_hyperparameter_takes_nothing_from_the_templates(era: dict[str, Any]) -> None:
+    template = "hyperparameters: {lr: {type: double, minval: 0, maxval: 1, count: 5}}"
+    mine = {"type": "double", "minval": 0.5, "maxval": 2}
+    config = check_config(
+        to_yaml(change_fields(era, {"hyperparameters.lr": mine})), template=template
+    )
+    lr = config.masked_values()["hyperparameters"]["lr"]
+    assert lr == {"count": None, **mine}
+    partial = {"type": "double", "minval": 0.5}
+    (problem,) = find_problems(
+        to_yaml(change_fields(era, {"hyperparameters.lr": partial})), template=template
+    )
+    assert (problem.path, problem.message) == ("hyperparameters.lr.maxval", "is required")
+
+
+@pytest.mark.parametrize("era", [STEP, LENGTH])
+def test_null_unsets_a_hyperparameter_of_the_template(era: dict[str, Any]) -> None:
+    template = "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}, batch: {a: 1}}"
+    if era is STEP:
+        template = template.replace(", batch: {a: 1}", "")
+    text = to_yaml(change_fields(era, {"hyperparameters.lr": None}))
+    assert check_config(text, template=template).hyperparameters["lr"] == Const(val=None)
+
+
+def test_groups_of_hyperparameters_merge_and_replace_a_typed_one() -> None:
+    template = "hyperparameters: {opt: {a: 1, b: 2}, lr: {type: double, minval: 0, maxval: 1}}"
+    mine = {"opt": {"b": 3}, "lr": {"minval": 5}}
+    config = check_config(
+        to_yaml(change_fields(LENGTH, {"hyperparameters": mine})), template=template
+    )
+    assert config.hyperparameters == {
+        "opt": {"a": Const(val=1), "b": Const(val=3)},
+        "lr": {"minval": Const(val=5)},
+    }
 
 
 def test_free_maps_merge_even_where_they_have_a_type() -> None:
