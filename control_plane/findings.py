@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +13,10 @@ KIND_NAMES: Final = {dict: "a map", list: "a list", tuple: "a list", type(None):
 
 VALUE_CHARACTERS_MAX: Final = 60
 NAMES_SHOWN_MAX: Final = 12
+
+MASK: Final = "********"
+_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
+_INVISIBLE: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 Loc = tuple[str | int, ...]
 """Keys and list positions from the root of a configuration, or of one section, down to a value."""
@@ -26,6 +32,22 @@ class Finding:
     value: object = None
 
 
+def mask_url_credentials(text: str) -> str:
+    """Mask what stands before the @ of each URL in a text."""
+    return _URL_CREDENTIALS.sub(MASK, text)
+
+
+def printable_line(text: str) -> str:
+    """Escape the characters of a text that could steer a terminal, reorder it or break its line."""
+    return text if text.isprintable() else "".join(map(_escape_invisible, text))
+
+
+def _escape_invisible(character: str) -> str:
+    # JSON leaves the delete character as it is.
+    is_invisible = unicodedata.category(character) in _INVISIBLE
+    return f"\\u{ord(character):04x}" if is_invisible else character
+
+
 def path_text(loc: Sequence[str | int]) -> str:
     """Render a place: ('bind_mounts', 0, 'host_path') -> 'bind_mounts[0].host_path'."""
     text = ""
@@ -38,7 +60,7 @@ def value_text(value: object) -> str:
     """Return a value as a message shows it: scalars shortened, collections only by their kind."""
     if type(value) in KIND_NAMES:
         return KIND_NAMES[type(value)]
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = mask_url_credentials(json.dumps(value, ensure_ascii=False, default=repr))
     if len(text) > VALUE_CHARACTERS_MAX:
         return text[: VALUE_CHARACTERS_MAX - 3] + "..."
     return text

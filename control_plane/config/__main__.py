@@ -16,6 +16,7 @@ from control_plane.config.migration import migrate_config
 from control_plane.config.preview import NotForeseeable, preview_search
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
+from control_plane.findings import printable_line
 from control_plane.searchers.registry import searcher_spec
 from control_plane.suggestions.availability import missing_package_reason
 
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = check_config(source, overrides=options.config)
         warnings = list(config_warnings(config))
         report |= {"era": config.era.value, "config": config.masked_values(), "warnings": warnings}
-        text = "\n".join([_summary(config), *(f"warning: {warning}" for warning in warnings)])
+        lines = [*_summary(config), *(f"warning: {warning}" for warning in warnings)]
+        text = "\n".join(map(printable_line, lines))
         if not options.for_trial:
             _check_searcher_packages(config)
         if options.for_trial:
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
         report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
-    _print(json.dumps(report, indent=2) if options.json else text)
+    _print(render_report(report) if options.json else text)
     return 0 if report["ok"] else 1
 
 
@@ -145,7 +147,7 @@ def _print_progress(done: int, total: int | None) -> None:
     sys.stderr.write(f"previewed {done} of {total or 0}\n")
 
 
-def _summary(config: ExperimentConfig) -> str:
+def _summary(config: ExperimentConfig) -> list[str]:
     trials = config.trials
     lengths = list(config.searcher.lengths().values())
     rows = [
@@ -161,11 +163,16 @@ def _summary(config: ExperimentConfig) -> str:
         trainings = spec.training_count(config.searcher) if spec.training_count else trials
         rows.append(("total", f"{most}{trainings * lengths[0].count} {config.unit}"))
     width = max(len(label) for label, _ in rows) + 1
-    return "\n".join(f"{label + ':':{width}} {value}" for label, value in rows)
+    return [f"{label + ':':{width}} {value}" for label, value in rows]
 
 
 def _direction(config: ExperimentConfig) -> str:
     return "minimizes" if config.searcher.smaller_is_better else "maximizes"
+
+
+def render_report(report: dict[str, Any]) -> str:
+    """Render a report as JSON in which nothing steers a terminal."""
+    return json.dumps(report, indent=2).replace("\x7f", "\\u007f")
 
 
 def problem_values(problem: Problem) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from control_plane.config.section import findings_of
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
 from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
-from control_plane.findings import Finding, Loc, path_text
+from control_plane.findings import Finding, Loc, mask_url_credentials, path_text
 
 
 def check_config(
@@ -43,7 +43,7 @@ def check_config(
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
-        raise layers.refusal([error.finding]) from None
+        raise layers.refusal([layers.name_source(error.finding, error.other)]) from None
     tree = layers.merge_layers(RULES[era], seed_default % (SEED_MAX + 1))
     config, findings = _validate_sections(tree, era)
     if findings or layers.findings or layers.other_problems:
@@ -80,6 +80,13 @@ class Layers:
         defaulted: Tree = merge_trees(merge_trees(tree, rules.defaults, shown), generated, shown)
         return replace_determined_images(defaulted, self.cluster)
 
+    def name_source(self, finding: Finding, other: Loc | None) -> Finding:
+        """Return a finding with a hint at the layer that set the field at `other`."""
+        source = "" if other is None else self._source(other, other, is_null=False)
+        if other is None or not source:
+            return finding
+        return replace(finding, hint=f"{path_text(other)} is set by {source}; {finding.hint}")
+
     def refusal(self, findings: Iterable[Finding], tree: Tree | None = None) -> ConfigInvalid:
         """Return the error with every problem and its line; no value that could not be read is
         judged twice.
@@ -92,19 +99,22 @@ class Layers:
         return ConfigInvalid(sorted(distinct.values(), key=_sort_key))
 
     def _problem(self, finding: Finding, tree: Tree | None) -> Problem:
-        line, whole = line_of(self.place, finding.loc)
+        line, _ = line_of(self.place, finding.loc)
         below = self._template_loc(finding.loc, tree or {})
         missing = tree is not None and not _has_value(tree, finding.loc)
-        source = "" if missing else self._source(finding.loc, below)
+        is_null = tree is None or _value_at(tree, finding.loc) is None
+        source = "" if missing else self._source(finding.loc, below, is_null)
         note = ""
-        if source and (not whole or source == "--config"):
+        if source:
             line, note = None, f"set by {source}"
         if source == "the template" or (line is None and not source):
             # What is missing is missed where the rest of its section stands.
             place = self.template.line_of(below)
             note = note if place is None else f"on line {place} of the template"
         hint = "; ".join(filter(None, (finding.hint, note)))
-        return Problem(path_text(finding.loc), line, finding.value, finding.message, hint)
+        value = finding.value
+        shown = mask_url_credentials(value) if isinstance(value, str) else value
+        return Problem(path_text(finding.loc), line, shown, finding.message, hint)
 
     def _template_loc(self, loc: Loc, tree: Tree) -> Loc:
         """Return the place in the template, which does not count the user's entries of a list; ()
@@ -119,10 +129,13 @@ class Layers:
         place = next((n for n, one in enumerate(listed) if one is entry), None)
         return () if place is None else (*loc[:depth], place, *loc[depth + 1 :])
 
-    def _source(self, loc: Loc, below: Loc) -> str:
+    def _source(self, loc: Loc, below: Loc, is_null: bool) -> str:
+        """Return the layer that a value is from, "" for the user's. A null of the user's is not
+        where another value is from, which it did not hide.
+        """
         if any(loc[: len(prefix)] == prefix for prefix in self.overridden_locs if prefix):
             return "--config"
-        if _has_value(self.user, loc):
+        if _has_value(self.user, loc) and (is_null or _value_at(self.user, loc) is not None):
             return ""
         if below and _has_value(self.template.tree, below):
             return "the template"

@@ -14,6 +14,7 @@ from control_plane.findings import Finding, Loc, path_text
 from control_plane.searchers import era_rules
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.registry import find_spec
+from detcloud.shared.default_images import STEP_ERA_IMAGES
 
 Tree = Mapping[str, Any]
 
@@ -67,12 +68,7 @@ STEP_ERA: Final = EraRules(
     defaults=MappingProxyType(
         {
             "optimizations": {"average_training_metrics": False, "tensor_fusion_cycle_time": 5},
-            "environment": {
-                "image": {
-                    "cpu": "determinedai/environments:py-3.6.9-pytorch-1.4-tf-1.15-cpu-0.5.0",
-                    "cuda": "determinedai/environments:cuda-10.0-pytorch-1.4-tf-1.15-gpu-0.5.0",
-                }
-            },
+            "environment": {"image": STEP_ERA_IMAGES},
         }
     ),
 )
@@ -123,15 +119,19 @@ def era_of(trees: Sequence[Tree]) -> Era:
     step = next((loc for tree in trees for loc in _step_fields(tree)), None)
     length = next((loc for tree in trees for loc in _length_fields(tree)), None)
     if step and length:
-        place = length if length in _length_fields(trees[0]) else step
-        raise EraMixed(place, step, length)
+        own_step, own_length = step in _step_fields(trees[0]), length in _length_fields(trees[0])
+        place, other = (length, step) if own_length else (step, length)
+        raise EraMixed(place, step, length, None if own_step and own_length else other)
     return Era.STEP if step else Era.LENGTH
 
 
 class EraMixed(ConfigInvalid):
-    """A configuration has fields of both eras; `finding` names the first of each."""
+    """A configuration has fields of both eras; `finding` names the first of each. `other` is the
+    one that the user's layer does not have.
+    """
 
-    def __init__(self, place: Loc, step: Loc, length: Loc) -> None:
+    def __init__(self, place: Loc, step: Loc, length: Loc, other: Loc | None = None) -> None:
+        self.other = other
         self.finding = Finding(
             place,
             f"mixes the eras: {path_text(step)} counts steps, but {path_text(length)} counts"

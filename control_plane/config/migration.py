@@ -41,8 +41,19 @@ def migrate_config(text: str, *, overrides: Sequence[str] = ()) -> str:
     tree = read_layers(text, overrides=overrides).user
     if config.era is Era.STEP:
         tree = _convert_config(tree, config.workload_batches)
+    written = _render_yaml(tree, allow_unicode=True)
+    # Marks of writing direction are left as they are by PyYAML, which counts them as text.
+    is_plain = all(line.isprintable() for line in written.splitlines())
+    return written if is_plain else _render_yaml(tree, allow_unicode=False)
+
+
+def _render_yaml(tree: Tree, *, allow_unicode: bool) -> str:
     return yaml.dump(
-        tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        tree,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=allow_unicode,
+        default_flow_style=False,
     )
 
 

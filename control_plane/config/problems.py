@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from control_plane.findings import printable_line
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -24,7 +26,7 @@ class Problem:
         """Render `FILE:LINE: path: message (hint)`, leaving out what is not known."""
         place = file if self.line is None else f"{file}:{self.line}"
         parts = [place, self.path, self.message] if self.path else [place, self.message]
-        return ": ".join(parts) + (f" ({self.hint})" if self.hint else "")
+        return printable_line(": ".join(parts) + (f" ({self.hint})" if self.hint else ""))
 
 
 class ConfigInvalid(ValueError):

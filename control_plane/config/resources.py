@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -68,6 +68,8 @@ DeviceField = Annotated[Device, BeforeValidator(_parse_device)]
 
 class Resources(Section):
     """The resources that the trials of an experiment may use."""
+
+    mistaken_names: ClassVar[Mapping[str, str]] = {"slots": "slots_per_trial"}
 
     slots_per_trial: CountOrZero = 1
     """Slots (devices) of each trial; 0, a trial without any, in the length era only."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Final, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, NoReturn, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -30,9 +30,15 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from control_plane.config.eras import Scope
 from control_plane.field_types import MissingHint, Text, ValueRefused, to_integer
-from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
+from control_plane.findings import (
+    MASK,
+    Finding,
+    Loc,
+    mask_url_credentials,
+    nearest_name_hint,
+    value_text,
+)
 
-MASK: Final = "********"
 _SECRET_FIELD: Final = re.compile(
     r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|identitytoken"
     r"|registrytoken|connection_string"
@@ -55,6 +61,9 @@ _FINDING: Final = "finding"
 
 class Section(BaseModel):
     """A map with known fields; null means that a field is absent."""
+
+    mistaken_names: ClassVar[Mapping[str, str]] = {}
+    """Names that users write for a field whose own is less like them than another one's."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -149,16 +158,21 @@ class Secret:
 
 
 def mask_secrets(value: Any) -> Any:
-    """Copy plain values with a mask in place of each that has the name of a secret."""
+    """Copy plain values with a mask in place of each that has the name of a secret, and of logins
+    in URLs.
+    """
     if isinstance(value, Mapping):
         return {key: _mask_secret(key, item) for key, item in value.items()}
-    return [mask_secrets(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [mask_secrets(item) for item in value]
+    return mask_url_credentials(value) if isinstance(value, str) else value
 
 
 def mask_variable(variable: str) -> str:
-    """Mask the value of a NAME=VALUE that has the name of a secret."""
+    """Mask the value of a NAME=VALUE that has the name of a secret, and a login in its URLs."""
     name = variable.partition("=")[0]
-    return f"{name}={MASK}" if _SECRET_VARIABLE.search(name) else variable
+    is_secret = _SECRET_VARIABLE.search(name)
+    return f"{name}={MASK}" if is_secret else mask_url_credentials(variable)
 
 
 def _mask_secret(key: object, item: Any) -> Any:
@@ -307,10 +321,15 @@ def _to_findings(cls: type[Section], error: ValidationError) -> list[Finding]:
         finding = _to_finding(cls, details)
         if details["type"] == "extra_forbidden":
             hints -= 1
-            hint = nearest_name_hint(str(finding.loc[-1]), cls.model_fields) if hints >= 0 else ""
+            hint = _name_hint(cls, str(finding.loc[-1])) if hints >= 0 else ""
             finding = replace(finding, hint=hint)
         findings.append(finding)
     return findings
+
+
+def _name_hint(cls: type[Section], name: str) -> str:
+    meant = cls.mistaken_names.get(name)
+    return f"did you mean {meant}?" if meant else nearest_name_hint(name, cls.model_fields)
 
 
 def _to_finding(cls: type[Section], details: Any) -> Finding:
@@ -332,7 +351,14 @@ def _to_finding(cls: type[Section], details: Any) -> Finding:
     if kind in _VALUELESS:
         return Finding(loc, message)
     value = details["input"]
-    return Finding(loc, f"{message}, not {value_text(value)}", "", _scalar(value))
+    hint = _quote_hint(value) if kind == "string_type" else ""
+    return Finding(loc, f"{message}, not {value_text(value)}", hint, _scalar(value))
+
+
+def _quote_hint(value: object) -> str:
+    if isinstance(value, bool):
+        return "quote it; unquoted, yes, no, on and off are true and false"
+    return "quote it" if isinstance(value, int | float) else ""
 
 
 def _scalar(value: object) -> object:

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     Field,
+    PlainSerializer,
     PlainValidator,
+    SerializationInfo,
     SerializeAsAny,
     ValidationInfo,
     field_validator,
@@ -18,6 +20,7 @@ from pydantic import (
 
 from control_plane.checkpoint_stores.registry import store_types
 from control_plane.config.section import (
+    REVEAL,
     AbsolutePath,
     Secret,
     Section,
@@ -25,7 +28,7 @@ from control_plane.config.section import (
     validate_variant,
 )
 from control_plane.field_types import CountOrZero, Text
-from control_plane.findings import value_text
+from control_plane.findings import mask_url_credentials, value_text
 
 
 def _check_url(text: str) -> str:
@@ -40,7 +43,11 @@ def _check_url(text: str) -> str:
     return text
 
 
-Url = Annotated[Text, AfterValidator(_check_url)]
+def _render_url(url: str, info: SerializationInfo) -> str:
+    return url if info.context == REVEAL else mask_url_credentials(url)
+
+
+Url = Annotated[Text, AfterValidator(_check_url), PlainSerializer(_render_url)]
 
 
 class CheckpointStorage(Section):

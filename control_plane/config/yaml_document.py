@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,6 +38,9 @@ _BOOLEANS: Final = {
     for word in words.split()
     for spelling in (word, word.capitalize(), word.upper())
 }
+_INNER_BREAKS: Final = "\x85\u2028\u2029"
+_BREAK: Final = re.compile(rf"\r\n|[\n\r{_INNER_BREAKS}]")
+_Mark = Any
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -65,13 +69,15 @@ def parse_document(text: str) -> Document:
         ConfigInvalid: the text is not one YAML document within the limits.
     """
     _check_text(text)
-    builder = _Builder(yaml.parse(text, Loader=_LOADER))
+    lines = _file_lines(text)
+    builder = _Builder(yaml.parse(text, Loader=_LOADER), lines)
     try:
         return builder.build_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The end of the text counts as a line of its own.
-        line = None if mark is None else min(mark.line + 1, len(text.splitlines()))
+        ends_in_break = text.endswith(("\n", "\r"))
+        line = None if mark is None else min(lines.number(mark), lines.last - ends_in_break)
         raise _unreadable(error.problem or "", line) from None
     except yaml.reader.ReaderError as error:
         line = text[: text.index(chr(error.character))].count("\n") + 1
@@ -117,6 +123,26 @@ def _parse_integer(text: str) -> int:
     return -value if text[0] == "-" else value
 
 
+@dataclass(frozen=True, slots=True)
+class _FileLines:
+    """The lines of a file by those of YAML, which breaks them at more characters than editors do:
+    `shifts` are the lines of YAML that begin inside of a file's line.
+    """
+
+    shifts: tuple[int, ...]
+    last: int
+
+    def number(self, mark: _Mark) -> int:
+        """Return the line of a file, counted from 1, in which a mark of YAML stands."""
+        return int(mark.line) + 1 - bisect_right(self.shifts, int(mark.line))
+
+
+def _file_lines(text: str) -> _FileLines:
+    breaks = [match[0] for match in _BREAK.finditer(text)]
+    shifts = tuple(n + 1 for n, one in enumerate(breaks) if one in _INNER_BREAKS)
+    return _FileLines(shifts, len(breaks) - len(shifts) + 1)
+
+
 def _check_text(text: str) -> None:
     try:
         size = len(text.encode())
@@ -147,8 +173,9 @@ class _Node:
 class _Builder:
     """Turns the events of one document into nodes, depth first."""
 
-    def __init__(self, events: Iterator[_Event]) -> None:
+    def __init__(self, events: Iterator[_Event], lines: _FileLines) -> None:
         self.events = events
+        self.lines = lines
         self.anchors: dict[str, _Node | None] = {}
         self.values = 0
         self.findings: list[Finding] = []
@@ -169,7 +196,7 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self._check_limits(event, loc, self._resolve_alias(event, loc))
         if event.tag is not None:
-            line = event.start_mark.line + 1
+            line = self.lines.number(event.start_mark)
             hint = f"on line {line}; quote a value to make it a string"
             self.findings.append(Finding(loc, f"has the tag {event.tag}; tags are refused", hint))
         if event.anchor is not None:
@@ -207,21 +234,21 @@ class _Builder:
         plain = event.style in (None, "")
         value = parse_scalar(event.value) if plain else event.value
         self._check_scalar(value, loc)
-        return _Node(value, SourcePlace(event.start_mark.line + 1))
+        return _Node(value, SourcePlace(self.lines.number(event.start_mark)))
 
     def _build_list(self, start: _Event, loc: Loc) -> _Node:
         nodes: list[_Node] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             nodes.append(self._build_node(event, (*loc, len(nodes))))
         places = dict[str | int, SourcePlace](enumerate(node.place for node in nodes))
-        place = SourcePlace(start.start_mark.line + 1, places)
+        place = SourcePlace(self.lines.number(start.start_mark), places)
         return _parent_node(nodes, [node.value for node in nodes], place)
 
     def _build_map(self, start: _Event, loc: Loc) -> _Node:
         nodes: dict[str, _Node] = {}
         merges: list[_Node] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
+            line = self.lines.number(event.start_mark)
             key = self._parse_key(event, loc)
             node = self._build_node(next(self.events), (*loc, key))
             if key == "<<" and event.style in (None, ""):
@@ -238,7 +265,9 @@ class _Builder:
             self._merge_keys(nodes, merge, loc)
         places: dict[str | int, SourcePlace] = {key: node.place for key, node in nodes.items()}
         tree = {key: node.value for key, node in nodes.items()}
-        return _parent_node([*nodes.values()], tree, SourcePlace(start.start_mark.line + 1, places))
+        return _parent_node(
+            [*nodes.values()], tree, SourcePlace(self.lines.number(start.start_mark), places)
+        )
 
     def _parse_key(self, event: _Event, loc: Loc) -> str:
         if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
@@ -265,7 +294,7 @@ class _Builder:
             self.findings.append(Finding(loc, message))
 
     def _refusal(self, event: _Event, loc: Loc, message: str) -> ConfigInvalid:
-        line = event.start_mark.line + 1
+        line = self.lines.number(event.start_mark)
         return ConfigInvalid([Problem(path_text(loc), line, None, message)])
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from control_plane.config.__main__ import problem_values, read_config
+from control_plane.config.__main__ import problem_values, read_config, render_report
 from control_plane.config.pools import ClusterConfig, check_cluster
 from control_plane.config.problems import ConfigInvalid
+from control_plane.findings import printable_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,11 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = check_cluster(read_config(options.file))
         report["config"] = config.masked_values()
-        text = _summary(config)
+        text = "\n".join(map(printable_line, _summary(config)))
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
         report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
-    shown = json.dumps(report, indent=2) if options.json else text
+    shown = render_report(report) if options.json else text
     sys.stdout.write(shown.encode(errors="backslashreplace").decode() + "\n")
     return 0 if report["ok"] else 1
 
@@ -52,7 +52,7 @@ class _Reference(argparse.Action):
         parser.exit()
 
 
-def _summary(config: ClusterConfig) -> str:
+def _summary(config: ClusterConfig) -> list[str]:
     shared = config.resource_manager
     rows = []
     for pool in config.resource_pools:
@@ -66,7 +66,7 @@ def _summary(config: ClusterConfig) -> str:
         rows.append(f"{pool.pool_name}: {scheduler.type}{preemptive}, {machines}")
     rows.append(f"with slots by default: {shared.default_compute_resource_pool}")
     rows.append(f"without slots by default: {shared.default_aux_resource_pool}")
-    return "\n".join(rows)
+    return rows
 
 
 if __name__ == "__main__":

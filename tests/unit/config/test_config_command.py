@@ -10,7 +10,7 @@ import pytest
 from control_plane.config import check_config
 from control_plane.config.__main__ import main
 from tests.patience import PROCESS_SECONDS_MAX
-from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
+from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 
 RANDOM = {"name": "random", "metric": "accuracy", "max_steps": 10, "max_trials": 5}
 
@@ -126,3 +126,45 @@ def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "era:             step" in ran.stdout
+
+
+STEERING = "\x1b]0;x\x07\x9b31m\u202e\u2066\u200f\u2028\x7f\n"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--migrate"]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": f"n{STEERING}"},
+        {"searcher.metric": f"m{STEERING}"},
+        {f"k{STEERING}": 1},
+        {"max_restarts": f"v{STEERING}"},
+        {"data": {f"k{STEERING}": f"v{STEERING}"}},
+        {"environment.image": f"determinedai/environments{STEERING}"},
+    ],
+)
+def test_nothing_in_a_file_steers_the_terminal(
+    changes: dict[str, object],
+    flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(change_fields(LENGTH, changes)))
+    main([str(file), *flags])
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "hint"),
+    [
+        ({"resources.slots": 2}, "resources.slots", "did you mean slots_per_trial?"),
+        ({"searcher.metric": False}, "searcher.metric", "quote it; unquoted, yes, no, on and off"),
+        ({"name": 5}, "name", "quote it"),
+    ],
+)
+def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint: str) -> None:
+    (problem,) = find_problems(to_yaml(change_fields(LENGTH, changes)))
+    assert problem.path == path
+    assert problem.hint.startswith(hint)

@@ -217,3 +217,19 @@ def test_a_bad_override_is_a_problem_without_a_line(override: str, path: str, me
 def test_bad_overrides_come_together_with_the_other_problems() -> None:
     found = find_problems(SHORT + "labels: 5\n", overrides=["x", "max_restarts=-1"])
     assert [problem.path for problem in found] == ["labels", "max_restarts", "x"]
+
+
+def test_a_value_of_the_template_is_its_fault_although_the_user_wrote_null() -> None:
+    text = to_yaml({**LENGTH, "max_restarts": None})
+    (problem,) = find_problems(text, template="name: x\nmax_restarts: -1\n")
+    assert problem.line is None
+    assert problem.hint == "on line 2 of the template"
+
+
+def test_the_field_of_the_other_era_is_named_as_the_templates() -> None:
+    (problem,) = find_problems(to_yaml(STEP), template="records_per_epoch: 5")
+    assert problem.path == "searcher.max_steps"
+    assert problem.hint.startswith("records_per_epoch is set by the template; use one era's")
+    (problem,) = find_problems(to_yaml(LENGTH), template="batches_per_step: 5")
+    assert problem.path == "searcher.max_length"
+    assert problem.hint.startswith("batches_per_step is set by the template; ")

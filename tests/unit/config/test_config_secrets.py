@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from control_plane.checkpoint_stores.types.azure import Azure
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
-from control_plane.config.section import MASK
+from control_plane.findings import MASK
 from tests.unit.config.samples import LENGTH, change_fields, check_changed, to_yaml
 
 CANARY = "canary-5f1c"
@@ -143,3 +144,45 @@ def test_an_unreadable_line_is_not_quoted() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_config(f"a: 1\n secret_key: {CANARY}\n")
     assert CANARY not in str(caught.value)
+
+
+URL = f"http://me:{CANARY}@proxy:3128/x"
+SHOWN_URL = f"http://{MASK}@proxy:3128/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "shown"),
+    [
+        (
+            "environment.environment_variables",
+            {"cpu": [f"http_proxy={URL}"], "cuda": []},
+            {"cpu": [f"http_proxy={SHOWN_URL}"], "cuda": [], "rocm": []},
+        ),
+        ("data", {"source": [URL, "a@b"]}, {"source": [SHOWN_URL, "a@b"]}),
+        ("integrations", {"host": URL}, {"host": SHOWN_URL}),
+    ],
+)
+def test_logins_in_urls_are_shown_masked(path: str, value: Any, shown: Any) -> None:
+    config = check_changed(LENGTH, {path: value})
+    found: Any = config.masked_values()
+    for key in path.split("."):
+        found = found[key]
+    assert found == shown
+    assert CANARY in config.to_json().decode()
+
+
+def test_logins_in_the_urls_of_stores_are_shown_masked() -> None:
+    storage = {"type": "s3", "bucket": "b", "endpoint_url": URL}
+    config = ExperimentConfig.from_json(
+        check_changed(LENGTH, {"checkpoint_storage": storage}).to_json()
+    )
+    assert isinstance(config.checkpoint_storage, S3)
+    assert config.checkpoint_storage.endpoint_url == URL
+    assert config.masked_values()["checkpoint_storage"]["endpoint_url"] == SHOWN_URL
+
+
+@pytest.mark.parametrize("path", ["max_restarts", "checkpoint_policy", "bind_mounts", "searcher"])
+def test_no_problem_shows_the_login_of_a_url(path: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        check_changed(LENGTH, {path: URL})
+    assert CANARY not in repr(caught.value.problems)

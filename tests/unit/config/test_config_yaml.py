@@ -196,3 +196,13 @@ def test_a_problem_reads_as_one_line() -> None:
 def test_the_error_itself_lists_the_problems() -> None:
     with pytest.raises(ConfigInvalid, match="config:1: must be a map of fields"):
         check_config("[]")
+
+
+@pytest.mark.parametrize("inner", ["\u2028", "\u2029", "\x85"])
+def test_lines_are_those_of_editors(inner: str) -> None:
+    text = f'name: "a{inner}{inner}b"\r\ndata:\n  x: "{inner}"\n  y: 1\n'
+    place = parse_document(text).place
+    assert line_of(place, ("data",)) == (2, True)
+    assert line_of(place, ("data", "y")) == (4, True)
+    (problem,) = find_problems(f'name: "a{inner}b"\nentrypoint: [1\n')
+    assert problem.line == 2

@@ -10,6 +10,7 @@ from detcloud.agent.assignment.environment import (
     is_reserved,
     variables_by_name,
 )
+from detcloud.shared.default_images import STEP_ERA_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,10 +88,13 @@ def _unused_by_all(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
-    """The image that the configuration names for the kind of device, "" for none."""
+    """The image that the configuration names for the kind of device, "" for none or a default."""
     image = environment.get("image")
     if isinstance(image, dict):
-        image = image.get("cuda" if cuda else "cpu") or (image.get("gpu") if cuda else None)
+        kind = "cuda" if cuda else "cpu"
+        image = image.get(kind) or (image.get("gpu") if cuda else None)
+        if image == STEP_ERA_IMAGES[kind]:
+            return ""
     return str(image or "")
 
 

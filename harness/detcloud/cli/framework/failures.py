@@ -52,7 +52,7 @@ def report_failure(error: Exception) -> int:
     lines = [sanitize(line) for line in message.splitlines()] or [type(error).__name__]
     print(f"error: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print(f"hint: {sanitize(hint)}", file=sys.stderr)
     return exit_code(error)
 
 

@@ -10,6 +10,9 @@ from detcloud.cli.rendering.table import Column, Item, field_column, time_column
 
 def _progress_text(experiment: Item) -> str | None:
     progress = experiment.get("progress")
+    if progress is None and experiment.get("state") == "COMPLETED":
+        # Completed experiments of the step era keep no progress.
+        progress = 1.0
     return None if progress is None else f"{100 * progress:.0f}%"
 
 

@@ -178,3 +178,13 @@ def test_what_acts_neither_in_processes_nor_in_containers_gives_one_notice_in_bo
         assert all(" is not used: " in line for line in lines)
     storage = {"type": "directory", "container_path": "/c"}
     assert notices({"checkpoint_storage": storage}, cuda=False) == []
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_the_image_of_a_configuration_that_names_none_is_silent(cuda: bool) -> None:
+    from control_plane.config.eras import STEP_ERA
+
+    config = {"environment": {"image": {**STEP_ERA.defaults["environment"]["image"], "rocm": None}}}
+    assert notices(config, cuda=cuda) == container_notices(config, "ours:1", cuda=cuda) == []
+    theirs = {"environment": {"image": {"cpu": "determinedai/environments:x", "cuda": "org/x"}}}
+    assert len(notices(theirs, cuda=cuda)) == len(container_notices(theirs, "o", cuda=cuda)) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from detcloud.cli.rendering.columns import EXPERIMENT_COLUMNS
 from detcloud.cli.rendering.quantities import bytes_text, count_text
 from detcloud.cli.rendering.table import (
     cell_text,
@@ -148,3 +149,20 @@ def test_spare_columns_leave_a_narrow_line_before_anything_is_cut() -> None:
 
 def test_counts_have_their_plural() -> None:
     assert [count_text(number, "step") for number in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
+
+
+@pytest.mark.parametrize(
+    ("state", "progress", "expected"),
+    [
+        ("COMPLETED", None, "100%"),
+        ("COMPLETED", 1.0, "100%"),
+        ("CANCELED", None, "N/A"),
+        ("ACTIVE", 0.25, "25%"),
+    ],
+)
+def test_a_completed_experiment_has_made_all_its_progress(
+    state: str, progress: float | None, expected: str
+) -> None:
+    columns = [column for column in EXPERIMENT_COLUMNS if column.title == "Progress"]
+    table = render_table(columns, [{"state": state, "progress": progress}], None)
+    assert table.splitlines()[-1].strip() == expected
