@@ -14,7 +14,7 @@ from control_plane.findings import Finding, Loc, path_text
 from control_plane.searchers import era_rules
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.registry import find_spec
-from detcloud.shared.default_images import STEP_ERA_IMAGES
+from detcloud.shared.registries import STEP_ERA_IMAGES
 
 Tree = Mapping[str, Any]
 

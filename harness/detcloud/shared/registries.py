@@ -1,8 +1,13 @@
-"""The registry that an image's name or a login means, as Docker reads them."""
+"""Names of images: the registry that one, or a login, means, as Docker reads them."""
 
 from __future__ import annotations
 
 DOCKER_HUB = "docker.io"
+STEP_ERA_IMAGES = {
+    "cpu": "determinedai/environments:py-3.6.9-pytorch-1.4-tf-1.15-cpu-0.5.0",
+    "cuda": "determinedai/environments:cuda-10.0-pytorch-1.4-tf-1.15-gpu-0.5.0",
+}
+"""What configurations of the step era have where they name no image."""
 _DOCKER_HUBS = (DOCKER_HUB, "index.docker.io", "registry-1.docker.io")
 
 

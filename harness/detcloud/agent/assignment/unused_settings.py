@@ -10,7 +10,7 @@ from detcloud.agent.assignment.environment import (
     is_reserved,
     variables_by_name,
 )
-from detcloud.shared.default_images import STEP_ERA_IMAGES
+from detcloud.shared.registries import STEP_ERA_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
