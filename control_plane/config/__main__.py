@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from control_plane.checkpoint_stores.registry import find_usable_type, usable_type_names
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
+from control_plane.config.deadline import deadline_ms
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate_config
 from control_plane.config.preview import NotForeseeable, preview_search
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "\n".join(map(printable_line, lines))
         if not options.for_trial:
             _check_searcher_packages(config)
+        if not (options.for_trial or options.preview or options.migrate):
+            _check_submittable(config)
         if options.for_trial:
             variables = config.environment.environment_variables.reveal()
             report |= {"config": config.trial_values(), "environment_variables": variables}
@@ -121,6 +126,21 @@ def _check_searcher_packages(config: ExperimentConfig) -> None:
     """Refuse a searcher whose packages are missing here, where the server would run too."""
     if why := missing_package_reason(config.searcher.name):
         raise ConfigInvalid([Problem("searcher.name", None, None, why)])
+
+
+def _check_submittable(config: ExperimentConfig) -> None:
+    """Refuse what every cluster would, whichever the experiment is submitted to."""
+    kind = config.checkpoint_storage.type
+    if kind is not None and find_usable_type(kind) is None:
+        known = ", ".join(usable_type_names())
+        message = f"{kind} is not available on clusters yet; available: {known}"
+        raise ConfigInvalid([Problem("checkpoint_storage.type", None, kind, message)])
+    now_ms = time.time_ns() // 1_000_000
+    deadline = config.resources.deadline
+    if deadline is not None and deadline_ms(deadline, now_ms) <= now_ms:
+        hint = "give a later time or a duration like '6h'"
+        message = f"is over: {deadline} has passed"
+        raise ConfigInvalid([Problem("resources.deadline", None, deadline, message, hint)])
 
 
 def _preview(config: ExperimentConfig) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Provider(Section):
     """How many instances a pool has, and when they come and go."""
 
     reference_sections: ClassVar[ReferenceSections] = ()
+    is_available: ClassVar[bool] = True
+    """Whether there are clusters whose pools have it."""
     type: str
     min_instances: CountOrZero = 0
     """Instances that are there without work."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from control_plane.field_types import Text
 class GcpProvider(Provider):
     """Instances are Compute Engine instances."""
 
+    is_available: ClassVar[bool] = False
     type: Literal["gcp"]
     project: str = ""
     """The server's own if empty."""

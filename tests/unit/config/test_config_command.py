@@ -168,3 +168,27 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
     (problem,) = find_problems(to_yaml(change_fields(LENGTH, changes)))
     assert problem.path == path
     assert problem.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"checkpoint_storage": {"type": "gcs", "bucket": "b"}},
+            "checkpoint_storage.type: gcs is not available on clusters yet; available: ",
+        ),
+        (
+            {"resources.deadline": "2020-01-31T18:00:00+01:00"},
+            "resources.deadline: is over: 2020-01-31T18:00:00+01:00 has passed",
+        ),
+    ],
+)
+def test_what_every_cluster_refuses_is_refused(
+    changes: dict[str, object], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(tmp_path, to_yaml(change_fields(LENGTH, changes)))
+    assert main([file]) == 1
+    assert capsys.readouterr().out.startswith(f"{file}: {line}")
+    # It can be rewritten and previewed all the same.
+    assert main([file, "--migrate"]) == 0
+    assert main([file, "--preview", "--json"]) == 0

@@ -318,3 +318,15 @@ def test_a_file_is_checked_on_the_command_line(
     assert main([str(file), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["path"], problem["line"]) == ("pools", 1)
+
+
+def test_the_command_refuses_a_provider_that_no_cluster_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "resource_pools:\n- {pool_name: default}\n- {pool_name: other, provider: {type: gcp}}\n"
+    )
+    assert main([str(file)]) == 1
+    place = "resource_pools[1].provider.type"
+    assert capsys.readouterr().out == f"{file}: {place}: gcp is not available on clusters yet\n"
