@@ -31,6 +31,11 @@ class Finding:
     hint: str = ""
     value: object = None
 
+    @property
+    def shown_value(self) -> object:
+        """The value without logins in URLs."""
+        return mask_url_credentials(self.value) if isinstance(self.value, str) else self.value
+
 
 def mask_url_credentials(text: str) -> str:
     """Mask what stands before the @ of each URL in a text."""

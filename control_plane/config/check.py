@@ -20,7 +20,7 @@ from control_plane.config.section import findings_of
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
 from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
-from control_plane.findings import Finding, Loc, mask_url_credentials, path_text
+from control_plane.findings import Finding, Loc, path_text
 
 
 def check_config(
@@ -112,9 +112,7 @@ class Layers:
             place = self.template.line_of(below)
             note = note if place is None else f"on line {place} of the template"
         hint = "; ".join(filter(None, (finding.hint, note)))
-        value = finding.value
-        shown = mask_url_credentials(value) if isinstance(value, str) else value
-        return Problem(path_text(finding.loc), line, shown, finding.message, hint)
+        return Problem(path_text(finding.loc), line, finding.shown_value, finding.message, hint)
 
     def _template_loc(self, loc: Loc, tree: Tree) -> Loc:
         """Return the place in the template, which does not count the user's entries of a list; ()

@@ -290,7 +290,8 @@ def _validate_document(
 def _locate_findings(findings: Iterable[Finding], place: SourcePlace) -> Iterator[Problem]:
     for finding in findings:
         line, _ = line_of(place, finding.loc)
-        yield Problem(path_text(finding.loc), line, finding.value, finding.message, finding.hint)
+        value = finding.shown_value
+        yield Problem(path_text(finding.loc), line, value, finding.message, finding.hint)
 
 
 def _sort_key(problem: Problem) -> tuple[int, str]:

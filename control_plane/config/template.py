@@ -50,7 +50,7 @@ def read_template(text: str) -> Template:
         Problem(
             path_text(finding.loc),
             line_of(document.place, finding.loc)[0],
-            finding.value,
+            finding.shown_value,
             finding.message,
             finding.hint,
         )

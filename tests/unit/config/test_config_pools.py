@@ -330,3 +330,11 @@ def test_the_command_refuses_a_provider_that_no_cluster_has(
     assert main([str(file)]) == 1
     place = "resource_pools[1].provider.type"
     assert capsys.readouterr().out == f"{file}: {place}: gcp is not available on clusters yet\n"
+
+
+def test_no_problem_shows_the_login_of_a_url() -> None:
+    text = 'resource_pools: [{pool_name: "a", max_aux_containers_per_agent: "http://me:canary@h/"}]'
+    with pytest.raises(ConfigInvalid) as caught:
+        check_cluster(text)
+    assert "http://********@h/" in repr(caught.value.problems)
+    assert "canary" not in repr(caught.value.problems)
