@@ -9,6 +9,7 @@ from pathlib import Path
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.local.config_checker import CHECKER, CLUSTER_CHECKER, run_checker
+from detcloud.cli.rendering.terminal import sanitize
 from detcloud.shared.errors import DetcloudError
 
 
@@ -31,7 +32,7 @@ def check_config(arguments: Namespace) -> int:
     module = CLUSTER_CHECKER if arguments.cluster else CHECKER
     done = run_checker(arguments.file, arguments.overrides, flags, module=module)
     # Written here, where a full disk or a reader that left is no traceback of the checker's.
-    sys.stderr.write(done.stderr)
+    sys.stderr.writelines(f"{sanitize(line)}\n" for line in done.stderr.splitlines())
     sys.stdout.write(done.stdout)
     return 0 if done.returncode == 0 else 1
 

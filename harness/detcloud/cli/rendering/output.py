@@ -64,7 +64,7 @@ def print_value(value: object, form: str = "json") -> None:
 def render_json(value: object, indent: int | None = 2) -> str:
     """Write JSON in which invisible characters, which could steer a terminal, are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    if text.isascii():
+    if text.isascii() and "\x7f" not in text:
         return text
     return "".join(_escape_invisible(character) for character in text)
 
@@ -72,4 +72,4 @@ def render_json(value: object, indent: int | None = 2) -> str:
 def _escape_invisible(character: str) -> str:
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs") or character == "\n":
         return character
-    return json.dumps(character)[1:-1]
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

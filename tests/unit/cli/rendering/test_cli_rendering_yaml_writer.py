@@ -1,5 +1,6 @@
 """YAML that reads as it was written, whoever reads it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.yaml_writer import render_yaml
 
 # Texts that a reader could take for something else, or for another shape.
@@ -79,3 +81,11 @@ def test_numbers_that_are_none_have_their_names() -> None:
 def test_what_json_does_not_know_is_refused() -> None:
     with pytest.raises(TypeError, match="set"):
         render_yaml({"a": {1}})
+
+
+def test_json_escapes_what_steers_a_terminal() -> None:
+    text = "a\x7f\x1b\u202eé"
+    shown = render_json({text: text}, indent=None)
+    assert shown.isprintable()
+    assert "é" in shown
+    assert json.loads(shown) == {text: text}
