@@ -52,6 +52,12 @@ class PreemptionCandidates:
             self.unservable_sizes.add(size)
         return []
 
+    def restore(self, removed: Sequence[RunningAllocation], agent_set: AgentSet) -> None:
+        """Undo the last selection: none of these has to stop."""
+        self._taken -= len(removed)
+        for running in removed:
+            agent_set.take_placements(running.placements)
+
     def _candidates_behind(self, place: _QueuePlace) -> Iterator[RunningAllocation]:
         at = self._taken
         while True:

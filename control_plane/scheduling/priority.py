@@ -12,7 +12,13 @@ from itertools import chain, groupby
 from operator import attrgetter
 
 from control_plane.scheduling.fitting import AgentSet
-from control_plane.scheduling.model import AllocationRequest, AllocationStart, Job, Victim
+from control_plane.scheduling.model import (
+    AllocationRequest,
+    AllocationStart,
+    Job,
+    RunningAllocation,
+    Victim,
+)
 from control_plane.scheduling.preemption import PreemptionCandidates
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 
@@ -67,6 +73,8 @@ class _PriorityPass:
         self._preemption = preemption
         self._starts_max = starts_max
         self._candidates = PreemptionCandidates(order, with_slots)
+        self._priority_of = {job.group: job.priority for job in order} if preemption else {}
+        self._can_make_room_at_once = False
         self._remaining_slots = {
             job.group: remaining_slots(job) for job in order if job.max_slots is not None
         }
@@ -81,6 +89,7 @@ class _PriorityPass:
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
                 return
+            self._can_make_room_at_once = self._preemption and not self._made_room
             unplaced: list[tuple[Sequence[Job], Iterable[AllocationRequest]]] = []
             for _, same in groupby(jobs, key=attrgetter("position")):
                 members = list(same)
@@ -109,8 +118,8 @@ class _PriorityPass:
         self, jobs: Sequence[Job], backfilling: bool
     ) -> Iterable[AllocationRequest] | None:
         """Start requests of jobs at one place of the queue, or reserve slots for those that may not
-        start now. Returns the requests that do not fit, None if there are none. They are not read
-        on when nothing of their sizes can fit, or may be taken.
+        start now. Returns the requests that wait, None if there are none. They are not read on when
+        nothing of their sizes can fit, or may be taken.
         """
         line = self._requests_by_ticket(jobs)
         passed: list[AllocationRequest] = []
@@ -121,8 +130,10 @@ class _PriorityPass:
                 continue
             starts = not self._made_room and (not backfilling or request.preemptible)
             if not self._take_slots(request, starts):
+                if self._make_room_at_once(request, jobs):
+                    continue
                 passed.append(request)
-                if self._has_only_sizes_in(self._too_large, jobs):
+                if self._has_only_blocked_sizes(jobs):
                     return chain(passed, line)
             elif self._is_full:
                 break
@@ -139,7 +150,14 @@ class _PriorityPass:
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
         """Whether none of the jobs' requests can be placed, so that they need not be read."""
-        return jobs[0].max_slots is None and self._has_only_sizes_in(self._too_large, jobs)
+        return jobs[0].max_slots is None and self._has_only_blocked_sizes(jobs)
+
+    def _has_only_blocked_sizes(self, jobs: Sequence[Job]) -> bool:
+        """Whether nothing that the jobs ask for fits, and no room can be made for it at once."""
+        return self._has_only_sizes_in(self._too_large, jobs) and (
+            not self._can_make_room_at_once
+            or self._has_only_sizes_in(self._candidates.unservable_sizes, jobs)
+        )
 
     def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
         """Whether the sizes that the jobs ask for are all among these."""
@@ -198,11 +216,44 @@ class _PriorityPass:
         if self._local is self.live:
             self._local = self.live.copy()
 
-    def _preempt_for(self, request: AllocationRequest, jobs: Sequence[Job]) -> None:
+    def _make_room_at_once(self, request: AllocationRequest, jobs: Sequence[Job]) -> bool:
+        """Preempt for a request before those behind it are served, so that they do not get what
+        becomes free for it; False: it waits until then.
+
+        Only the first of a priority for which room can be made, and only if some of it leaves
+        already or has the same priority. Those behind it would otherwise take the slots that are
+        given up, only to be preempted in turn. Where only lower priorities make room they may start
+        first, as in the original: once these leave, nobody else does.
+        """
+        size = (request.slots, request.single_agent)
+        if not self._can_make_room_at_once or size in self._candidates.unservable_sizes:
+            return False
         self._split_local_agents()
         removed = self._candidates.select_victims(request, jobs[0], self._local)
         if not removed:
-            return
+            return False
+        self._can_make_room_at_once = False
+        if self._are_lower(removed, jobs[0].priority):
+            self._candidates.restore(removed, self._local)
+            return False
+        self._first_waiting = self._first_waiting or jobs[0]
+        self._reserve_room(request, removed)
+        return True
+
+    def _are_lower(self, removed: Iterable[RunningAllocation], priority: int) -> bool:
+        """Whether they all stay unless asked to go, and are less important."""
+        return all(not one.leaving and self._priority_of[one.group] > priority for one in removed)
+
+    def _preempt_for(self, request: AllocationRequest, jobs: Sequence[Job]) -> None:
+        self._split_local_agents()
+        removed = self._candidates.select_victims(request, jobs[0], self._local)
+        if removed:
+            self._reserve_room(request, removed)
+
+    def _reserve_room(
+        self, request: AllocationRequest, removed: Sequence[RunningAllocation]
+    ) -> None:
+        """Preempt what was removed for the request, and keep the room that it leaves."""
         reason = f"to make room for {request.allocation_id} of job {request.group}"
         self.victims += (Victim(one, reason) for one in removed if not one.leaving)
         self._made_room.add(request.group)

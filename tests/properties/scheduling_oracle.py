@@ -345,20 +345,26 @@ class PriorityPass:
                 if (request.slots > 0) == self.with_slots
             ]
             unplaced: list[tuple[AllocationRequest, Job]] = []
-            marked = bool(self.gone)
+            at_once = self.preemption and not self.gone
             for _, _, request, job in sorted(queue, key=lambda one: one[:2]):
                 if not has_room(job, self.reserved, request):
                     continue
-                if not self.reserve(request):
+                if self.reserve(request):
+                    may_start = not self.gone and (not backfilling or request.preemptible)
+                    self.starts += self.reserved[-1:] if may_start else []
+                    continue
+                removed = self.removed_for(request, job) if at_once else []
+                at_once = at_once and not removed
+                if removed and not self.are_lower(removed, level):
+                    self.preempt(request, removed)
+                else:
                     unplaced.append((request, job))
-                elif not marked and (not backfilling or (self.preemption and request.preemptible)):
-                    self.starts.append(self.reserved[-1])
             backfilling = backfilling or bool(unplaced)
             if backfilling and not self.preemption:
                 return
             for request, job in unplaced if self.preemption else ():
                 if has_room(job, self.reserved, request) and not self.reserve(request):
-                    self.preempt(request, job)
+                    self.preempt(request, self.removed_for(request, job))
 
     def reserve(self, request: AllocationRequest) -> bool:
         places = self.local.fit(request)
@@ -367,17 +373,26 @@ class PriorityPass:
             self.reserved.append((request.allocation_id, places))
         return bool(places)
 
-    def preempt(self, request: AllocationRequest, job: Job) -> None:
+    def removed_for(self, request: AllocationRequest, job: Job) -> list[RunningAllocation]:
         trial = deepcopy(self.local)
         removed: list[RunningAllocation] = []
         for holding in self.victims_for(job):
             trial.change(holding.placements, 1)
             removed.append(holding)
             if trial.fit(request):
-                break
-        else:
+                return removed
+        return []
+
+    def are_lower(self, removed: Iterable[RunningAllocation], level: int) -> bool:
+        """Whether they all stay unless asked to go, and are less important."""
+        priority_of = {job.group: job.priority for job in self.jobs}
+        return all(not h.leaving and priority_of[h.group] > level for h in removed)
+
+    def preempt(self, request: AllocationRequest, removed: Sequence[RunningAllocation]) -> None:
+        if not removed:
             return
-        self.local = trial
+        for holding in removed:
+            self.local.change(holding.placements, 1)
         self.gone |= {holding.allocation_id for holding in removed}
         self.victims += [holding.allocation_id for holding in removed if not holding.leaving]
         self.reserve(request)

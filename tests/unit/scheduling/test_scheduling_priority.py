@@ -195,3 +195,45 @@ def test_a_gang_preempts_until_enough_agents_are_whole() -> None:
     plan = make_plan(PREEMPTION, agents, job(1, runs=runs), job(2, 16, priority=1))
     # r4 frees half of b, r3 all of c, r2 the rest of b: b and c are two whole agents.
     assert preempted_allocations(plan) == ["r4", "r3", "r2"]
+
+
+def test_slots_that_become_free_for_a_job_go_to_nobody_behind_it() -> None:
+    # Job 2 was asked to leave for job 1, and two of its trials have: 2 slots of b are free.
+    runs = [
+        running_allocation(f"r{n}", n, ("a" if n < 4 else "b", 1), leaving=True) for n in range(6)
+    ]
+    agents = [agent("a", 4, 0), agent("b", 4, 2)]
+    jobs = (job(1, 8), job(2, 1, 1, runs=runs))
+    plan = make_plan(PREEMPTION, agents, *jobs)
+    assert started_requests(plan) == []
+    assert preempted_allocations(plan) == []
+    assert wait_reasons(jobs, agents, PREEMPTION) == {
+        1: "needs 8 slots, 2 free; what makes room for it has not left yet",
+        2: "behind job 1",
+    }
+
+
+def test_nobody_behind_a_job_starts_when_others_of_its_priority_are_asked_to_leave() -> None:
+    runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(4)]
+    agents = [agent("a", 4, 0), agent("b", 4)]
+    plan = make_plan(PREEMPTION, agents, job(1, 8), job(2, 1, 1, runs=runs))
+    assert started_requests(plan) == []
+    assert preempted_allocations(plan) == ["r3", "r2", "r1", "r0"]
+    assert plan.victims[0].reason == "to make room for 1a of job 1"
+
+
+def test_jobs_ahead_start_while_others_make_room_for_one_behind_them() -> None:
+    runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(4)]
+    agents = [agent("a", 4, 0), agent("b", 4), agent("c", 2)]
+    plan = make_plan(PREEMPTION, agents, job(1, 2), job(2, 8), job(3, 1, 1, runs=runs))
+    assert started_requests(plan) == ["1a"]
+    assert preempted_allocations(plan) == ["r3", "r2", "r1", "r0"]
+
+
+def test_where_only_lower_priorities_make_room_others_of_the_same_one_pass() -> None:
+    runs = [running_allocation("r1", 1, ("a", 4))]
+    agents = [agent("a", 4, 0), agent("b", 4, 2)]
+    asking = (job(1, 4), job(2, 1))
+    plan = make_plan(PREEMPTION, agents, *asking, job(3, runs=runs, priority=50))
+    assert started_requests(plan) == ["2a"]
+    assert preempted_allocations(plan) == ["r1"]
