@@ -353,7 +353,7 @@ class PriorityPass:
                     may_start = not self.gone and (not backfilling or request.preemptible)
                     self.starts += self.reserved[-1:] if may_start else []
                     continue
-                removed = self.removed_for(request, job) if at_once else []
+                removed = self.removals_for(request, job) if at_once else []
                 at_once = at_once and not removed
                 if removed and not self.are_lower(removed, level):
                     self.preempt(request, removed)
@@ -364,7 +364,7 @@ class PriorityPass:
                 return
             for request, job in unplaced if self.preemption else ():
                 if has_room(job, self.reserved, request) and not self.reserve(request):
-                    self.preempt(request, self.removed_for(request, job))
+                    self.preempt(request, self.removals_for(request, job))
 
     def reserve(self, request: AllocationRequest) -> bool:
         places = self.local.fit(request)
@@ -373,7 +373,7 @@ class PriorityPass:
             self.reserved.append((request.allocation_id, places))
         return bool(places)
 
-    def removed_for(self, request: AllocationRequest, job: Job) -> list[RunningAllocation]:
+    def removals_for(self, request: AllocationRequest, job: Job) -> list[RunningAllocation]:
         trial = deepcopy(self.local)
         removed: list[RunningAllocation] = []
         for holding in self.victims_for(job):

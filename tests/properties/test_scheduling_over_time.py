@@ -82,7 +82,7 @@ class PoolOverTime:
         return sum(one.slots for one in self.running.values() if one.group == group)
 
     def snapshot(self) -> tuple[list[Job], list[AgentCapacity]]:
-        """What a plan is made from."""
+        """The jobs and agents that a plan is made from."""
         used = Counter[str]()
         for one in self.running.values():
             for place in one.placements:
