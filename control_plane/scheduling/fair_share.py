@@ -5,12 +5,15 @@ The rules are those of Determined 0.19: pending requests count on a full cluster
 are computed anew when a job comes. Requests that can never fit are left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from sys import maxsize
+from typing import Any
 
 from control_plane.scheduling.fitting import AgentSet, RequestPlacer
-from control_plane.scheduling.model import AllocationRequest, Job, Victim
-from control_plane.scheduling.scheduling_result import SchedulingResult
+from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
+from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
 from control_plane.scheduling.sizes import slots_text
 
@@ -19,21 +22,22 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
     """Start what fits into the shares and preempt what exceeds them.
 
     Whether a request fits is first asked of the agents as they are, whatever else is planned; one
-    that then finds no place stays pending until the next plan.
+    that then finds no place stays pending until the next plan. Slots that would stay idle, since
+    the trials that they are offered to are larger than what is left, are lent to whoever they fit.
     """
     placer = RequestPlacer(agent_set, starts_max)
     _start_zero_slot_requests(jobs, placer)
     by_group = {job.group: job for job in jobs}
     claims = offer_shares(list(_share_claims(jobs, agent_set)), agent_set.total_slots)
     offered = {claim.group: claim.offered for claim in claims}
-    victims: list[Victim] = []
     for claim in claims:
         job = by_group[claim.group]
-        if job.held_slots > claim.offered:
-            reason = _share_text(claim.offered, agent_set)
-            victims.extend(_preempt_excess(job, job.held_slots - claim.offered, reason))
-        elif job.held_slots < claim.offered and not placer.is_full:
+        if job.held_slots < claim.offered and not placer.is_full:
             _start_requests(job, claim.offered - job.held_slots, placer)
+    sharing = [by_group[claim.group] for claim in claims]
+    victims = _choose_victims(sharing, offered, placer)
+    if not victims and not any(job.leaving_slots for job in sharing):
+        _lend_idle_slots(sharing, placer)
 
     def policy_reason(job: Job, request: AllocationRequest, started_slots: int) -> str:
         share = offered.get(job.group, 0)
@@ -76,17 +80,162 @@ def _share_claims(jobs: Sequence[Job], agent_set: AgentSet) -> Iterator[ShareCla
             )
 
 
-def _preempt_excess(job: Job, excess: int, reason: str) -> Iterator[Victim]:
-    """Victims for so many slots, the oldest first; slots that are being released already count."""
-    excess -= job.leaving_slots
-    if excess <= 0:
-        return
-    for running in sorted(job.allocations, key=lambda running: running.start):
+def _choose_victims(
+    jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
+) -> list[Victim]:
+    """Preempt what exceeds a share: the oldest, or what makes room on fewer agents where they make
+    none. What nobody could use stays, or it would be idle and lent to the same job again.
+    """
+    exceeding = [job for job in jobs if job.held_slots - job.leaving_slots > offered[job.group]]
+    if not exceeding:
+        return []
+    need = _UnmetShares(jobs, offered, placer)
+    for order_key in (_start_number, _agents_with_most_slots(exceeding)):
+        victims = [
+            victim
+            for job in exceeding
+            for victim in _preempt_excess(
+                job, offered, placer, _start_number if _is_over_limit(job) else order_key
+            )
+        ]
+        if need.can_use(victims):
+            return victims
+    return [
+        victim
+        for job in exceeding
+        if _is_over_limit(job)
+        for victim in _preempt_excess(job, offered, placer, _start_number)
+    ]
+
+
+def _is_over_limit(job: Job) -> bool:
+    """Whether the job has more than its max_slots, so that it gives back in any case."""
+    return job.max_slots is not None and job.held_slots - job.leaving_slots > job.max_slots
+
+
+def _preempt_excess(
+    job: Job,
+    offered: Mapping[int, int],
+    placer: RequestPlacer,
+    order_key: Callable[[RunningAllocation], Any],
+) -> Iterator[Victim]:
+    """Victims for the slots beyond a share; slots that are being released already count."""
+    share = offered[job.group]
+    excess = job.held_slots - job.leaving_slots - share
+    for running in sorted(job.allocations, key=order_key):
+        if excess <= 0:
+            return
         if running.slots and running.preemptible and not running.leaving:
-            yield Victim(running, reason)
+            yield Victim(running, _share_text(share, placer.agents))
             excess -= running.slots
-            if excess <= 0:
+
+
+def _start_number(running: RunningAllocation) -> int:
+    return running.start
+
+
+def _agents_with_most_slots(
+    jobs: Iterable[Job],
+) -> Callable[[RunningAllocation], tuple[int, str, int]]:
+    """A sort key of allocations: those on the agents where the jobs hold most come first."""
+    held: Counter[str] = Counter()
+    for job in jobs:
+        for running in job.allocations:
+            for place in running.placements:
+                held[place.agent] += place.slots
+    return lambda running: min(
+        (-held[place.agent], place.agent, running.start) for place in running.placements
+    )
+
+
+class _UnmetShares:
+    """The requests within shares that find no place, even once what leaves already is gone."""
+
+    def __init__(
+        self, jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
+    ) -> None:
+        self._agents = placer.agents.copy()
+        self._sizes: set[tuple[int, bool]] = set()
+        for job in jobs:
+            for running in job.allocations if job.leaving_slots else ():
+                if running.leaving:
+                    self._agents.release_placements(running.placements)
+        started = {start.request.allocation_id for start in placer.starts}
+        given = _started_slots(placer)
+        for job in jobs:
+            staying = job.held_slots - job.leaving_slots + given[job.group]
+            budget = offered[job.group] - staying
+            if any(0 < slots <= budget for slots in job.pending_slots):
+                self._serve_within(job, budget, started)
+
+    def can_use(self, victims: Iterable[Victim]) -> bool:
+        """Whether any of them would start once the victims are gone. The slots of an agent that
+        drains go with it, so that the shares change.
+        """
+        after = self._agents.copy()
+        drains = False
+        for victim in victims:
+            drains |= not after.release_placements(victim.allocation.placements)
+        return drains or any(after.can_fit_now(*size) for size in self._sizes)
+
+    def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
+        sizes = {slots for slots in job.pending_slots if slots}
+        for request in job.pending:
+            if request.allocation_id in started or request.slots not in sizes:
+                continue
+            if request.slots > budget:
+                sizes.discard(request.slots)
+            elif self._agents.place_request(request):
+                budget -= request.slots
+            else:
+                sizes.discard(request.slots)
+                self._sizes.add((request.slots, request.single_agent))
+            if not sizes:
                 return
+
+
+def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
+    """Start what fits beyond the shares, one request of each job in turn."""
+    started = {start.request.allocation_id for start in placer.starts}
+    given = _started_slots(placer)
+    turns = [
+        _BeyondShare(job, (r for r in job.pending if r.allocation_id not in started), given)
+        for job in order
+        if placer.can_start_any(job, maxsize)
+    ]
+    while turns:
+        turns = [turn for turn in turns if turn.start_next(placer)]
+
+
+class _BeyondShare:
+    """A job's requests that wait beyond its share."""
+
+    def __init__(
+        self, job: Job, line: Iterator[AllocationRequest], given: Mapping[int, int]
+    ) -> None:
+        room = remaining_slots(job)
+        self._job, self._line = job, line
+        self._room = maxsize if room is None else room - given[job.group]
+
+    def start_next(self, placer: RequestPlacer) -> bool:
+        """Start the next request that fits; False: there is none."""
+        if placer.is_full:
+            return False
+        for request in self._line:
+            if not placer.can_start_any(self._job, self._room):
+                return False
+            if 0 < request.slots <= self._room and placer.place_request(request):
+                self._room -= request.slots
+                return True
+        return False
+
+
+def _started_slots(placer: RequestPlacer) -> Counter[int]:
+    """The slots that each job has been given in this plan."""
+    given = Counter[int]()
+    for start in placer.starts:
+        given[start.request.group] += start.request.slots
+    return given
 
 
 def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:

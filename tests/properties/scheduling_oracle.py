@@ -2,12 +2,15 @@
 time, nothing is remembered, and every list is copied.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import md5
+from operator import attrgetter
+from typing import Any
 
 from control_plane.scheduling.model import (
     AgentCapacity,
@@ -166,6 +169,14 @@ class Group:
         return (self.job.submitted_ms, self.job.group)
 
     @property
+    def staying(self) -> int:
+        return self.active - sum(h.slots for h in self.job.allocations if h.leaving)
+
+    @property
+    def is_over_limit(self) -> bool:
+        return self.job.max_slots is not None and self.staying > self.job.max_slots
+
+    @property
     def is_open(self) -> bool:
         return not self.disabled and self.offered < self.demand
 
@@ -178,27 +189,106 @@ def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
     groups = [group for job in jobs if (group := group_of(job, cluster)) is not None]
     groups.sort(key=lambda group: (group.demand, group.time))
     fill_offers(groups, capacity)
-    decision = Decision()
     for group in groups:
-        if group.active > group.offered:
-            staying = group.active
-            running = sorted(group.job.allocations, key=lambda h: (not h.leaving, h.start))
-            for holding in running:
-                if (
-                    staying > group.offered
-                    and holding.slots
-                    and (holding.preemptible or holding.leaving)
-                ):
-                    staying -= holding.slots
-                    if not holding.leaving:
-                        decision.victims.append(holding.allocation_id)
         budget = group.offered - group.active
         for request in group.job.pending:
             if 0 < request.slots <= budget and cluster.fit(request):
                 budget -= request.slots
                 selected.append(request)
-    decision.starts = expected_starts(selected, cluster)
-    return decision
+    starts = expected_starts(selected, cluster)
+    live = deepcopy(cluster)
+    for _, places in starts:
+        live.change(places, -1)
+    victims = fair_share_victims(groups, live, {name for name, _ in starts})
+    if not victims and not any(h.leaving and h.slots for job in jobs for h in job.allocations):
+        starts += idle_starts(groups, live, starts)
+    return Decision(starts, [holding.allocation_id for holding in victims])
+
+
+def fair_share_victims(
+    groups: Sequence[Group], live: Cluster, started: set[str]
+) -> list[RunningAllocation]:
+    """The excess over shares, if a request within its own share can use it."""
+    after = deepcopy(live)
+    for group in groups:
+        for holding in group.job.allocations:
+            if holding.leaving and holding.slots:
+                after.change(holding.placements, 1)
+    unmet = unmet_requests(groups, after, started)
+    draining = {agent.name for agent in live.agents if agent.draining}
+    oldest = attrgetter("start")
+    for key in (oldest, crowded_agents_first(groups)):
+        victims = [
+            h for group in groups for h in excess_of(group, oldest if group.is_over_limit else key)
+        ]
+        trial = deepcopy(after)
+        for holding in victims:
+            trial.change(holding.placements, 1)
+        if any(trial.fit(request) for request in unmet) or any(
+            all(p.agent in draining for p in h.placements) for h in victims
+        ):
+            return victims
+    return [h for g in groups if g.is_over_limit for h in excess_of(g, oldest)]
+
+
+def crowded_agents_first(
+    groups: Sequence[Group],
+) -> Callable[[RunningAllocation], tuple[int, str, int]]:
+    """A sort key: where the groups that have too much hold most."""
+    held: Counter[str] = Counter()
+    for group in groups:
+        for place in (p for h in group.job.allocations for p in h.placements):
+            held[place.agent] += place.slots if group.staying > group.offered else 0
+    return lambda h: min((-held[p.agent], p.agent, h.start) for p in h.placements)
+
+
+def excess_of(group: Group, key: Callable[[RunningAllocation], Any]) -> Iterator[RunningAllocation]:
+    staying = group.staying
+    for holding in sorted(group.job.allocations, key=key):
+        may_go = holding.slots and holding.preemptible and not holding.leaving
+        if may_go and staying > group.offered:
+            staying -= holding.slots
+            yield holding
+
+
+def unmet_requests(
+    groups: Sequence[Group], cluster: Cluster, started: set[str]
+) -> list[AllocationRequest]:
+    """The requests that shares hold but that find no place on these agents."""
+    unmet = []
+    for group in groups:
+        own = [r for r in group.job.pending if r.slots]
+        budget = group.offered - group.staying
+        budget -= sum(r.slots for r in own if r.allocation_id in started)
+        for request in own:
+            if request.allocation_id in started or request.slots > budget:
+                continue
+            if places := cluster.fit(request):
+                cluster.change(places, -1)
+                budget -= request.slots
+            else:
+                unmet.append(request)
+    return unmet
+
+
+def idle_starts(groups: Sequence[Group], live: Cluster, starts: Sequence[Started]) -> list[Started]:
+    """The starts that fit beyond the shares, in turns."""
+    more: list[Started] = []
+    taken = {name for name, _ in starts}
+    queues = [
+        (g.job, [r for r in g.job.pending if r.slots and r.allocation_id not in taken])
+        for g in groups
+    ]
+    while any(queue for _, queue in queues):
+        for job, queue in queues:
+            while queue:
+                request = queue.pop(0)
+                places = live.fit(request) if has_room(job, [*starts, *more], request) else ()
+                live.change(places, -1)
+                if places:
+                    more.append((request.allocation_id, places))
+                    break
+    return more
 
 
 def group_of(job: Job, cluster: Cluster) -> Group | None:

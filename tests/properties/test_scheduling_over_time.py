@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import (
     AgentCapacity,
     AllocationRequest,
@@ -18,8 +19,11 @@ from control_plane.scheduling.model import (
     job_with_totals,
 )
 from control_plane.scheduling.schedule import schedule_jobs
+from control_plane.scheduling.shares import ShareClaim, offer_shares
 
 PREEMPTION = SchedulerRules("priority", preemption=True)
+FAIR_SHARE = SchedulerRules("fair_share")
+ROUND_ROBIN = SchedulerRules("round_robin")
 
 
 class PoolOverTime:
@@ -73,6 +77,28 @@ class PoolOverTime:
         """An allocation leaves, and its trial waits again."""
         one = self.running.pop(allocation_id)
         self._ask(one.group, one.slots)
+
+    def come_to_rest(self, chance: random.Random, plans_max: int = 100) -> bool:
+        """Plan until nothing moves, while those who are asked to leave do so in any order."""
+        for _ in range(plans_max):
+            plan, leaving = self.make_plan(), self.leaving
+            if not (plan.starts or plan.victims or leaving):
+                return True
+            for name in chance.sample(leaving, chance.randint(1, len(leaving))) if leaving else ():
+                self.end_allocation(name)
+        return False
+
+    def waiting_that_fit(self) -> list[int]:
+        """The jobs of which a trial waits that agents have room for, and that it may have."""
+        jobs, agents = self.snapshot()
+        agent_set = AgentSet(agents, self.rules.fitting)
+        return [
+            job.group
+            for job in jobs
+            for slots in job.pending_slots
+            if (job.max_slots is None or job.held_slots + slots <= job.max_slots)
+            and agent_set.can_fit_now(slots, job.single_agent)
+        ]
 
     @property
     def leaving(self) -> list[str]:
@@ -139,3 +165,65 @@ def test_a_job_that_was_moved_ahead_has_its_slots_once_those_behind_it_left(
         assert pool.preemptions <= total
         assert pool.leaving or departures
         pool.make_plan()
+
+
+def random_pool(chance: random.Random, rules: SchedulerRules) -> PoolOverTime:
+    """Jobs fill the agents, and others come."""
+    size = chance.choice([4, 8])
+    agents = {f"a{n}": size for n in range(chance.randint(1, 5))}
+    if chance.random() < 0.3:
+        agents |= {"b": 2, "c": chance.choice([2, 4, 8])}
+    pool, total = PoolOverTime(agents, rules), sum(agents.values())
+    groups = list(range(1, 8))
+    chance.shuffle(groups)
+    first = chance.randint(1, 3)
+    for number, group in enumerate(groups[: first + chance.randint(1, 4)]):
+        if number == first:
+            pool.come_to_rest(chance)
+        slots = chance.choice([1, 1, 2, 3, 4, 8, 8, 16])
+        pool.add_job(
+            group,
+            slots,
+            chance.choice([1, 2, 4, total // slots + 1, total]),
+            weight=chance.choice([1.0, 1.0, 2.0, 0.5, 3.0]),
+            priority=chance.choice([42, 42, 10, 99]),
+            max_slots=chance.choice([None, None, None, max(slots, total // 2)]),
+        )
+    return pool
+
+
+@given(
+    st.randoms(use_true_random=False),
+    st.sampled_from([FAIR_SHARE, PREEMPTION, ROUND_ROBIN, SchedulerRules("priority")]),
+)
+def test_a_pool_comes_to_rest_and_nothing_moves_then(
+    chance: random.Random, rules: SchedulerRules
+) -> None:
+    pool = random_pool(chance, rules)
+    pool.preemptions = 0
+    assert pool.come_to_rest(chance)
+    # Each slot is given up a few times at most for those who came.
+    assert pool.preemptions <= 3 * sum(pool.agents.values())
+    rests = pool.make_plan()
+    assert not rests.starts
+    assert not rests.victims
+
+
+@given(st.randoms(use_true_random=False))
+def test_at_rest_a_fair_share_leaves_no_slots_idle_that_fit(chance: random.Random) -> None:
+    pool = random_pool(chance, FAIR_SHARE)
+    assert pool.come_to_rest(chance)
+    assert not pool.waiting_that_fit()
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_trials_of_one_slot_are_shared_by_weight(chance: random.Random, total: int) -> None:
+    pool = PoolOverTime({"a": total}, FAIR_SHARE)
+    weights = [chance.choice([1.0, 2.0, 0.5, 3.0]) for _ in range(chance.randint(1, 5))]
+    for group, weight in enumerate(weights, 1):
+        pool.add_job(group, 1, total, weight=weight)
+        pool.make_plan()
+    assert pool.come_to_rest(chance)
+    claims = [ShareClaim(n, (n, n), total, weight) for n, weight in enumerate(weights, 1)]
+    offer_shares(claims, total)
+    assert [pool.held_slots(one.group) for one in claims] == [one.offered for one in claims]

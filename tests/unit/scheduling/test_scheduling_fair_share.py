@@ -100,3 +100,50 @@ def test_weight_decides_who_gives_back() -> None:
     jobs = (job(1, *[1] * 8, runs=ones), job(2, *[1] * 8, runs=twos, weight=3.0))
     # 8 x 1/4 = 2 and 8 x 3/4 = 6.
     assert preempted_allocations(make_plan(FAIR_SHARE, [agent("a", 8, 0)], *jobs)) == ["r1", "r2"]
+
+
+def test_slots_that_shares_cannot_use_whole_go_to_whoever_can() -> None:
+    # 6 each, of which trials of 4 slots use 4: the third agent would stay idle.
+    agents = [agent(name, 4) for name in "abc"]
+    plan = make_plan(FAIR_SHARE, agents, job(1, *[4] * 4), job(2, *[4] * 4))
+    assert started_requests(plan) == ["1a", "2a", "1b"]
+
+
+def test_idle_slots_go_round_in_turns() -> None:
+    # 20/3 = 6 each and one more to the first two: 7, 7, 6. Of the two agents left job 1 has one.
+    agents = [agent(name, 4) for name in "abcde"]
+    plan = make_plan(FAIR_SHARE, agents, *(job(n, *[4] * 4) for n in (1, 2, 3)))
+    assert started_requests(plan) == ["1a", "2a", "3a", "1b", "2b"]
+
+
+def test_idle_slots_do_not_exceed_a_limit() -> None:
+    agents = [agent(name, 4) for name in "abc"]
+    plan = make_plan(FAIR_SHARE, agents, job(1, *[4] * 4, max_slots=7), job(2, *[4] * 4))
+    assert started_requests(plan) == ["1a", "2a", "2b"]
+
+
+def test_what_exceeds_a_share_stays_while_nobody_could_use_it() -> None:
+    # 6 each. Job 1 has 8, and job 2 may have 2 more, but asks for 4 at once.
+    ones = [running_allocation(f"r{n}", n, (name, 4)) for n, name in enumerate("ab")]
+    twos = [running_allocation("s", 2, ("c", 4))]
+    jobs = (job(1, 4, runs=ones), job(2, 4, runs=twos))
+    plan = make_plan(FAIR_SHARE, [agent(name, 4, 0) for name in "abc"], *jobs)
+    assert preempted_allocations(plan) == []
+    # Whoever can use it has it: the shares are 4 each.
+    plan = make_plan(FAIR_SHARE, [agent(name, 4, 0) for name in "abc"], *jobs, job(3, *[1] * 8))
+    assert preempted_allocations(plan) == ["r0"]
+
+
+def test_what_is_given_back_is_of_one_agent_where_the_oldest_make_no_room() -> None:
+    # 4 each. The oldest four of job 1 would leave 2 free slots on each agent.
+    runs = [running_allocation(f"r{n}", n, ("ab"[n % 2], 1)) for n in range(8)]
+    agents = [agent("a", 4, 0), agent("b", 4, 0)]
+    plan = make_plan(FAIR_SHARE, agents, job(1, runs=runs), job(2, 4))
+    assert preempted_allocations(plan) == ["r0", "r2", "r4", "r6"]
+
+
+def test_nothing_idle_is_lent_while_somebody_leaves() -> None:
+    runs = [running_allocation("r", 1, ("a", 4), leaving=True)]
+    agents = [agent("a", 4, 0), agent("b", 4), agent("c", 4)]
+    plan = make_plan(FAIR_SHARE, agents, job(1, *[4] * 4, runs=runs), job(2, *[4] * 4))
+    assert started_requests(plan) == ["2a"]
