@@ -42,6 +42,7 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
         ends_ms=ends_ms,
         run_ms={},
         plans_max=min(forecast.PLANS_MAX, LOOKS_MAX // looks),
+        can_grow=bool(snapshot.settings.provider),
     )
     return {group: start_ms for group, start_ms in starts_ms.items() if start_ms is not None}
 

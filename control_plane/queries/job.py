@@ -69,7 +69,10 @@ def _queue_from_snapshot(services: Services, snapshot: PoolSnapshot) -> Queue:
     if reason := _closed_reason(snapshot):
         waits = {job.group: reason for job in snapshot.jobs if job.pending_slots}
         return Queue(snapshot, ordered_jobs(snapshot), waits, {})
-    reasons = wait_reasons(snapshot.jobs, snapshot.agents, snapshot.settings.scheduler)
+    settings = snapshot.settings
+    reasons = wait_reasons(
+        snapshot.jobs, snapshot.agents, settings.scheduler, can_grow=bool(settings.provider)
+    )
     missing = _missing_instance_reasons(services, snapshot)
     waits = {
         group: "; ".join(filter(None, (why, missing.get(group)))) for group, why in reasons.items()

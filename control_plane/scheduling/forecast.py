@@ -29,13 +29,14 @@ def expected_starts(
     ends_ms: Mapping[str, int],
     run_ms: Mapping[int, int] | None = None,
     plans_max: int = PLANS_MAX,
+    can_grow: bool = False,
 ) -> dict[int, int | None]:
     """The time at which the next request of each waiting job starts, None where unknown.
 
     `ends_ms`: when running allocations are expected to end; one that is not in it runs for ever, as
     does, once it starts, a request of a job that is not in `run_ms`, the expected time of a run. An
     end that has passed is expected now. Preempted allocations leave at once and wait again. At most
-    `plans_max` plans are made.
+    `plans_max` plans are made. `can_grow` is that of `schedule_jobs`.
     """
     pool = _PoolForecast(jobs, agents, ends_ms, run_ms or {})
     expected: dict[int, int | None] = {
@@ -45,7 +46,9 @@ def expected_starts(
     for _ in range(plans_max):
         if clock is None or None not in expected.values():
             break
-        plan = schedule_jobs(pool.jobs.values(), pool.agents.values(), rules, maxsize)
+        plan = schedule_jobs(
+            pool.jobs.values(), pool.agents.values(), rules, maxsize, can_grow=can_grow
+        )
         for start in plan.starts:
             pool.start_request(start, clock)
             if expected.get(start.request.group, clock) is None:

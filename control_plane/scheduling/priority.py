@@ -24,18 +24,22 @@ from control_plane.scheduling.scheduling_result import SchedulingResult, remaini
 
 
 def plan(
-    jobs: Sequence[Job], agent_set: AgentSet, preemption: bool, starts_max: int
+    jobs: Sequence[Job],
+    agent_set: AgentSet,
+    preemption: bool,
+    starts_max: int,
+    can_grow: bool = False,
 ) -> SchedulingResult:
     """Start what fits, priority by priority. While a request waits for slots, jobs of lower
     priority get none; with `preemption` their preemptible requests are backfilled, and what still
-    waits preempts what is behind it in the queue.
+    waits preempts what is behind it in the queue. What these agents can never hold keeps nobody
+    waiting, unless more may come: the pool `can_grow`.
     """
     order = sorted(jobs, key=_rank)
-    zero_slot_pass = _PriorityPass(order, agent_set, False, preemption, starts_max)
+    zero_slot_pass = _PriorityPass(order, agent_set, False, preemption, starts_max, can_grow)
     zero_slot_pass.run()
-    slots = _PriorityPass(
-        order, zero_slot_pass.live, True, preemption, starts_max - len(zero_slot_pass.starts)
-    )
+    starts_left = starts_max - len(zero_slot_pass.starts)
+    slots = _PriorityPass(order, zero_slot_pass.live, True, preemption, starts_left, can_grow)
     slots.run()
     return SchedulingResult(
         [*zero_slot_pass.starts, *slots.starts],
@@ -64,6 +68,7 @@ class _PriorityPass:
         with_slots: bool,
         preemption: bool,
         starts_max: int,
+        can_grow: bool,
     ) -> None:
         self.starts: list[AllocationStart] = []
         self.victims: list[Victim] = []
@@ -72,6 +77,7 @@ class _PriorityPass:
         self._with_slots = with_slots
         self._preemption = preemption
         self._starts_max = starts_max
+        self._can_grow = can_grow
         self._candidates = PreemptionCandidates(order, with_slots)
         self._priority_of = {job.group: job.priority for job in order} if preemption else {}
         self._can_make_room_at_once = False
@@ -84,7 +90,7 @@ class _PriorityPass:
 
     def run(self) -> None:
         """Decide, until there are as many starts as there may be."""
-        asking = [job for job in self._order if _has_requests(job, self._with_slots)]
+        asking = [job for job in self._order if any(True for _ in self._sizes(job))]
         for _, jobs in groupby(asking, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
@@ -146,7 +152,20 @@ class _PriorityPass:
         else:
             requests = merge(*(job.pending for job in jobs), key=lambda one: one.ticket)
         with_slots = self._with_slots
-        return (one for one in requests if (one.slots > 0) == with_slots)
+        return (
+            one
+            for one in requests
+            if (one.slots > 0) == with_slots and self._can_become_possible(one.slots, one)
+        )
+
+    def _sizes(self, job: Job) -> Iterator[int]:
+        """The sizes that the job asks for in this pass, of those that may ever fit."""
+        for slots in job.pending_slots:
+            if (slots > 0) == self._with_slots and self._can_become_possible(slots, job):
+                yield slots
+
+    def _can_become_possible(self, slots: int, asking: Job | AllocationRequest) -> bool:
+        return self._can_grow or self.live.can_ever_fit(slots, asking.single_agent)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
         """Whether none of the jobs' requests can be placed, so that they need not be read."""
@@ -162,8 +181,8 @@ class _PriorityPass:
     def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
         """Whether the sizes that the jobs ask for are all among these."""
         for job in jobs:
-            for slots in job.pending_slots:
-                if (slots > 0) == self._with_slots and (slots, job.single_agent) not in sizes:
+            for slots in self._sizes(job):
+                if (slots, job.single_agent) not in sizes:
                     return False
         return True
 
@@ -259,8 +278,3 @@ class _PriorityPass:
         self._made_room.add(request.group)
         self._too_large.clear()
         self._take_slots(request, starts=False)
-
-
-def _has_requests(job: Job, with_slots: bool) -> bool:
-    without = 0 in job.pending_slots
-    return len(job.pending_slots) > without if with_slots else without

@@ -22,19 +22,24 @@ from control_plane.scheduling.sizes import slots_text
 
 
 def schedule_jobs(
-    jobs: Iterable[Job], agents: Iterable[AgentCapacity], rules: SchedulerRules, starts_max: int
+    jobs: Iterable[Job],
+    agents: Iterable[AgentCapacity],
+    rules: SchedulerRules,
+    starts_max: int,
+    *,
+    can_grow: bool = False,
 ) -> SchedulePlan:
     """Plan which requests to start, at most `starts_max`, and which allocations to preempt.
 
     Labels divide the pool: jobs of one label see only agents of the same, and are scheduled as if
     there were nothing else. The order of jobs, agents and allocations makes no difference; pending
-    requests come by ticket.
+    requests come by ticket. `can_grow`: agents may come that hold what these never could.
     """
     starts: list[AllocationStart] = []
     victims: list[Victim] = []
     waits = ""
     for of_label, agent_set in _split_by_label(jobs, agents, rules):
-        outcome = _run_scheduler(of_label, agent_set, rules, starts_max - len(starts))
+        outcome = _run_scheduler(of_label, agent_set, rules, starts_max - len(starts), can_grow)
         starts += outcome.starts
         victims += outcome.victims
         waits = waits or next(_wait_reasons(outcome), (0, ""))[1]
@@ -42,13 +47,17 @@ def schedule_jobs(
 
 
 def wait_reasons(
-    jobs: Iterable[Job], agents: Iterable[AgentCapacity], rules: SchedulerRules
+    jobs: Iterable[Job],
+    agents: Iterable[AgentCapacity],
+    rules: SchedulerRules,
+    *,
+    can_grow: bool = False,
 ) -> dict[int, str]:
     """The reason why each job waits that still does after a plan: "needs 8 slots, 6 free; behind
     job 12".
     """
     plans = (
-        _run_scheduler(of, agent_set, rules, maxsize)
+        _run_scheduler(of, agent_set, rules, maxsize, can_grow)
         for of, agent_set in _split_by_label(jobs, agents, rules)
     )
     return dict(reason for outcome in plans for reason in _wait_reasons(outcome))
@@ -69,14 +78,18 @@ def _split_by_label(
 
 
 def _run_scheduler(
-    jobs: Sequence[Job], agent_set: AgentSet, rules: SchedulerRules, starts_max: int
+    jobs: Sequence[Job],
+    agent_set: AgentSet,
+    rules: SchedulerRules,
+    starts_max: int,
+    can_grow: bool,
 ) -> SchedulingResult:
     match rules.kind:
         case "fair_share":
             return fair_share.plan(jobs, agent_set, starts_max)
         case "priority":
             return _enforce_max_slots(
-                jobs, priority.plan(jobs, agent_set, rules.preemption, starts_max)
+                jobs, priority.plan(jobs, agent_set, rules.preemption, starts_max, can_grow)
             )
         case "round_robin":
             return _enforce_max_slots(jobs, round_robin.plan(jobs, agent_set, starts_max))

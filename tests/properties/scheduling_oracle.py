@@ -449,7 +449,8 @@ class PriorityPass:
                     self.preempt(request, removed)
                 else:
                     unplaced.append((request, job))
-            backfilling = backfilling or bool(unplaced)
+            waiting = [r for r, _ in unplaced if self.local.could_ever(r)]
+            backfilling = backfilling or bool(waiting)
             if backfilling and not self.preemption:
                 return
             for request, job in unplaced if self.preemption else ():

@@ -64,7 +64,9 @@ def _plan(settings: PoolSettings, context: StepContext) -> SchedulePlan:
     agents, queue = agents_of(context), job_queue_of(context)
     jobs = tuple(queue.jobs(settings.default_priority, agents.running_allocations))
     capacities = tuple(agents.capacities(settings.aux_per_agent))
-    return schedule_jobs(jobs, capacities, settings.scheduler, STARTS_MAX)
+    return schedule_jobs(
+        jobs, capacities, settings.scheduler, STARTS_MAX, can_grow=bool(settings.provider)
+    )
 
 
 def _closed_reason(name: str, settings: PoolSettings) -> str:

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from control_plane.scheduling.schedule import wait_reasons
+from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
 from tests.unit.scheduling.clusters import (
     PREEMPTION,
     PRIORITY,
@@ -237,3 +237,29 @@ def test_where_only_lower_priorities_make_room_others_of_the_same_one_pass() -> 
     plan = make_plan(PREEMPTION, agents, *asking, job(3, runs=runs, priority=50))
     assert started_requests(plan) == ["2a"]
     assert preempted_allocations(plan) == ["r1"]
+
+
+def test_a_request_that_can_never_fit_holds_nobody_up() -> None:
+    agents = [agent("a", 8, 4), agent("b", 8, 0)]
+    jobs = (job(1, 12, priority=1), job(2, 2, priority=50))
+    for rules in (PRIORITY, PREEMPTION):
+        assert started_requests(make_plan(rules, agents, *jobs)) == ["2a"]
+        assert wait_reasons(jobs, agents, rules) == {
+            1: "needs 12 slots: agents have 8; it would fit with 8 or 16"
+        }
+    # A possible one does.
+    possible = (job(1, 16, priority=1), job(2, 2, priority=50))
+    assert started_requests(make_plan(PRIORITY, agents, *possible)) == []
+
+
+def test_a_request_that_more_agents_may_hold_keeps_lower_priorities_waiting() -> None:
+    # The second machine of the gang boots: nobody takes the first one meanwhile.
+    jobs = (job(1, 16, priority=1), job(2, 8, priority=50))
+    plan = schedule_jobs(jobs, [agent("a", 8)], PRIORITY, 10, can_grow=True)
+    assert started_requests(plan) == []
+
+
+def test_others_of_a_job_hold_lower_priorities_up_beside_one_that_can_never_fit() -> None:
+    agents = [agent("a", 8, 4)]
+    jobs = (job(1, 12, 8, priority=1), job(2, 2, priority=50))
+    assert started_requests(make_plan(PRIORITY, agents, *jobs)) == []
