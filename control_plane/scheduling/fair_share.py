@@ -5,7 +5,7 @@ The rules are those of Determined 0.19: pending requests count on a full cluster
 are computed anew when a job comes. Requests that can never fit are left out.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from sys import maxsize
@@ -160,6 +160,9 @@ class _UnmetShares:
             for running in job.allocations if job.leaving_slots else ():
                 if running.leaving:
                     self._agents.release_placements(running.placements)
+        self._started_of: dict[int, list[AllocationRequest]] = defaultdict(list)
+        for start in placer.starts:
+            self._started_of[start.request.group].append(start.request)
         started = {start.request.allocation_id for start in placer.starts}
         given = _started_slots(placer)
         for job in jobs:
@@ -179,19 +182,25 @@ class _UnmetShares:
         return drains or any(after.can_fit_now(*size) for size in self._sizes)
 
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
-        sizes = {slots for slots in job.pending_slots if slots}
-        for request in job.pending:
-            if request.allocation_id in started or request.slots not in sizes:
-                continue
-            if request.slots > budget:
-                sizes.discard(request.slots)
-            elif self._agents.place_request(request):
-                budget -= request.slots
-            else:
-                sizes.discard(request.slots)
-                self._sizes.add((request.slots, request.single_agent))
-            if not sizes:
+        """Place what the job may have. Its requests are read only while one of them fits."""
+        waiting = Counter(job.pending_slots)
+        for request in self._started_of[job.group]:
+            waiting[request.slots] -= 1
+        line = (one for one in job.pending if one.allocation_id not in started)
+        while sizes := self._fitting_sizes(job, waiting, budget):
+            request = next(line, None)
+            if request is None:
                 return
+            if request.slots in sizes and self._agents.place_request(request):
+                budget -= request.slots
+            waiting[request.slots] -= 1
+
+    def _fitting_sizes(self, job: Job, waiting: Mapping[int, int], budget: int) -> set[int]:
+        """The sizes within the budget that fit now; the others are unmet."""
+        sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
+        fitting = {slots for slots in sizes if self._agents.can_fit_now(slots, job.single_agent)}
+        self._sizes |= {(slots, job.single_agent) for slots in sizes - fitting}
+        return fitting
 
 
 def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
@@ -219,10 +228,9 @@ class _BeyondShare:
 
     def start_next(self, placer: RequestPlacer) -> bool:
         """Start the next request that fits; False: there is none."""
-        if placer.is_full:
-            return False
-        for request in self._line:
-            if not placer.can_start_any(self._job, self._room):
+        while not placer.is_full and placer.can_start_any(self._job, self._room):
+            request = next(self._line, None)
+            if request is None:
                 return False
             if 0 < request.slots <= self._room and placer.place_request(request):
                 self._room -= request.slots
