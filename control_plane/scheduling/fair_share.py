@@ -184,8 +184,7 @@ class _UnmetShares:
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
         """Place what the job may have. Its requests are read only while one of them fits."""
         waiting = Counter(job.pending_slots)
-        for request in self._started_of[job.group]:
-            waiting[request.slots] -= 1
+        waiting.subtract(one.slots for one in self._started_of[job.group])
         line = (one for one in job.pending if one.allocation_id not in started)
         while sizes := self._fitting_sizes(job, waiting, budget):
             request = next(line, None)
