@@ -7,6 +7,7 @@ are computed anew when a job comes. Requests that can never fit are left out.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import merge
 from sys import maxsize
 from typing import Any
@@ -62,7 +63,7 @@ def _zero_slot_requests(job: Job) -> Iterator[AllocationRequest]:
     return (request for request in job.pending if request.slots == 0)
 
 
-def _share_claims(jobs: Sequence[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
+def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
     """The claims of all jobs that have or want slots."""
     for job in jobs:
         demand, smallest, single_agent = job.held_slots, None, job.single_agent
@@ -98,7 +99,7 @@ def _choose_victims(
                 job, offered, placer, _start_number if _is_over_limit(job) else order_key
             )
         ]
-        if need.can_use(victims):
+        if need.can_use(victims) and _moves_on(jobs, victims, placer):
             return victims
     return [
         victim
@@ -106,6 +107,70 @@ def _choose_victims(
         if _is_over_limit(job)
         for victim in _preempt_excess(job, offered, placer, _start_number)
     ]
+
+
+def _moves_on(jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer) -> bool:
+    """Whether the shares, once the victims are gone and wait again, start anything but them. Offers
+    depend on who runs and who waits, so that it may be just them, who would come and go for ever.
+    """
+    going = [victim.allocation for victim in victims]
+    for job in jobs if any(job.leaving_slots for job in jobs) else ():
+        going += [running for running in job.allocations if running.leaving]
+    agents = placer.agents.copy()
+    for running in going:
+        if not agents.release_placements(running.placements):
+            # The slots of an agent that drains go with it, so that the shares change.
+            return True
+    agents = agents.as_found()
+    later = {job.group: _job_without(job, going, placer) for job in jobs}
+    after = RequestPlacer(agents, maxsize)
+    for claim in offer_shares(list(_share_claims(later.values(), agents)), agents.total_slots):
+        job = later[claim.group]
+        if job.held_slots < claim.offered:
+            _start_requests(job, claim.offered - job.held_slots, after)
+    came = Counter((start.request.group, start.request.slots) for start in after.starts)
+    return bool(came - Counter((running.group, running.slots) for running in going))
+
+
+def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
+    """The job once what starts now runs, and what goes waits again behind the others."""
+    gone = [running for running in going if running.group == job.group]
+    started = {
+        start.request.allocation_id: start.request.slots
+        for start in placer.starts
+        if start.request.group == job.group
+    }
+    waiting = Counter(job.pending_slots)
+    waiting.subtract(started.values())
+    waiting.update(running.slots for running in gone)
+    return replace(
+        job,
+        pending=_PendingLater(job, started, gone),
+        allocations=(),
+        pending_slots={slots: count for slots, count in waiting.items() if count > 0},
+        held_slots=job.held_slots + sum(started.values()) - sum(running.slots for running in gone),
+        leaving_slots=0,
+    )
+
+
+class _PendingLater:
+    """The requests of a job that do not start now, then those of what goes; read as far as used."""
+
+    def __init__(
+        self, job: Job, started: Container[str], gone: Sequence[RunningAllocation]
+    ) -> None:
+        self._job, self._started, self._gone = job, started, gone
+
+    def __iter__(self) -> Iterator[AllocationRequest]:
+        yield from (one for one in self._job.pending if one.allocation_id not in self._started)
+        for running in self._gone:
+            yield AllocationRequest(
+                running.allocation_id,
+                running.slots,
+                group=running.group,
+                label=self._job.label,
+                single_agent=self._job.single_agent,
+            )
 
 
 def _is_over_limit(job: Job) -> bool:

@@ -4,6 +4,7 @@ placement of a plan's starts.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from control_plane.scheduling.hash_rings import HashRings
@@ -110,6 +111,13 @@ class AgentSet:
         made._aux_free = self._aux_free.copy()
         made._aux_rings = self._aux_rings and self._aux_rings.copy()
         return made
+
+    def as_found(self) -> "AgentSet":
+        """The agents as a plan finds them that begins with the slots that are free now."""
+        agents = [
+            replace(agent, free=free) for agent, free in zip(self._agents, self._free, strict=True)
+        ]
+        return AgentSet(agents, self._fitting, self.heterogeneous)
 
     @property
     def agent_count(self) -> int:

@@ -209,6 +209,12 @@ def test_a_pool_comes_to_rest_and_nothing_moves_then(
     assert not rests.victims
 
 
+def test_shares_that_change_with_who_waits_keep_nobody_coming_and_going() -> None:
+    """Four trials would go for one of 8 slots, whose job then has no share that it could use."""
+    chance = random.Random(33852)
+    assert random_pool(chance, FAIR_SHARE).come_to_rest(chance)
+
+
 @given(st.randoms(use_true_random=False))
 def test_at_rest_a_fair_share_leaves_no_slots_idle_that_fit(chance: random.Random) -> None:
     pool = random_pool(chance, FAIR_SHARE)
