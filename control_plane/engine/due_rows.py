@@ -50,12 +50,10 @@ log = logging.getLogger(__name__)
 
 # When the table was unavailable for so many actors in a row, it does not answer at all.
 CONSECUTIVE_FAILURES_MAX = 3
-
-
 # Rows of an actor that could not be advanced are due again so much later.
 POSTPONED_MS = 30_000
-# Keys of a shard that are read at once.
-PAGE_KEYS = 100
+# Keys of a shard that are read at once, with their rows.
+PAGE_KEYS = GET_MAX
 BUDGET_MS = 20_000
 
 
@@ -103,7 +101,7 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
     deleted = 0
     for shard in shards:
         while engine.seconds() < until:
-            keys = engine.table.due_keys(shard, engine.clock())
+            keys = engine.table.due_keys(shard, engine.clock(), limit=PAGE_KEYS)
             count = _delete_expired(engine, keys)
             deleted += count
             # The index may lag behind: what it still shows is found by the next pass.
@@ -251,12 +249,11 @@ def _withdraw_attempts(engine: Engine, attempted: list[Mail], now_ms: int) -> No
 
 
 def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
-    """Delete those of the rows whose time is over, which the index names; returns how many."""
+    """Delete those of a page's rows whose time is over; returns how many."""
     now_ms = engine.clock()
     rows = [
         row
-        for start in range(0, len(keys), GET_MAX)
-        for row in engine.table.get_many(keys[start : start + GET_MAX])
+        for row in engine.table.get_many(keys)
         if row is not None and row.due_ms is not None and row.due_ms <= now_ms
     ]
     deletions = [Delete(row.key, row.revision) for row in rows]

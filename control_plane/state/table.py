@@ -13,9 +13,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-# Shards of the due index.
+# The due index has so many shards of work, and then as many of rows that only expire.
 SHARDS = 16
-# The shards of the due index: those of work, then those of rows that only expire.
 WORK_SHARDS = range(SHARDS)
 EXPIRY_SHARDS = range(SHARDS, 2 * SHARDS)
 OPERATIONS_MAX = 100
