@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core demo check test nightly simulate soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core demo check test nightly simulate crashes soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -26,7 +26,7 @@ help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests; what is skipped is listed with its reason"
-	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, $(SOAK_MINUTES) minutes of soak"
+	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
 	@echo "make setup      install everything that any of the tests needs"
@@ -79,11 +79,15 @@ test: $(SETUP)
 	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
 	rm -f .used.log .deployed.log .soak.log; exit $$failed
 
-nightly: simulate soak
+nightly: simulate crashes soak
 
 simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
 	$(BIN)/python -m lambdas.simulation --seeds $(SEEDS) --output $(OUTCOMES)
+
+# A crash at every commit, not at a sample of them.
+crashes: $(SETUP)
+	CRASH_STRIDE=1 $(BIN)/python -m pytest -ra -n logical --dist worksteal tests/simulation/test_*crash*.py
 
 soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)

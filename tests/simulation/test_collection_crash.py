@@ -1,7 +1,8 @@
 """A collector that dies anywhere is finished by the next one, and it ends the same.
 
-The process dies at every commit, before or after it happened, and at every entry it removes from
-the disk, before or after it is gone. What follows is a fresh process on the same files.
+The process dies at a commit, before or after it happened, or at an entry it removes from the disk,
+before or after it is gone: at those of `crash_points`. What follows is a fresh process on the same
+files.
 """
 
 import os
@@ -23,9 +24,8 @@ from control_plane.objects import directory
 from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
+from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
 from tests.unit.collection.collection_cluster import EXPERIMENT, CollectionCluster
-
-WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
 
 @dataclass
@@ -98,7 +98,7 @@ def test_a_crash_at_any_commit_changes_nothing(
         asked, ended_experiment, tmp_path / "undisturbed", monkeypatch
     )
     assert commits > 5
-    for n in range(1, commits + 1):
+    for n in crash_points(commits, stride=STRIDE_SHORT):
         folder = shutil.copytree(ended_experiment, tmp_path / f"{n}")
         with pytest.raises(Crash):
             live(asked, folder, partial(CrashingTable, crash_at=n, when=when))
@@ -118,7 +118,7 @@ def test_a_crash_at_any_removal_changes_nothing(
         asked, ended_experiment, tmp_path / "undisturbed", monkeypatch
     )
     assert removals > 10
-    for n in range(1, removals + 1):
+    for n in crash_points(removals, stride=STRIDE_SHORT):
         folder = shutil.copytree(ended_experiment, tmp_path / f"{n}")
         Disk(n, when).install(monkeypatch)
         with pytest.raises(Crash):

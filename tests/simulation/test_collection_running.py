@@ -135,7 +135,7 @@ class Search:
         return status
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_trials_that_go_on_keep_what_they_go_on_from(seed: int, tmp_path: Path) -> None:
     search = Search(tmp_path, seed)
     for _ in range(40):

@@ -2,14 +2,12 @@
 
 Each scenario runs undisturbed once; its N commits are counted and its end is kept. Then the
 process dies at commit n, before or after it happened, and a fresh process goes on with the file:
-for a sample of n that is another in each run, and for every commit of a spilled outbox.
-CRASH_STRIDE=1 takes every n but for the big scenarios.
+for a sample of n (`crash_points`), and for every commit of a spilled outbox.
 The end must be the undisturbed one, and the invariants of `watch` hold after every commit.
 
-A failure names the point; CRASH_SEED=... repeats the same sample.
+A failure names the point.
 """
 
-import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -23,13 +21,10 @@ from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from lambdas.simulation.state_checker import InvariantBroken
 from tests.simulation.cluster import Cluster, Faults, end_state
+from tests.simulation.crash_points import SEED, STRIDE, STRIDE_BIG, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scripted_agent import ScriptedAgent
 
-SEED = int(os.environ.get("CRASH_SEED") or Random().randrange(1 << 32))
-# Commits between two crash points of a big scenario, and of any other.
-STRIDE_BIG = 24
-STRIDE = int(os.environ.get("CRASH_STRIDE") or 5)
 REPEATED_CRASHES = 12
 
 
@@ -107,9 +102,6 @@ def test_what_the_commits_wrote_is_in_the_file(scenario: Scenario, tmp_path: Pat
     cluster.close()
 
 
-WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
-
-
 @cache
 def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[int, ...]]:
     """Return the end, the number of commits, and those of them that touch a spilled outbox."""
@@ -126,13 +118,6 @@ def run_without_crash(scenario: Scenario) -> tuple[dict[str, Any], int, tuple[in
     assert end["left over"] == [[], [], [], []]
     assert counting[0].commits == cluster.checker.commits, "a commit failed with nobody else there"
     return end, counting[0].commits, tuple(cluster.checker.outbox_commits)
-
-
-def crash_points(
-    commits: int, outbox_commits: tuple[int, ...], stride: int, drawn: Random | None = None
-) -> list[int]:
-    offset = (drawn or Random(SEED)).randrange(stride)
-    return sorted({*outbox_commits, *range(1 + offset, commits + 1, stride)})
 
 
 def _crash_once(

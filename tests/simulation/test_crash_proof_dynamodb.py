@@ -1,4 +1,4 @@
-"""The proof of test_crash_proof on DynamoDB: a sample of the crash points, another in each run."""
+"""The proof of test_crash_proof on DynamoDB: a sample of the crash points."""
 
 import time
 import uuid
@@ -14,16 +14,9 @@ from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from tests.emulators.ministack import Ministack
 from tests.simulation.cluster import Cluster
+from tests.simulation.crash_points import SEED, STRIDE_DYNAMODB, WHENS, crash_points
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.test_crash_proof import (
-    SEED,
-    WHENS,
-    crash_points,
-    expect_the_same_end,
-    run_without_crash,
-)
-
-STRIDE = 11
+from tests.simulation.test_crash_proof import expect_the_same_end, run_without_crash
 
 
 @dataclass
@@ -45,7 +38,7 @@ def test_a_crash_on_dynamodb_changes_nothing(
 ) -> None:
     began = time.perf_counter()
     drawn = Random(f"{SEED} {scenario.name}")
-    points = crash_points(run_without_crash(scenario)[1], (), STRIDE, drawn)
+    points = crash_points(run_without_crash(scenario)[1], (), STRIDE_DYNAMODB, drawn)
     for n in points:
         _crash_once(scenario, n, drawn.choice(WHENS), aws)
     seconds = time.perf_counter() - began

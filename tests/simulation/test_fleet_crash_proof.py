@@ -1,8 +1,8 @@
 """The proof that a crash of the provisioner loses nothing and leaks nothing.
 
 A pool goes from nothing to three instances and back. That is run once undisturbed, and its commits
-and its calls to the cloud are counted. Then the process dies at each of them, before or after it
-happened, and a fresh one goes on. `FleetWorld` looks at the invariants after every step.
+and its calls to the cloud are counted. Then the process dies at a sample of them, before or after
+it happened, and a fresh one goes on. `FleetWorld` looks at the invariants after every step.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from control_plane.state.faults import CrashingTable, CrashMoment
 from control_plane.state.table import StateTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
+from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
 from tests.simulation.fleet import FleetWorld, Work
 
 SETTINGS = ProvisionerSettings("fake", max_instances=3, idle_ms_max=60_000)
@@ -24,7 +25,6 @@ RULES = FakeRules(
     partial_share=0.5,
 )
 SEEDS = range(2)
-WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
 
 def _end_state(world: FleetWorld) -> None:
@@ -51,7 +51,8 @@ def test_a_crash_at_any_commit_leaks_nothing(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     commits, _ = _run_without_crash(seed)
-    for n in range(1, commits + 1):
+    points = crash_points(commits, stride=STRIDE_SHORT)
+    for n in points:
         for when in WHENS:
 
             def crashing(table: StateTable, n: int = n, when: CrashMoment = when) -> StateTable:
@@ -60,7 +61,7 @@ def test_a_crash_at_any_commit_leaks_nothing(
             world = FleetWorld(SETTINGS, RULES, seed=seed, faults=crashing)
             _end_state(world)
             assert world.crashes == 1, f"seed {seed}, crash {when} commit {n}"
-    coverage_line(f"fleet, seed {seed}: {commits} commits, {2 * commits} crashes")
+    coverage_line(f"fleet, seed {seed}: {commits} commits, {2 * len(points)} crashes")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -68,10 +69,11 @@ def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
     seed: int, coverage_line: Callable[[str], None]
 ) -> None:
     _, calls = _run_without_crash(seed)
-    for n in range(1, calls + 1):
+    points = crash_points(calls, stride=STRIDE_SHORT)
+    for n in points:
         for when in WHENS:
             world = FleetWorld(SETTINGS, RULES, seed=seed)
             world.watched.crash_at, world.watched.when = n, when
             _end_state(world)
             assert world.crashes == 1, f"seed {seed}, crash {when} call {n}"
-    coverage_line(f"fleet, seed {seed}: {calls} calls to the cloud, {2 * calls} crashes")
+    coverage_line(f"fleet, seed {seed}: {calls} calls to the cloud, {2 * len(points)} crashes")
